@@ -1,0 +1,99 @@
+"""FedEAS: how much synthetic data each federated client needs, and where it should go.
+
+>>> import fedeas
+>>> counts = fedeas.LabelCounts([[900, 80, 20], [10, 300, 690]])
+>>> plan = fedeas.FedEAS(beta=6).allocate(counts)
+>>> plan.n
+array([[0, 0, 46],
+       [0, 0, 0]])
+"""
+
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
+from fedeas.policies import (
+    AllocationPolicy,
+    BySize,
+    CertifiedAllocation,
+    CostAware,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    NoGeneration,
+    Optimal,
+    Policy,
+    Uniform,
+)
+from fedeas.scores import (
+    budget_ratio,
+    client_imbalance,
+    concentration,
+    efficiency,
+    gain,
+    imbalance,
+    imbalance_split,
+    removed,
+    residual,
+    synthetic_share,
+)
+from fedeas.selection import (
+    BetaForTotal,
+    BetaInterval,
+    BetaPath,
+    beta_for_removed,
+    beta_for_total,
+    beta_path,
+    images_for_share,
+    images_in,
+    select_beta,
+)
+from fedeas.spec import parse_policy
+from fedeas.summary import Summary
+from fedeas.tables import read_counts, write_allocation, write_counts
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Allocation",
+    "AllocationPolicy",
+    "BetaForTotal",
+    "BetaInterval",
+    "BetaPath",
+    "BySize",
+    "CertifiedAllocation",
+    "CostAware",
+    "FedEAS",
+    "FedEASError",
+    "FullBalance",
+    "Greedy",
+    "InputError",
+    "LabelCounts",
+    "MissingOnly",
+    "NoGeneration",
+    "Optimal",
+    "Policy",
+    "PolicyError",
+    "SpecError",
+    "Summary",
+    "Uniform",
+    "beta_for_removed",
+    "beta_for_total",
+    "beta_path",
+    "budget_ratio",
+    "client_imbalance",
+    "concentration",
+    "efficiency",
+    "gain",
+    "images_for_share",
+    "images_in",
+    "imbalance",
+    "imbalance_split",
+    "parse_policy",
+    "read_counts",
+    "removed",
+    "residual",
+    "select_beta",
+    "synthetic_share",
+    "write_allocation",
+    "write_counts",
+]

@@ -1,0 +1,1 @@
+"""Where the samples are: partitions of labelled data over clients."""

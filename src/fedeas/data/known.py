@@ -1,0 +1,62 @@
+"""Datasets whose class sizes are known, so that partitions of them can be drawn without their images."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.counts import IntArray
+from fedeas.errors import InputError
+
+
+class KnownDataset(NamedTuple):
+    """Samples of each class in the official training and test parts, and the names of the classes."""
+
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    def labels(self, *, merged: bool) -> IntArray:
+        """Labels in class order, of the training part or of both parts merged: a stand-in for the real order."""
+        sizes = np.add(self.train, self.test) if merged else np.array(self.train)
+        return np.repeat(np.arange(len(self.train)), sizes)
+
+
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_DIGITS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+KNOWN = {
+    "cifar10": KnownDataset((5000,) * 10, (1000,) * 10, _CIFAR10),
+    "cifar100": KnownDataset((500,) * 100, (100,) * 100, _numbers(100)),
+    "fashion-mnist": KnownDataset((6000,) * 10, (1000,) * 10, _FASHION),
+    "digits": KnownDataset(_DIGITS, (0,) * 10, _numbers(10)),
+}
+
+
+def known_dataset(name: str) -> KnownDataset:
+    """The dataset of this name.
+
+    >>> known_dataset("cifar10").labels(merged=True).size
+    60000
+    """
+    if name not in KNOWN:
+        raise InputError(f"unknown dataset {name!r}; known are {', '.join(KNOWN)}")
+    return KNOWN[name]

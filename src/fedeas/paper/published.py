@@ -1,0 +1,197 @@
+"""What the paper prints, read once from ``published.toml``, and the partitions that its tables rest on."""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from fedeas.counts import LabelCounts
+from fedeas.errors import InputError
+
+# A number with the digits that the paper prints, or None where it leaves the cell empty.
+Cell = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
+Row = tuple[Cell, ...]
+
+EXAMPLE = "c10-k20-a0.1"  # the partition of the paper's figures
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Setting(_Plain):
+    """One column of the paper's tables."""
+
+    id: str
+    dataset: str
+    clients: int
+    alpha: Decimal
+    participation: Decimal
+
+    @property
+    def title(self) -> str:
+        """For people: ``CIFAR-10, K=20, alpha=0.1``."""
+        return f"{self.dataset.upper().replace('CIFAR', 'CIFAR-')}, K={self.clients}, alpha={self.alpha}"
+
+    def counts(self) -> LabelCounts:
+        """The label counts of the clients' training parts, as shipped; `paper_replay` derives them anew."""
+        text = resources.files(__package__).joinpath("partitions", f"{self.id}.csv").read_text("utf-8")
+        header, *rows = (line.split(",") for line in text.splitlines())
+        table = np.array(rows, dtype=np.int64)
+        return LabelCounts(table[:, 1:], clients=table[:, 0].tolist(), classes=header[1:])
+
+
+class Fact(_Plain):
+    """One number in the text; `disagrees` says why the counts do not give it."""
+
+    id: str
+    says: str
+    value: Decimal
+    where: str = ""
+    disagrees: str = ""
+
+
+class Totals(_Strict):
+    """Samples generated in each setting."""
+
+    beta: Decimal
+    fedeas: Row
+    full_balance: Row
+
+
+class BetaSweep(_Plain):
+    """Accuracy, gain over FedAvg and efficiency for each beta."""
+
+    beta: Row
+    total: Row
+    fedavg: Decimal
+    fedeas: Row
+    fedeas_gain: Row
+    fedeas_eta: Row
+    uniform: Row
+    uniform_gain: Row
+    uniform_eta: Row
+    full_balance: Decimal
+    full_balance_gain: Decimal
+    full_balance_eta: Decimal
+    full_balance_total: Decimal
+
+
+class Ablation(_Plain):
+    """The budget rule without one of its factors."""
+
+    beta: Decimal
+    variant: tuple[str, ...]
+    total: Row
+    accuracy: Row
+
+
+class GammaHat(_Plain):
+    """Median dissimilarity of the clients' updates."""
+
+    method: tuple[str, ...]
+    median: Row
+    reduction: Row
+
+
+class Convergence(_Strict):
+    """First round at an accuracy threshold."""
+
+    threshold: Decimal
+    setting: tuple[str, ...]
+    fedeas: Row
+    missing_only: Row
+
+
+class Combination(_Plain):
+    """FedEAS with SCAFFOLD."""
+
+    setting: str
+    both: Decimal
+    fedeas: Decimal
+    scaffold: Decimal
+
+
+class WallClock(_Plain):
+    """Generation and training on the paper's machine."""
+
+    fedeas_minutes: Decimal
+    full_balance_minutes: Decimal
+    ratio: Decimal
+
+
+class Published(_Plain):
+    """All of it."""
+
+    title: str
+    authors: tuple[str, ...]
+    settings: tuple[Setting, ...] = Field(alias="setting")
+    totals: Totals
+    accuracy: dict[str, Row]
+    peak: dict[str, Row]
+    beta_sweep: BetaSweep
+    ablation: Ablation
+    gamma_hat: GammaHat
+    convergence: Convergence
+    generator_change: dict[str, Decimal]
+    combination: Combination
+    wall_clock: WallClock
+    facts: tuple[Fact, ...] = Field(alias="fact")
+
+
+class RecordedRow(_Plain):
+    """Whole numbers in the order of the settings, or of the sweep."""
+
+    value: tuple[int, ...]
+
+
+class Recorded(_Plain):
+    """Facts of the partitions that the paper does not print."""
+
+    draws: RecordedRow
+    as_printed: RecordedRow
+    as_printed_sweep: RecordedRow
+    facts: tuple[Fact, ...] = Field(alias="fact")
+
+
+@cache
+def published() -> Published:
+    """The paper's numbers."""
+    return Published.model_validate(_toml("published.toml"))
+
+
+@cache
+def recorded() -> Recorded:
+    """What was recorded of the partitions beside the paper."""
+    return Recorded.model_validate(_toml("recorded.toml"))
+
+
+def setting(name: str) -> Setting:
+    """The setting of this id, such as ``c10-k20-a0.1``."""
+    known = {one.id: one for one in published().settings}
+    if name not in known:
+        raise InputError(f"unknown setting {name!r}; known are {', '.join(known)}")
+    return known[name]
+
+
+def example_counts() -> LabelCounts:
+    """The partition of the paper's figures: CIFAR-10 over 20 clients, alpha = 0.1.
+
+    >>> example_counts().total
+    45007
+    """
+    return setting(EXAMPLE).counts()
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)

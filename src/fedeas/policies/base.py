@@ -1,0 +1,102 @@
+"""What every policy is, and the two things that all budgeted ones share: reading a budget and spreading it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, Field, fields
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedeas.counts import Allocation, IntArray, LabelCounts
+from fedeas.errors import PolicyError
+
+
+@runtime_checkable
+class AllocationPolicy(Protocol):
+    """Anything that turns label counts into an allocation."""
+
+    is_local: ClassVar[bool]
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """How many synthetic samples each client generates of each class."""
+
+
+class Policy:
+    """Base of the built-in policies: frozen dataclasses whose fields are the hyperparameters.
+
+    ``is_local`` says that a client needs only its own row, so its counts never have to leave it.
+    """
+
+    is_local: ClassVar[bool]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """How many synthetic samples each client generates of each class."""
+        raise NotImplementedError
+
+    @classmethod
+    def name(cls) -> str:
+        """The policy's name in specs: ``FullBalance`` is ``full-balance``."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower().replace("fed-eas", "fedeas")
+
+    @property
+    def spec(self) -> str:
+        """One line that `fedeas.parse_policy` reads back: the first field and all that differ from their default."""
+        shown = [
+            f"{field.name}={_literal(getattr(self, field.name))}"
+            for position, field in enumerate(fields(self))
+            if position == 0 or field.default is MISSING or getattr(self, field.name) != field.default
+        ]
+        return f"{self.name()}({', '.join(shown)})" if shown else self.name()
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+Budget = int | Policy
+
+
+def check_budget(budget: object) -> None:
+    """A budget is a whole number of samples, or the policy whose total is to be matched."""
+    if isinstance(budget, Policy):
+        return
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+        raise PolicyError(f"budget must be a whole number of samples or a policy to match, not {budget!r}")
+    if budget < 0:
+        raise PolicyError(f"budget must be 0 or more, not {budget}")
+
+
+def samples_in(budget: Budget, counts: LabelCounts) -> int:
+    """The number of samples B to spend: the budget itself, or the total of the policy that it matches."""
+    return budget.allocate(counts).total if isinstance(budget, Policy) else int(budget)
+
+
+def spread_evenly(total: int, places: int) -> IntArray:
+    """`total` over `places` in equal parts, the remainder one at a time from the first place on.
+
+    >>> spread_evenly(8, 3)
+    array([3, 3, 2])
+    """
+    share, remainder = divmod(total, places)
+    parts = np.full(places, share, dtype=np.int64)
+    parts[:remainder] += 1
+    return parts
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a hyperparameter that is not a finite number above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise PolicyError(f"{name} must be a number above 0, not {value!r}")
+    if not (np.isfinite(value) and value > 0):
+        raise PolicyError(f"{name} must be a finite number above 0, not {value}")
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, Policy):
+        return value.spec
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+    return str(value)

@@ -1,0 +1,152 @@
+"""What an allocation is worth, from label counts alone.
+
+Every function takes the counts and, where it makes sense, an allocation whose samples are added first. The weights
+p_k stay those of the real data throughout, as in Eq. (surrogate).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.errors import InputError
+
+
+class Split(NamedTuple):
+    """The two terms of Eq. (r-decomp), whose sum is I."""
+
+    heterogeneity: float
+    global_imbalance: float
+
+
+class Concentration(NamedTuple):
+    """Clients in falling order of imbalance, with the running shares that they hold."""
+
+    order: IntArray
+    imbalance: FloatArray
+    budget: FloatArray
+
+
+def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+    """||q_k - u||^2 of each client."""
+    augmented = counts if allocation is None else counts.plus(allocation)
+    distance = np.empty(counts.num_clients)
+    for rows in augmented.blocks():
+        # (C ||n||^2 - N^2) / (C N^2) has whole numbers above the line: a balanced client is at 0, not near it.
+        n = augmented.n[rows].astype(np.float64)
+        size_squared = augmented.sizes[rows].astype(np.float64) ** 2
+        excess = counts.num_classes * np.vecdot(n, n) - size_squared
+        distance[rows] = np.maximum(excess, 0.0) / (counts.num_classes * size_squared)
+    return distance
+
+
+def client_imbalance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+    """p_k ||q_k - u||^2, each client's part of I."""
+    return counts.weights * distance_to_balance(counts, allocation)
+
+
+def imbalance(counts: LabelCounts, allocation: Allocation | None = None) -> float:
+    """I(B) of Eq. (surrogate): 0 exactly when every client is balanced.
+
+    >>> imbalance(LabelCounts([[10, 0], [5, 5]]))
+    0.25
+    """
+    return float(client_imbalance(counts, allocation).sum())
+
+
+def imbalance_split(counts: LabelCounts, allocation: Allocation | None = None) -> Split:
+    """I as cross-client heterogeneity plus global imbalance, Eq. (r-decomp).
+
+    >>> imbalance_split(LabelCounts([[10, 0], [0, 10]]))
+    Split(heterogeneity=0.5, global_imbalance=0.0)
+    """
+    augmented = counts if allocation is None else counts.plus(allocation)
+    mean = counts.weights @ augmented.proportions
+    spread = ((augmented.proportions - mean) ** 2).sum(axis=1)
+    return Split(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
+
+
+def gain(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+    """First-order drop of I for one more sample of class c at client k, Eq. (gain).
+
+    >>> gain(LabelCounts([[3, 1]]))
+    array([[-0.0625,  0.1875]])
+    """
+    augmented = counts if allocation is None else counts.plus(allocation)
+    q = augmented.proportions
+    return np.asarray(2 * (counts.weights / augmented.sizes)[:, None] * ((q**2).sum(axis=1, keepdims=True) - q))
+
+
+def negative_gain(counts: LabelCounts) -> NDArray[np.bool_]:
+    """Pairs at which a sample would raise I: q_k^c > ||q_k||^2, decided in whole numbers."""
+    squares = (counts.n**2).sum(axis=1)
+    return np.asarray(counts.n * counts.sizes[:, None] > squares[:, None])
+
+
+def removed(counts: LabelCounts, allocation: Allocation) -> float:
+    """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 where there is none to remove.
+
+    >>> removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
+    1.0
+    """
+    before = imbalance(counts)
+    return 1 - imbalance(counts, allocation) / before if before > 0 else 0.0
+
+
+def synthetic_share(counts: LabelCounts, allocation: Allocation) -> float:
+    """Share of synthetic samples in the combined training data, B / (N + B)."""
+    return allocation.total / (counts.total + allocation.total)
+
+
+def concentration(counts: LabelCounts, allocation: Allocation | None = None) -> Concentration:
+    """Shares of I and of the budget held by the most imbalanced clients, as in Fig. 2(a).
+
+    >>> counts = LabelCounts([[5, 5], [10, 0]])
+    >>> concentration(counts, Allocation([[0, 0], [0, 4]])).imbalance
+    array([1., 1.])
+    """
+    parts = client_imbalance(counts)
+    order = np.argsort(-parts, kind="stable")
+    spent = np.zeros(counts.num_clients) if allocation is None else allocation.per_client
+    return Concentration(order, _running_share(parts[order]), _running_share(spent[order]))
+
+
+def budget_ratio(budgets: ArrayLike) -> float:
+    """Largest over smallest positive budget b_k of the clients.
+
+    >>> budget_ratio([27, 196, 0])
+    7.2592592592592595
+    """
+    positive = np.asarray(budgets)[np.asarray(budgets) > 0]
+    if positive.size == 0:
+        raise InputError("no client has a positive budget, so there is no ratio; raise beta")
+    return float(positive.max() / positive.min())
+
+
+def efficiency(accuracy_gain: float, total: int) -> float:
+    """Eta: percentage points of accuracy gained for each thousand generated samples.
+
+    >>> round(efficiency(10.59, 4113), 3)
+    2.575
+    """
+    if total <= 0:
+        raise InputError("efficiency needs a positive number of generated samples")
+    return accuracy_gain * 1e3 / total
+
+
+def residual(ratio: ArrayLike) -> FloatArray:
+    """h(r) = ((1 - r) / (1 + r))^2 of the two-client theorem: heterogeneity left at generation ratio r = m / n.
+
+    >>> residual([0, 1])
+    array([1., 0.])
+    """
+    r = np.asarray(ratio, dtype=np.float64)
+    return np.asarray(((1 - r) / (1 + r)) ** 2)
+
+
+def _running_share(values: NDArray[np.number]) -> FloatArray:
+    total = values.sum()
+    return np.cumsum(values) / total if total > 0 else np.zeros(len(values))

@@ -1,0 +1,226 @@
+"""Choosing beta, from label counts alone: the two conditions of the paper, or a limit on images, time or share.
+
+b_k = floor(s_k beta) rises by one at beta = m / s_k for m = 1, 2, ..., so total and imbalance are step functions of
+beta whose steps are known exactly. `beta_path` lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas import scores
+from fedeas.counts import FloatArray, IntArray, LabelCounts
+from fedeas.errors import InputError
+from fedeas.policies import FedEAS, FullBalance
+from fedeas.policies.fedeas import ROUNDING_SLACK
+
+# A total that has not been passed at this beta never will be: there is nothing left to fill.
+ENDLESS_BETA = 1e9
+
+
+class BetaPath(NamedTuple):
+    """FedEAS for every beta below some end: from ``beta[i]`` on the total is ``total[i]``, and so on, until the next."""
+
+    beta: FloatArray
+    total: IntArray
+    removed: FloatArray
+
+
+class BetaForTotal(NamedTuple):
+    """The largest beta that stays within a total, what it generates, and what it leaves unspent."""
+
+    beta: float
+    total: int
+    shortfall: int
+
+
+@dataclass(frozen=True)
+class BetaInterval:
+    """The betas [lo, hi) that meet both conditions; empty if `reason` says why there are none."""
+
+    lo: float
+    hi: float
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+    def __contains__(self, beta: float) -> bool:
+        return bool(self) and self.lo <= beta < self.hi
+
+    @property
+    def roundest(self) -> float:
+        """The number of fewest decimals inside, the one nearest to the middle: what a person would choose."""
+        if not self:
+            raise InputError(self.reason)
+        middle = (self.lo + self.hi) / 2 if math.isfinite(self.hi) else self.lo
+        for decimals in range(16):
+            candidates = [round(middle + side * 10.0**-decimals, decimals) for side in (0, -1, 1)]
+            inside = [beta for beta in candidates if beta in self and beta > 0]
+            if inside:
+                return min(inside, key=lambda beta: abs(beta - middle))
+        return middle
+
+
+def select_beta(
+    counts: LabelCounts, policy: FedEAS | None = None, min_removed: float = 0.5, max_synthetic: float = 0.25
+) -> BetaInterval:
+    """The paper's two conditions: remove at least `min_removed` of I and stay below a `max_synthetic` share.
+
+    >>> interval = select_beta(LabelCounts([[90, 10, 0], [0, 20, 80]]))
+    >>> interval.roundest in interval
+    True
+    """
+    policy = policy or FedEAS()
+    _check_share("min_removed", min_removed)
+    hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
+    path = beta_path(policy, counts, hi)
+    met = path.removed >= min_removed
+    if not met.any():
+        return BetaInterval(
+            hi,
+            hi,
+            f"no beta meets both conditions: below a synthetic share of {max_synthetic:.1%} at most "
+            f"{path.removed.max():.1%} of the imbalance goes, not {min_removed:.1%}; relax one of the two",
+        )
+    first = int(met.argmax())
+    overshoots = ~met[first:]  # a budget far above the largest class makes imbalance grow again
+    end = float(path.beta[first + overshoots.argmax()]) if overshoots.any() else hi
+    return BetaInterval(float(path.beta[first]), end)
+
+
+def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+    """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` plays no part.
+
+    There are about as many steps as samples in the last total, and memory goes with them.
+    """
+    scale = policy.scale(counts)
+    steps = _steps_below(scale, end)
+    client = np.repeat(np.arange(counts.num_clients), steps)
+    level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
+    raised = _classes_raised(policy, counts, client, level)
+    beta = level / scale[client]
+    order = np.argsort(beta, kind="stable")
+    beta, totals = beta[order], np.cumsum(raised[order])
+    drop = np.cumsum(_drops(counts, client, level, raised)[order])
+    last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # of steps at one beta
+    removed = drop[last] / scores.imbalance(counts) if beta.size else drop
+    return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, removed))
+
+
+def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTotal:
+    """The largest beta whose total is at most `total`, to the last bit, and the shortfall.
+
+    Only the shape of `policy` counts (gamma, entropy, fill), not its beta. Where no beta reaches the total, because
+    every client is balanced, beta is infinite.
+
+    >>> beta_for_total(FedEAS(), LabelCounts([[90, 10, 0], [0, 20, 80]]), 50)
+    BetaForTotal(beta=7.6279..., total=48, shortfall=2)
+    """
+    if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
+        raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
+    below, above = 0.0, 1.0
+    while _total(policy, counts, above) <= total:
+        below, above = above, above * 2
+        if above > ENDLESS_BETA:
+            below, above = math.inf, math.inf
+            break
+    while (middle := (below + above) / 2) not in (below, above):
+        if _total(policy, counts, middle) <= total:
+            below = middle
+        else:
+            above = middle
+    spent = _total(policy, counts, min(below, ENDLESS_BETA))
+    return BetaForTotal(below, spent, int(total) - spent)
+
+
+def images_in(minutes: float, images_per_second: float) -> int:
+    """How many images can be generated in that time.
+
+    >>> images_in(minutes=10, images_per_second=25)
+    15000
+    """
+    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(minutes * images_per_second)):
+        raise InputError("minutes must be 0 or more and images per second above 0")
+    return int(minutes * 60 * images_per_second)
+
+
+def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
+    """The largest B with B / (N + B) below `max_synthetic`.
+
+    >>> images_for_share(LabelCounts([[60, 15]]), 0.25)  # 25 of 100 would not be below a quarter
+    24
+    """
+    _check_share("max_synthetic", max_synthetic)
+    return math.ceil(counts.total * max_synthetic / (1 - max_synthetic) * (1 - ROUNDING_SLACK)) - 1
+
+
+def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
+    """The smallest beta that removes at least this share of the imbalance, at no more than Full-Balance's price."""
+    _check_share("min_removed", min_removed)
+    path = beta_path(policy, counts, _end_of(policy, counts, FullBalance().allocate(counts).total))
+    met = path.removed >= min_removed
+    if not met.any():
+        raise InputError(
+            f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
+        )
+    return float(path.beta[met.argmax()])
+
+
+def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
+    return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+
+
+def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:
+    """The beta from which on more than `total` samples are generated."""
+    last = beta_for_total(policy, counts, total).beta
+    if math.isinf(last):
+        return last
+    # The float just found lies a rounding error from the step m / s_k; name the step itself.
+    scale = policy.scale(counts)
+    scale = scale[scale > 0]
+    steps = np.rint(scale * last) / scale
+    return float(steps[np.abs(steps - last).argmin()])
+
+
+def _steps_below(scale: FloatArray, end: float) -> IntArray:
+    """How many m = 1, 2, ... of each client have m / s_k < end."""
+    if math.isinf(end):  # only when no beta generates anything
+        return np.zeros(scale.size, dtype=np.int64)
+    return np.maximum(np.ceil(scale * end * (1 - ROUNDING_SLACK)).astype(np.int64) - 1, 0)
+
+
+def _classes_raised(policy: FedEAS, counts: LabelCounts, client: IntArray, level: IntArray) -> IntArray:
+    """How many classes get one more sample when the client's budget rises to `level`."""
+    limit = policy.fillable(counts)
+    raised = np.empty(client.size, dtype=np.int64)
+    step = max(1, 2**20 // counts.num_classes)
+    for start in range(0, client.size, step):
+        part = slice(start, start + step)
+        below = np.minimum(level[part], limit[client[part]])
+        raised[part] = (counts.n[client[part]] < below[:, None]).sum(axis=1)
+    return raised
+
+
+def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntArray) -> FloatArray:
+    """What each step takes off I: the raised classes go from level - 1 to level."""
+    squares = (counts.n**2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
+    sizes = counts.sizes[client] + _sum_so_far(raised, level)
+    squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
+    return np.asarray(counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0))
+
+
+def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
+    """Running sums that start anew with each client, that is at level 1."""
+    sums = np.cumsum(values)
+    starts = np.flatnonzero(level == 1)
+    return np.asarray(sums - np.repeat((sums - values)[starts], np.diff(np.append(starts, values.size))))
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise InputError(f"{name} is a share between 0 and 1, not {value}")

@@ -1,0 +1,353 @@
+"""Counts in from CSV, Parquet and NPY; allocations out to CSV, Parquet and JSON, in parts where they are large.
+
+A wide table has a row for each client: an optional column ``client`` and one column for each class. A long table has a
+row for each sample, with the columns ``client`` and ``label``. pyarrow is imported only when a file asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PathLike = str | os.PathLike[str]
+
+CLIENT_COLUMNS = ("client", "client_id")
+LABEL_COLUMN = "label"
+CHUNK_CELLS = 2**21
+
+
+class Chunk(NamedTuple):
+    """Some rows of a table: their counts, the client column as the file gives it, and where they start."""
+
+    counts: LabelCounts
+    names: Any
+    first_row: int
+
+
+class Appender(Protocol):
+    """Takes an allocation part by part."""
+
+    def append(self, chunk: Chunk, allocation: Allocation) -> None:
+        """Write the rows of one part."""
+
+
+def read_counts(path: PathLike, num_classes: int | None = None) -> LabelCounts:
+    """The whole table as `LabelCounts`, with the names that the file gives.
+
+    `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
+    those that nobody holds. Otherwise classes are the labels that occur.
+    """
+    with _naming(path):
+        if _suffix(path, ".csv", ".parquet", ".npy") == ".npy":
+            return LabelCounts(_load_npy(path))
+        table = _read_csv(path) if _suffix(path) == ".csv" else _open_parquet(path).read()
+        if _is_long(table.schema.names):
+            return _tally(table, num_classes)
+        counts, names = _from_wide(table, 0)
+        clients = None if names is None else names.to_pylist()
+        return LabelCounts(counts.n, clients, counts.classes)
+
+
+def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
+    """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
+
+    Each part is checked as it is read; that no client appears twice is known, and raised, only at the end.
+    """
+    suffix = _suffix(path, ".csv", ".parquet", ".npy")
+    if suffix == ".csv" or (suffix == ".parquet" and _is_long(_open_parquet(path).schema_arrow.names)):
+        counts = read_counts(path)
+        yield Chunk(counts, counts.clients, 0)
+        return
+    with _naming(path):
+        yield from _npy_chunks(path, cells) if suffix == ".npy" else _parquet_chunks(path, cells)
+
+
+@contextmanager
+def allocation_writer(path: PathLike, policy: str) -> Iterator[Appender]:
+    """A writer for CSV, Parquet or JSON, chosen by the file's ending; the file appears once all parts are written."""
+    suffix = _suffix(path, ".csv", ".parquet", ".json")
+    with written_whole(path) as part:
+        writer = _JsonWriter(part, policy) if suffix == ".json" else _ArrowWriter(part, suffix, policy)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def write_allocation(path: PathLike, counts: LabelCounts, allocation: Allocation) -> None:
+    """Write an allocation as CSV, Parquet or JSON."""
+    with allocation_writer(path, allocation.policy) as writer:
+        writer.append(Chunk(counts, counts.clients, 0), allocation)
+
+
+def write_counts(path: PathLike, counts: LabelCounts) -> None:
+    """Write a wide table that `read_counts` reads back, as CSV or Parquet."""
+    _suffix(path, ".csv", ".parquet")
+    write_allocation(path, counts, Allocation(counts.n, "label counts"))
+
+
+# Reading
+
+
+def _suffix(path: PathLike, *allowed: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if allowed and suffix not in allowed:
+        raise InputError(f"{path}: cannot tell the format from {suffix or 'no ending'!r}; use {', '.join(allowed)}")
+    return suffix
+
+
+@contextmanager
+def _naming(path: PathLike) -> Iterator[None]:
+    """Put the file's name in front of whatever goes wrong with it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _load_npy(path: PathLike) -> Any:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise InputError("holds no single array; save the table with numpy.save")
+    return array
+
+
+def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
+    array = _load_npy(path)
+    if array.ndim != 2 or not array.size:
+        LabelCounts(array)  # says what is wrong
+    rows = max(1, cells // array.shape[1])
+    for start in range(0, array.shape[0], rows):
+        with _shifted(start):
+            counts = LabelCounts(np.array(array[start : start + rows]))
+        yield Chunk(counts, None, start)
+
+
+def _read_csv(path: PathLike) -> pa.Table:
+    from pyarrow import csv
+
+    return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True))
+
+
+def _open_parquet(path: PathLike) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(path)
+
+
+def _parquet_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
+    import pyarrow as pa
+
+    file = _open_parquet(path)
+    names, start = file.schema_arrow.names, 0
+    unique = _UniqueNames()
+    for batch in file.iter_batches(max(1, cells // max(1, len(names)))):
+        counts, clients = _from_wide(pa.Table.from_batches([batch]), start)
+        unique.add(clients)
+        yield Chunk(counts, clients, start)
+        start += len(batch)
+    if not start:
+        raise InputError("the table of counts is empty; give at least one client")
+    unique.check(lambda: (_client_column(pa.Table.from_batches([b]), 0) for b in file.iter_batches()))
+
+
+def _is_long(columns: list[str]) -> bool:
+    return LABEL_COLUMN in columns and any(name.lower() in CLIENT_COLUMNS for name in columns)
+
+
+def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
+    """Counts of a wide table, and its client column."""
+    names = _client_column(table, first_row)
+    classes = [name for name in table.schema.names if name.lower() not in CLIENT_COLUMNS]
+    with _shifted(first_row, names):
+        columns = [_numbers(table.column(name), name) for name in classes]
+        if not columns:
+            raise InputError("has no class columns; give one column of counts for each class")
+        return LabelCounts(np.stack(columns, axis=1), classes=classes), names
+
+
+def _client_column(table: pa.Table, first_row: int) -> Any:
+    found = [name for name in table.schema.names if name.lower() in CLIENT_COLUMNS]
+    if len(found) > 1:
+        raise InputError(f"has {len(found)} client columns ({', '.join(found)}); keep one")
+    if len(set(table.schema.names)) < len(table.schema.names):
+        twice = next(name for name in table.schema.names if table.schema.names.count(name) > 1)
+        raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
+    if not found:
+        return None
+    column = table.column(found[0])
+    if column.null_count:
+        row = column.is_null().to_numpy().argmax()
+        raise InputError(": missing client name; give one", row=int(row) + first_row)
+    return column
+
+
+def _numbers(column: pa.ChunkedArray, name: str) -> Any:
+    """A column of counts as an array; missing values become NaN, text is refused with its row."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.to_numpy()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        numeric = compute.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$").fill_null(True)
+        row = int(np.argmin(numeric.to_numpy()))
+        raise InputError(f", class {name!r}: {column[row].as_py()!r} is not a count; give a whole number", row=row)
+    raise InputError(f"column {name!r} holds {column.type}, not counts; give whole numbers")
+
+
+@contextmanager
+def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
+    """Turn the row of a part into the row of the file, with the client's name."""
+    try:
+        yield
+    except InputError as error:
+        if error.row is None:
+            raise
+        client = "" if names is None else f" (client {str(names[error.row].as_py())!r})"
+        raise InputError(f"{client}{error.message}", row=error.row + first_row) from None
+
+
+def _tally(table: pa.Table, num_classes: int | None) -> LabelCounts:
+    """Counts of a long table with a row for each sample."""
+    names = _client_column(table, 0)
+    labels = table.column(LABEL_COLUMN)
+    if labels.null_count:
+        raise InputError(": missing label; give one", row=int(labels.is_null().to_numpy().argmax()))
+    if not len(table):
+        raise InputError("the table of counts is empty; give at least one client")
+    clients, client_rows = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
+    classes, class_columns = np.unique(labels.to_numpy(zero_copy_only=False), return_inverse=True)
+    if num_classes is not None:
+        if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_classes:
+            raise InputError(
+                f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes"
+            )
+        class_columns, classes = classes[class_columns], np.arange(num_classes)
+    flat = np.bincount(client_rows * len(classes) + class_columns, minlength=len(clients) * len(classes))
+    return LabelCounts(flat.reshape(len(clients), len(classes)), clients.tolist(), classes.tolist())
+
+
+class _UniqueNames:
+    """Notices a client that appears twice, in 8 bytes a client and none while names only rise."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+
+    def add(self, column: Any) -> None:
+        if column is not None:
+            self.parts.append(_hashes(column))
+
+    def check(self, reread: Any) -> None:
+        if not self.parts:
+            return
+        keys = np.concatenate(self.parts)
+        self.parts = [keys]
+        ordered = np.sort(keys)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            self._raise_if_same(set(repeated.tolist()), reread())
+
+    def _raise_if_same(self, suspects: set[int], columns: Iterator[Any]) -> None:
+        """Equal hashes may belong to different names: look at the names themselves."""
+        seen: dict[object, int] = {}
+        row = 0
+        for column in columns:
+            for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
+                if key in suspects:
+                    if name in seen:
+                        raise InputError(
+                            f"duplicate client {str(name)!r} (rows {seen[name] + 1:,} and {row + 1:,}); "
+                            "merge or rename one"
+                        )
+                    seen[name] = row
+                row += 1
+
+
+def _hashes(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))
+
+
+# Writing
+
+
+class _ArrowWriter:
+    """Rows as CSV or Parquet: a client column and one for each class."""
+
+    def __init__(self, path: Path, suffix: str, policy: str) -> None:
+        self.path, self.suffix, self.policy = path, suffix, policy
+        self.file: Any = None
+
+    def append(self, chunk: Chunk, allocation: Allocation) -> None:
+        import pyarrow as pa
+
+        names = range(chunk.first_row, chunk.first_row + len(allocation.n)) if chunk.names is None else chunk.names
+        clients = names if isinstance(names, pa.ChunkedArray) else pa.array(names)
+        labels = [chunk.counts.class_name(c) for c in range(chunk.counts.num_classes)]
+        columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
+        table = pa.table([clients, *columns], names=["client", *labels])
+        if self.file is None:
+            self.file = self._open(table.schema.with_metadata({"fedeas.policy": self.policy}))
+        self.file.write_table(table)
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def _open(self, schema: pa.Schema) -> Any:
+        if self.suffix == ".csv":
+            from pyarrow import csv
+
+            return csv.CSVWriter(self.path, schema, write_options=csv.WriteOptions(quoting_style="needed"))
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(self.path, schema)
+
+
+class _JsonWriter:
+    """One object: the policy, the classes, a row for each client, and the total at the end."""
+
+    def __init__(self, path: Path, policy: str) -> None:
+        self.file = path.open("w", encoding="utf-8")
+        self.file.write(f'{{\n"policy": {json.dumps(policy)}')
+        self.total = 0
+        self.started = False
+
+    def append(self, chunk: Chunk, allocation: Allocation) -> None:
+        if not self.started:
+            classes = [chunk.counts.class_name(c) for c in range(chunk.counts.num_classes)]
+            self.file.write(f',\n"classes": {json.dumps(classes)},\n"clients": [')
+        for row, generated in enumerate(allocation.n.tolist()):
+            name = row + chunk.first_row if chunk.names is None else str(chunk.names[row])
+            self.file.write(("," if self.started else "") + "\n" + json.dumps({"client": name, "n": generated}))
+            self.started = True
+        self.total += allocation.total
+
+    def close(self) -> None:
+        self.file.write(f'\n],\n"total": {self.total}\n}}\n' if self.started else "\n}\n")
+        self.file.close()
