@@ -4,8 +4,8 @@
 >>> counts = fedeas.LabelCounts([[900, 80, 20], [10, 300, 690]])
 >>> plan = fedeas.FedEAS(beta=6).allocate(counts)
 >>> plan.n
-array([[0, 0, 46],
-       [0, 0, 0]])
+array([[ 0,  0, 52],
+       [33,  0,  0]])
 """
 
 from fedeas.counts import Allocation, LabelCounts

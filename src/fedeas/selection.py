@@ -23,7 +23,7 @@ ENDLESS_BETA = 1e9
 
 
 class BetaPath(NamedTuple):
-    """FedEAS for every beta below some end: from ``beta[i]`` on the total is ``total[i]``, and so on, until the next."""
+    """FedEAS for every beta below some end: ``total[i]`` holds from ``beta[i]`` on until ``beta[i + 1]``."""
 
     beta: FloatArray
     total: IntArray
@@ -118,8 +118,9 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
     Only the shape of `policy` counts (gamma, entropy, fill), not its beta. Where no beta reaches the total, because
     every client is balanced, beta is infinite.
 
-    >>> beta_for_total(FedEAS(), LabelCounts([[90, 10, 0], [0, 20, 80]]), 50)
-    BetaForTotal(beta=7.6279..., total=48, shortfall=2)
+    >>> found = beta_for_total(FedEAS(), LabelCounts([[90, 10, 0], [0, 20, 80]]), 50)
+    >>> round(found.beta, 3), found.total, found.shortfall
+    (5.412, 49, 1)
     """
     if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
         raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")

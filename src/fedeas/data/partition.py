@@ -161,14 +161,10 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members = [part.copy() for part in data.members]
-    for draw in range(1, MAX_DRAWS + 1):
-        owned = _replay_draw(members, clients, alpha, stream)
-        if min(part.size for part in owned) >= 10:
-            break
-    else:
-        raise InputError(
-            f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients or a larger alpha"
-        )
+    owned, draws = _replay_draw(members, clients, alpha, stream), 1
+    while min(part.size for part in owned) < 10:
+        _check(draws < MAX_DRAWS, f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
+        owned, draws = _replay_draw(members, clients, alpha, stream), draws + 1
     train, test = [], []
     for part in owned:
         stream.shuffle(part)
@@ -176,7 +172,7 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
         test.append(part[:cut])
         train.append(part[cut:])
     name = {"dataset": dataset} if isinstance(dataset, str) else {}
-    recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draw}
+    recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draws}
     return data.assembled(train, test, recipe)
 
 
@@ -223,9 +219,10 @@ def _draw(
     pieces: list[list[IntArray]] = [[] for _ in range(clients)]
     sizes = np.zeros(clients)
     for members in data.members:
-        shares = rng.dirichlet(np.full(clients, alpha)) * (sizes < fair_share)
-        if not shares.sum() > 0:  # everyone is full, or all the weight fell on those who are
-            shares = (sizes < fair_share) if (sizes < fair_share).any() else np.ones(clients)
+        hungry = (sizes < fair_share).astype(np.float64)
+        shares = rng.dirichlet(np.full(clients, alpha)) * hungry
+        if not shares.sum() > 0:  # all the weight fell on clients that are full, or everyone is
+            shares = hungry if hungry.any() else np.ones(clients)
         cuts = (np.cumsum(shares / shares.sum()) * members.size).astype(int)[:-1]
         for client, piece in enumerate(np.split(rng.permutation(members), cuts)):
             pieces[client].append(piece)

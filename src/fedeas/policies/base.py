@@ -84,12 +84,11 @@ def spread_evenly(total: int, places: int) -> IntArray:
     return parts
 
 
-def check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: object) -> None:
     """Refuse a hyperparameter that is not a finite number above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise PolicyError(f"{name} must be a number above 0, not {value!r}")
-    if not (np.isfinite(value) and value > 0):
-        raise PolicyError(f"{name} must be a finite number above 0, not {value}")
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and 0 < value < np.inf):  # type: ignore[operator]
+        raise PolicyError(f"{name} must be a finite number above 0, not {value!r}")
 
 
 def _literal(value: object) -> str:
@@ -98,5 +97,6 @@ def _literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float | np.floating):
-        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+        number = float(value)
+        return str(int(number)) if number.is_integer() and number < 1e15 else repr(number)
     return str(value)

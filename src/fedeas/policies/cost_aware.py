@@ -47,9 +47,8 @@ class CostAware(Policy):
             ratio = self.price * sizes / (4 * lack)  # price over the worth of the first sample
         wanted = np.where(ratio < 1, cubic_root(1 / ratio, -2 / ratio) - 1, 0.0) * lack
         below = np.floor(np.clip(wanted, 0.0, lack))
-        return np.where(
-            self._benefit(below + 1, lack, sizes) > self._benefit(below, lack, sizes), below + 1, below
-        ).astype(np.int64)
+        more = self._benefit(below + 1, lack, sizes) > self._benefit(below, lack, sizes)
+        return np.asarray(below + more, dtype=np.int64)
 
     def _benefit(self, samples: FloatArray, lack: FloatArray, sizes: IntArray) -> FloatArray:
         """J of a pair; a (1 + r)^-2 4r with a = lack^2 / N, written so that lack = 0 needs no special case."""

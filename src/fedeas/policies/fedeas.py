@@ -41,8 +41,8 @@ class FedEAS(Policy):
 
     def __post_init__(self) -> None:
         check_positive("beta", self.beta)
-        if not (np.isfinite(self.gamma) and self.gamma >= 0):
-            raise PolicyError(f"gamma must be a finite number, 0 or more, not {self.gamma}")
+        if self.gamma != 0:
+            check_positive("gamma", self.gamma)
         if not isinstance(self.entropy, bool):
             raise PolicyError(f"entropy must be true or false, not {self.entropy!r}")
         if self.fill not in get_args(Fill):
