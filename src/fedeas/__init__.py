@@ -45,6 +45,7 @@ from fedeas.selection import (
     beta_path,
     images_for_share,
     images_in,
+    rounded_down,
     select_beta,
 )
 from fedeas.spec import parse_policy
@@ -92,6 +93,7 @@ __all__ = [
     "read_counts",
     "removed",
     "residual",
+    "rounded_down",
     "select_beta",
     "synthetic_share",
     "write_allocation",

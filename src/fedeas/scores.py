@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 
 

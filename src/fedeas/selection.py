@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas import scores
-from fedeas.counts import FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import LabelCounts
 from fedeas.errors import InputError
 from fedeas.policies import FedEAS, FullBalance
 from fedeas.policies.fedeas import ROUNDING_SLACK
@@ -108,8 +109,8 @@ def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     beta, totals = beta[order], np.cumsum(raised[order])
     drop = np.cumsum(_drops(counts, client, level, raised)[order])
     last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # of steps at one beta
-    removed = drop[last] / scores.imbalance(counts) if beta.size else drop
-    return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, removed))
+    initial = scores.imbalance(counts) or np.inf  # nothing can be removed where there is nothing
+    return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
 
 
 def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTotal:
@@ -137,6 +138,16 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
             above = middle
     spent = _total(policy, counts, min(below, ENDLESS_BETA))
     return BetaForTotal(below, spent, int(total) - spent)
+
+
+def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+    """The largest beta of fewest decimals, at most `beta`, that gives the same total: one that can be typed."""
+    total = _total(policy, counts, beta)
+    for decimals in range(16):
+        short = math.floor(beta * 10.0**decimals) / 10.0**decimals
+        if 0 < short <= beta and _total(policy, counts, short) == total:
+            return short
+    return beta
 
 
 def images_in(minutes: float, images_per_second: float) -> int:

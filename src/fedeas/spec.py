@@ -41,7 +41,7 @@ POLICIES: dict[str, type[Policy]] = {
 MAX_LENGTH = 500  # far beyond any real spec, and short enough to rule out runaway nesting
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][\w-]*)|(?P<mark>[(),=]))"
+    r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=]))"
 )
 
 Value = int | float | bool | str | Policy

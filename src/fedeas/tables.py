@@ -7,13 +7,12 @@ row for each sample, with the columns ``client`` and ``label``. pyarrow is impor
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -69,12 +68,15 @@ def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
     Each part is checked as it is read; that no client appears twice is known, and raised, only at the end.
     """
     suffix = _suffix(path, ".csv", ".parquet", ".npy")
-    if suffix == ".csv" or (suffix == ".parquet" and _is_long(_open_parquet(path).schema_arrow.names)):
-        counts = read_counts(path)
-        yield Chunk(counts, counts.clients, 0)
-        return
     with _naming(path):
-        yield from _npy_chunks(path, cells) if suffix == ".npy" else _parquet_chunks(path, cells)
+        if suffix == ".npy":
+            yield from _npy_chunks(path, cells)
+            return
+        if suffix == ".parquet" and not _is_long(_open_parquet(path).schema_arrow.names):
+            yield from _parquet_chunks(path, cells)
+            return
+    counts = read_counts(path)
+    yield Chunk(counts, counts.clients, 0)
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def allocation_writer(path: PathLike, policy: str) -> Iterator[Appender]:
     """A writer for CSV, Parquet or JSON, chosen by the file's ending; the file appears once all parts are written."""
     suffix = _suffix(path, ".csv", ".parquet", ".json")
     with written_whole(path) as part:
-        writer = _JsonWriter(part, policy) if suffix == ".json" else _ArrowWriter(part, suffix, policy)
+        writer: Any = {".csv": _CsvWriter, ".parquet": _ParquetWriter, ".json": _JsonWriter}[suffix](part, policy)
         try:
             yield writer
         finally:
@@ -298,45 +300,45 @@ def _hashes(column: Any) -> Any:
 # Writing
 
 
-class _ArrowWriter:
-    """Rows as CSV or Parquet: a client column and one for each class."""
+class _ParquetWriter:
+    """Rows as Parquet: a client column as the input had it and one column for each class."""
 
-    def __init__(self, path: Path, suffix: str, policy: str) -> None:
-        self.path, self.suffix, self.policy = path, suffix, policy
+    def __init__(self, path: Path, policy: str) -> None:
+        self.path, self.policy = path, policy
         self.file: Any = None
-        self.sink: BinaryIO | None = None
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         import pyarrow as pa
+        from pyarrow import parquet
 
-        names = range(chunk.first_row, chunk.first_row + len(allocation.n)) if chunk.names is None else chunk.names
-        clients = names if isinstance(names, pa.ChunkedArray) else pa.array(names)
-        labels = [chunk.counts.class_name(c) for c in range(chunk.counts.num_classes)]
+        clients = chunk.names if isinstance(chunk.names, pa.ChunkedArray) else pa.array(_client_names(chunk))
         columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
-        table = pa.table([clients, *columns], names=["client", *labels])
+        table = pa.table([clients, *columns], names=["client", *_class_names(chunk)])
         if self.file is None:
-            self.file = self._open(table.schema.with_metadata({"fedeas.policy": self.policy}))
+            schema = table.schema.with_metadata({"fedeas.policy": self.policy})
+            self.file = parquet.ParquetWriter(self.path, schema)
         self.file.write_table(table)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
-        if self.sink is not None:
-            self.sink.close()
 
-    def _open(self, schema: pa.Schema) -> Any:
-        if self.suffix == ".parquet":
-            from pyarrow import parquet
 
-            return parquet.ParquetWriter(self.path, schema)
-        from pyarrow.csv import CSVWriter, WriteOptions
+class _CsvWriter:
+    """Rows as CSV, with the same columns."""
 
-        # Arrow puts every column name in quotes; write the header without those it does not need.
-        self.sink = self.path.open("wb")
-        header = io.StringIO()
-        csv.writer(header, lineterminator="\n").writerow(schema.names)
-        self.sink.write(header.getvalue().encode())
-        return CSVWriter(self.sink, schema, write_options=WriteOptions(include_header=False))
+    def __init__(self, path: Path, policy: str) -> None:  # CSV has no place for the policy's name
+        self.file = path.open("w", encoding="utf-8", newline="")
+        self.rows = csv.writer(self.file, lineterminator="\n")
+
+    def append(self, chunk: Chunk, allocation: Allocation) -> None:
+        if self.file.tell() == 0:
+            self.rows.writerow(["client", *_class_names(chunk)])
+        names = _client_names(chunk)
+        self.rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class _JsonWriter:
@@ -350,14 +352,22 @@ class _JsonWriter:
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         if not self.started:
-            classes = [chunk.counts.class_name(c) for c in range(chunk.counts.num_classes)]
-            self.file.write(f',\n"classes": {json.dumps(classes)},\n"clients": [')
-        for row, generated in enumerate(allocation.n.tolist()):
-            name = row + chunk.first_row if chunk.names is None else str(chunk.names[row])
-            self.file.write(("," if self.started else "") + "\n" + json.dumps({"client": name, "n": generated}))
+            self.file.write(f',\n"classes": {json.dumps(_class_names(chunk))},\n"clients": [')
+        for name, row in zip(_client_names(chunk), allocation.n.tolist(), strict=True):
+            self.file.write(("," if self.started else "") + "\n" + json.dumps({"client": name, "n": row}))
             self.started = True
         self.total += allocation.total
 
     def close(self) -> None:
         self.file.write(f'\n],\n"total": {self.total}\n}}\n' if self.started else "\n}\n")
         self.file.close()
+
+
+def _client_names(chunk: Chunk) -> Sequence[object]:
+    if chunk.names is None:
+        return range(chunk.first_row, chunk.first_row + chunk.counts.num_clients)
+    return chunk.names if isinstance(chunk.names, tuple) else chunk.names.to_pylist()
+
+
+def _class_names(chunk: Chunk) -> list[str]:
+    return [chunk.counts.class_name(column) for column in range(chunk.counts.num_classes)]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.counts import IntArray, LabelCounts
+from fedeas.arrays import IntArray
+from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.files import written_whole

@@ -8,7 +8,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedeas.counts import Allocation, IntArray, LabelCounts
+from fedeas.arrays import IntArray
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import PolicyError
 
 

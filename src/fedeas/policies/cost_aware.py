@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.policies.base import Policy, check_positive
 from fedeas.policies.waterfill import cubic_root
 

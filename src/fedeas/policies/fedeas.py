@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray, frozen
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import PolicyError
 from fedeas.policies.base import Policy, check_positive
 
@@ -74,4 +75,4 @@ class FedEAS(Policy):
             n, block = counts.n[rows], generated[rows]
             np.subtract(budgets[rows, None], n, out=block)
             block *= n < threshold[rows, None]
-        return Allocation(generated, self.spec)
+        return Allocation(frozen(generated), self.spec)

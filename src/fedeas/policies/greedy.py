@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.policies.base import samples_in
 from fedeas.policies.baselines import Budgeted
 from fedeas.policies.waterfill import Waterfill, check_searchable

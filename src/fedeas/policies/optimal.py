@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedeas.counts import Allocation, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.policies.base import samples_in
 from fedeas.policies.baselines import Budgeted
 from fedeas.policies.waterfill import Waterfill, check_searchable
@@ -17,20 +18,16 @@ EXACT_STEPS = 2 * 10**7
 
 @dataclass(frozen=True, eq=False)
 class CertifiedAllocation(Allocation):
-    """An allocation with a lower bound on the imbalance that any allocation of as many samples must leave."""
+    """An allocation whose I(B) is at most `gap` above that of any allocation of as many samples.
 
-    imbalance: float = 0.0
-    lower_bound: float = 0.0
+    A gap of 0 means proved optimal (up to rounding).
+    """
 
-    def __init__(self, n: IntArray, policy: str, imbalance: float, lower_bound: float) -> None:
+    gap: float = 0.0
+
+    def __init__(self, n: IntArray, policy: str, gap: float) -> None:
         super().__init__(n, policy)
-        object.__setattr__(self, "imbalance", imbalance)
-        object.__setattr__(self, "lower_bound", min(lower_bound, imbalance))
-
-    @property
-    def gap(self) -> float:
-        """How far I(B) can be from the optimum at most; 0 means proved optimal."""
-        return self.imbalance - self.lower_bound
+        object.__setattr__(self, "gap", gap)
 
 
 @dataclass(frozen=True)
@@ -53,13 +50,11 @@ class Optimal(Budgeted):
         total, curves = samples_in(self.budget, counts), Waterfill(counts)
         check_searchable(total)
         if counts.num_clients * total**2 <= EXACT_STEPS:
-            samples = _by_dynamic_programming(curves, total)
-            bound = float(curves.value(samples).sum())
+            samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
             samples, bound = _by_convex_hulls(curves, total)
-        value = float(curves.value(samples).sum())
-        left, least = (max(v / counts.total - 1 / counts.num_classes, 0.0) for v in (value, bound))
-        return CertifiedAllocation(curves.fill(samples), self.spec, left, least)
+            gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
+        return CertifiedAllocation(curves.fill(samples), self.spec, gap)
 
 
 def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:

@@ -22,8 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedeas.counts import MAX_CLIENT_SIZE, FloatArray, IntArray, LabelCounts
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.counts import LabelCounts
 from fedeas.errors import PolicyError
+from fedeas.validation import MAX_CLIENT_SIZE
 
 
 def check_searchable(total: int) -> None:
@@ -159,7 +161,8 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
     >>> cubic_root(np.array([1.0]), np.array([-10.0]))  # 8 + 2 - 10 = 0
     array([2.])
     """
+    width = np.sqrt(linear / 3)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        width = np.sqrt(linear / 3)
-        root = 2 * width * np.sinh(np.arcsinh(-constant / (2 * width**3)) / 3)
-    return np.where(linear > 0, root, np.cbrt(-constant))
+        steepness = -constant / (2 * width**3)
+        root = 2 * width * np.sinh(np.arcsinh(steepness) / 3)
+    return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0

@@ -1,0 +1,51 @@
+# `make demo` and `make test` do all their own set-up; they need Python 3.11 or newer and nothing else.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: help setup demo test check slow bench docs clean
+
+help:
+	@echo "make demo   plan a federation's budget on the embedded example, with plots (in demo/)"
+	@echo "make test   lint, types and all tests"
+	@echo "make check  lint and types alone"
+	@echo "make slow   also the tests that take most of a minute each"
+	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
+	@echo "make docs   render what the docs take from the code: tables and figures"
+	@echo "make clean  remove the virtual environment and everything made"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m compileall -q src
+	@touch $(STAMP)
+
+demo: setup
+	@mkdir -p demo
+	$(BIN)/fedeas plan --example --auto --compare --out demo/plan.csv --plot demo/compare.png
+	$(BIN)/fedeas plan --example --auto --plot demo/plan.png > /dev/null
+	@echo "the plan is in demo/plan.csv, its pictures in demo/plan.png and demo/compare.png"
+
+test: check
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+slow: setup
+	$(BIN)/python -m pytest -n auto -m slow
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+docs: setup
+	$(BIN)/python docs/render.py
+
+clean:
+	rm -rf .venv demo figures .pytest_cache .mypy_cache .ruff_cache .hypothesis

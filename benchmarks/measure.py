@@ -1,0 +1,67 @@
+"""What every benchmark shares: timing, peak memory of a fresh process, and the name of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def seconds(call: Callable[[], object], repeats: int = 3) -> float:
+    """The best of some repeats: noise only ever adds."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def in_fresh_process(script: str, *arguments: object) -> dict[str, float]:
+    """Run a script of its own, so that its peak memory is its own; it prints one line of JSON."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def peak_resident_bytes() -> int:
+    """Most memory that this process has had; unlike ru_maxrss it does not count what its parent had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def machine() -> dict[str, str]:
+    """Where the numbers were measured."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        name = models[0] if models else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": f"{name}, {cores} cores",
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def save(name: str, question: str, rows: list[dict[str, object]]) -> None:
+    """Keep a result as JSON, from which docs/performance.md is rendered."""
+    RESULTS.mkdir(exist_ok=True)
+    document = {"question": question, "machine": machine(), "rows": rows}
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(f"{name}: {question}")
+    for row in rows:
+        print("  " + ", ".join(f"{key}: {value}" for key, value in row.items()))

@@ -1,0 +1,47 @@
+"""Run every benchmark and render docs/performance.md from what they measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import allocate
+import search
+import start
+import stream
+from measure import RESULTS
+
+TITLE = """# Performance
+
+Rendered by `make bench` from `benchmarks/results/`; each table was measured in one run on the machine named under it.
+"""
+
+
+def table(rows: list[dict[str, object]]) -> list[str]:
+    def cell(value: object) -> str:
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    head = list(rows[0])
+    lines = ["| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
+    return lines + ["| " + " | ".join(cell(row[name]) for name in head) + " |" for row in rows]
+
+
+def section(name: str, document: dict[str, Any]) -> list[str]:
+    where = document["machine"]
+    machine = f"{where['processor']}, {where['system']}, Python {where['python']}, numpy {where['numpy']}"
+    return [f"## {document['question']}", "", *table(document["rows"]), "", f"`benchmarks/{name}.py` on {machine}.", ""]
+
+
+def page() -> str:
+    parts = [section(path.stem, json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
+    return "\n".join([TITLE, *(line for part in parts for line in part)])
+
+
+def main() -> None:
+    for benchmark in (start, allocate, search, stream):
+        benchmark.main()
+    (RESULTS.parent.parent / "docs" / "performance.md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``python -m fedeas`` is the command line."""
+
+from fedeas.cli import main
+
+main()

@@ -1,0 +1,219 @@
+"""The command line: ``fedeas plan``, ``fedeas partition``, ``fedeas reproduce``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedeas import __version__
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.data import partition as schemes
+from fedeas.data.known import KNOWN, known_dataset
+from fedeas.data.partition import Partition
+from fedeas.display import (
+    claim_record,
+    claims_markdown,
+    claims_tables,
+    comparison_table,
+    partition_table,
+    summary_table,
+)
+from fedeas.errors import FedEASError, InputError
+from fedeas.paper.claims import Status, count_claims
+from fedeas.paper.published import example_counts
+from fedeas.planning import Limits, choose_policy, matched, plan_chunks
+from fedeas.spec import POLICIES
+from fedeas.tables import Chunk, count_chunks, read_counts, write_counts
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="How much synthetic data each federated client needs, and where it should go.",
+)
+reproduce = typer.Typer(no_args_is_help=True, help="The paper's numbers and figures beside our own.")
+app.add_typer(reproduce, name="reproduce")
+
+SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
+
+
+class Scheme(StrEnum):
+    """Ways to split a dataset over clients."""
+
+    DIRICHLET = "dirichlet"
+    IID = "iid"
+    SHARDS = "shards"
+    PAPER = "paper"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; an error on purpose is one line and exit code 2."""
+    try:
+        app(args=arguments)
+    except FedEASError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False, style="red")
+        sys.exit(2)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedeas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def plan(
+    counts: Annotated[
+        Path | None, typer.Argument(help="Label counts: CSV, Parquet or NPY.", show_default=False)
+    ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Use the paper's CIFAR-10 partition over 20 clients.")
+    ] = False,
+    policy: Annotated[str, typer.Option(help=SPEC_HELP)] = "fedeas",
+    beta: Annotated[float | None, typer.Option(help="FedEAS's budget parameter.")] = None,
+    total: Annotated[int | None, typer.Option(help="Generate at most this many samples.")] = None,
+    auto: Annotated[bool, typer.Option("--auto", help="Choose beta by the paper's two conditions.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="Generate for at most this long ...")] = None,
+    images_per_second: Annotated[float | None, typer.Option(help="... at this rate.")] = None,
+    max_share: Annotated[float | None, typer.Option(help="Stay below this synthetic share (0.25 with --auto).")] = None,
+    min_removed: Annotated[float | None, typer.Option(help="Remove this share of imbalance (0.5 with --auto).")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes, for (client, label) rows.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the allocation: .csv, .parquet or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+) -> None:
+    """Plan how many synthetic samples each client generates of each class."""
+    limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
+    if (counts is None) != example:
+        raise InputError("give a file of label counts, or --example for the embedded one")
+    _check_plot(plot)
+    chosen = choose_policy(policy, limits)
+    if counts is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
+        Console().print(summary_table(plan_chunks(count_chunks(counts), chosen, out), chosen.spec))
+        return
+    table = example_counts() if counts is None else read_counts(counts, classes)
+    chosen = choose_policy(policy, limits, table)
+    summary = plan_chunks([Chunk(table, table.clients, 0)], chosen, out)
+    Console().print(summary_table(summary, chosen.spec))
+    side_by_side = matched(table, chosen) if compare else []
+    if compare:
+        Console().print(comparison_table(table, side_by_side, chosen.spec))
+    if plot:
+        _draw_plan(plot, table, chosen.allocate(table), side_by_side)
+
+
+@app.command()
+def partition(
+    dataset: Annotated[str, typer.Argument(help=f"A dataset of known class sizes: {', '.join(KNOWN)}.")],
+    scheme: Annotated[Scheme, typer.Option(help="How to split; 'paper' replays the paper's own.")] = Scheme.DIRICHLET,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
+    alpha: Annotated[float, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = 0.1,
+    per_client: Annotated[int, typer.Option(help="Shards for each client.")] = 2,
+    min_size: Annotated[int, typer.Option(help="Draw again until each client holds this many (dirichlet).")] = 1,
+    cap: Annotated[
+        bool, typer.Option("--cap", help="No more classes for a client with its fair share (dirichlet).")
+    ] = False,
+    test_fraction: Annotated[float, typer.Option(help="Share of each client's samples put aside for testing.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Random seed: 0, or 42 for the paper's.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or all indices (.npz).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+) -> None:
+    """Split a dataset over clients. Indices count the samples in class order, as no images are read."""
+    _check_plot(plot)
+    labels = known_dataset(dataset).labels(merged=False)
+    if scheme is Scheme.PAPER:
+        split = schemes.paper_replay(dataset, clients, alpha, 42 if seed is None else seed)
+    elif scheme is Scheme.DIRICHLET:
+        split = schemes.dirichlet(
+            labels, clients, alpha, seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction
+        )
+    elif scheme is Scheme.SHARDS:
+        split = schemes.shards(labels, clients, per_client, seed=seed or 0, test_fraction=test_fraction)
+    else:
+        split = schemes.iid(labels, clients, seed=seed or 0, test_fraction=test_fraction)
+    counts = LabelCounts(split.counts.n, classes=known_dataset(dataset).classes)
+    _write_partition(out, split, counts)
+    Console().print(partition_table(split, f"{dataset} over {clients} clients"))
+    if plot:
+        from fedeas import plots
+
+        plots.save(plots.partition_figure(counts), plot)
+
+
+@reproduce.command("counts")
+def reproduce_counts(
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Also draw the partition of 10,826 draws anew (a minute).")
+    ] = False,
+) -> None:
+    """Every number of the paper that follows from label counts, ours beside the paper's."""
+    claims = count_claims(slow)
+    wrong = sum(claim.status is Status.WRONG for claim in claims)
+    if as_json:
+        print(json.dumps([claim_record(claim) for claim in claims], indent=1))
+    elif as_markdown:
+        print(claims_markdown(claims))
+    else:
+        console = Console()
+        for table in claims_tables(claims):
+            console.print(table)
+        tally = {status: sum(claim.status is status for claim in claims) for status in Status}
+        console.print(", ".join(f"{count} {status}" for status, count in tally.items()))
+    if wrong:
+        raise typer.Exit(1)
+
+
+@reproduce.command("figures")
+def reproduce_figures(
+    counts_only: Annotated[bool, typer.Option("--counts-only", help="Those that need no training.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for PNG and SVG files.")] = Path("figures"),
+) -> None:
+    """The paper's figures, drawn anew."""
+    if not counts_only:
+        raise InputError("only the figures that follow from label counts can be drawn so far; add --counts-only")
+    from fedeas.paper.figures import draw_count_figures
+
+    for path in draw_count_figures(out):
+        print(path)
+
+
+def _check_plot(path: Path | None) -> None:
+    """Refuse a picture that cannot be drawn before anything else is written."""
+    if path:
+        from fedeas import plots
+
+        plots.checked_ending(path)
+
+
+def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:
+    from fedeas import plots
+
+    figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
+    plots.save(figure, path)
+    print(f"plot: {path}")
+
+
+def _write_partition(path: Path | None, split: Partition, counts: LabelCounts) -> None:
+    if path is None:
+        return
+    if path.suffix == ".npz":
+        split.save(path)
+    elif path.suffix in (".csv", ".parquet"):
+        write_counts(path, counts)
+    else:
+        raise InputError(f"{path}: use .csv or .parquet for counts, .npz for all indices")

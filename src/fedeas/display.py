@@ -1,0 +1,134 @@
+"""Plans, partitions and claims as tables for the terminal, and claims as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import groupby
+
+import numpy as np
+from rich.console import RenderableType
+from rich.table import Table
+
+from fedeas import scores
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.data.partition import Partition
+from fedeas.paper.claims import Claim, Status
+from fedeas.policies import CertifiedAllocation
+from fedeas.summary import Extreme, Summary
+
+STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
+
+
+def summary_table(summary: Summary, policy: str) -> RenderableType:
+    """A plan at a glance."""
+    table = _facts(policy)
+    table.add_row("clients", f"{summary.clients:,}")
+    table.add_row("real samples", f"{summary.real:,}")
+    table.add_row("synthetic samples to generate", f"[bold]{summary.synthetic:,}[/]")
+    table.add_row("synthetic share of all data", f"{summary.synthetic_share:.2%}")
+    table.add_row("imbalance removed", f"[bold]{summary.removed:.2%}[/]")
+    table.add_row("imbalance I, before → after", f"{summary.imbalance_before:.4f} → {summary.imbalance_after:.4f}")
+    table.add_row("clients that generate", f"{summary.receiving:,} of {summary.clients:,}")
+    table.add_row("most for one client", _extreme(summary.most))
+    table.add_row("least for one client", _extreme(summary.least))
+    return table
+
+
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: str) -> RenderableType:
+    """Policies side by side; what they spend at pairs of negative gain makes imbalance worse."""
+    table = Table(title="Policies at one budget, framed by none and full", title_justify="left")
+    table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
+    for name in ("samples", "imbalance removed", "at negative gain", "most for one client"):
+        table.add_column(name, justify="right")
+    worse = scores.negative_gain(counts)
+    for allocation in allocations:
+        table.add_row(
+            chosen if allocation.policy == chosen else allocation.policy.partition("(")[0],
+            f"{allocation.total:,}",
+            f"{scores.removed(counts, allocation):.2%}",
+            f"{allocation.n[worse].sum():,}",
+            f"{allocation.per_client.max():,}",
+            style="bold" if allocation.policy == chosen else None,
+        )
+    table.caption = "; ".join(map(_certificate, allocations)).strip("; ") or None
+    table.caption_justify = "left"
+    return table
+
+
+def partition_table(partition: Partition, title: str) -> RenderableType:
+    """A partition at a glance."""
+    counts, table = partition.counts, _facts(title)
+    table.add_row("clients x classes", f"{counts.num_clients:,} x {counts.num_classes}")
+    table.add_row("training samples", f"{counts.total:,}")
+    table.add_row("test samples", f"{sum(part.size for part in partition.test_indices):,}")
+    sizes = f"{counts.sizes.min():,} / {np.median(counts.sizes):,.1f} / {counts.sizes.max():,}"
+    table.add_row("samples of a client, least / median / most", sizes)
+    table.add_row("classes a client holds, on average", f"{(counts.n > 0).sum(axis=1).mean():.1f}")
+    table.add_row("pairs without a sample", f"{(counts.n == 0).sum():,} of {counts.n.size:,}")
+    table.add_row("imbalance I", f"{scores.imbalance(counts):.4f}")
+    table.add_row("recipe", ", ".join(f"{key}={value}" for key, value in partition.recipe.items()))
+    return table
+
+
+def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
+    """Our numbers beside the paper's, a table for each group."""
+    for group, members in groupby(claims, key=lambda claim: claim.group):
+        table = Table(title=group, title_justify="left")
+        for name, justify in (("what", "left"), ("where", "left"), ("paper", "right"), ("ours", "right"), ("", "left")):
+            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        for claim in members:
+            verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
+            table.add_row(claim.says, claim.where, _number(claim.paper), _ours(claim), verdict)
+        yield table
+
+
+def claims_markdown(claims: Iterable[Claim]) -> str:
+    """The same as Markdown, for docs."""
+    lines = []
+    for group, members in groupby(claims, key=lambda claim: claim.group):
+        lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
+        for claim in members:
+            verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
+            lines.append(f"| {claim.says} | {claim.where} | {_number(claim.paper)} | {_ours(claim)} | {verdict} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def claim_record(claim: Claim) -> dict[str, str | float]:
+    """A claim for JSON."""
+    record: dict[str, str | float] = {"group": claim.group, "says": claim.says, "where": claim.where}
+    return record | {"paper": float(claim.paper), "ours": claim.ours, "status": str(claim.status), "why": claim.why}
+
+
+def _facts(title: str) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    return table
+
+
+def _certificate(allocation: Allocation) -> str:
+    if not isinstance(allocation, CertifiedAllocation):
+        return ""
+    return (
+        f"optimal leaves I at most {allocation.gap:.0e} above the least possible"
+        if allocation.gap
+        else "optimal is proved"
+    )
+
+
+def _extreme(extreme: Extreme) -> str:
+    return f"{extreme.samples:,} (client {extreme.client})"
+
+
+def _number(value: Decimal) -> str:
+    return f"{value:,}"
+
+
+def _ours(claim: Claim) -> str:
+    """As many digits as the paper prints, and two more where ours is not the same."""
+    if float(claim.ours).is_integer():
+        return f"{int(claim.ours):,}"
+    printed = -int(claim.paper.as_tuple().exponent)
+    return f"{claim.ours:,.{printed + 2}f}" if claim.ours != claim.paper else f"{claim.ours:,}"

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas import InputError, imbalance
+from fedeas.data.known import KNOWN, known_dataset
+from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
+
+labels_lists = st.lists(st.integers(0, 4), min_size=12, max_size=80)
+LABELS = np.random.default_rng(0).integers(0, 10, 5000)
+
+
+def schemes(labels, clients, seed, test_fraction):
+    yield iid(labels, clients, seed=seed, test_fraction=test_fraction)
+    yield dirichlet(labels, clients, 0.5, seed=seed, test_fraction=test_fraction, cap=True)
+    yield dirichlet(labels, clients, 2.0, seed=seed, test_fraction=test_fraction)
+    yield shards(labels, clients, 2, seed=seed, test_fraction=test_fraction)
+
+
+@given(labels_lists, st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.25, 0.6]))
+def test_every_sample_belongs_to_exactly_one_client(labels, clients, seed, test_fraction):
+    for split in schemes(labels, clients, seed, test_fraction):
+        dealt = np.concatenate([*split.indices, *split.test_indices])
+        assert sorted(dealt.tolist()) == list(range(len(labels)))
+        for train, test in zip(split.indices, split.test_indices, strict=True):
+            assert test.size == int(test_fraction * (train.size + test.size))
+        assert split.counts.n.shape == (clients, split.num_classes)
+        assert split.counts.total == sum(part.size for part in split.indices)
+
+
+def test_counts_are_those_of_the_training_parts():
+    split = dirichlet(LABELS, 7, 0.2, seed=3, test_fraction=0.25)
+    for k, part in enumerate(split.indices):
+        assert split.counts.n[k].tolist() == [int((LABELS[part] == c).sum()) for c in range(10)]
+
+
+def test_a_seed_fixes_the_partition():
+    for first, again, other in zip(
+        schemes(LABELS, 5, 1, 0.25), schemes(LABELS, 5, 1, 0.25), schemes(LABELS, 5, 2, 0.25), strict=True
+    ):
+        assert all(map(np.array_equal, first.indices, again.indices))
+        assert not all(map(np.array_equal, first.indices, other.indices))
+
+
+@given(labels_lists, st.integers(1, 6))
+def test_iid_is_balanced_up_to_one(labels, clients):
+    split = iid(labels, clients)
+    n = np.stack([np.bincount(np.asarray(labels)[part], minlength=5) for part in split.indices])
+    assert (n.max(axis=0) - n.min(axis=0) <= 1).all()
+    assert n.sum(axis=1).max() - n.sum(axis=1).min() <= 1
+
+
+def test_a_smaller_alpha_is_more_skewed():
+    skews = [imbalance(dirichlet(LABELS, 20, alpha, seed=0).counts) for alpha in (0.05, 0.3, 1.0, 100.0)]
+    assert skews == sorted(skews, reverse=True)
+
+
+def test_the_cap_evens_out_sizes():
+    free, capped = (dirichlet(LABELS, 20, 0.1, seed=0, cap=cap).counts.sizes for cap in (False, True))
+    assert capped.std() < free.std()
+
+
+def test_min_size_is_kept_or_refused():
+    assert dirichlet(LABELS, 20, 0.1, min_size=40).counts.sizes.min() >= 40
+    with pytest.raises(
+        InputError, match=r"no Dirichlet\(0.01\) draw out of 5 gave each of 20 clients 40 samples; use a"
+    ):
+        dirichlet(LABELS, 20, 0.01, min_size=40, max_draws=5)
+    with pytest.raises(InputError, match="20 clients of at least 300 samples need 6,000, there are 5,000"):
+        dirichlet(LABELS, 20, 1.0, min_size=300)
+
+
+def test_shards_limit_the_classes_of_a_client():
+    counts = shards(np.repeat(np.arange(10), 100), clients=50, per_client=2).counts
+    assert (counts.n > 0).sum(axis=1).max() <= 2
+    assert (counts.sizes == 20).all()
+
+
+def test_a_partition_is_saved_and_loaded_whole(tmp_path):
+    split = paper_replay("cifar10", 20, 0.1)
+    split.save(tmp_path / "split.npz")
+    again = Partition.load(tmp_path / "split.npz")
+    assert all(map(np.array_equal, again.indices, split.indices))
+    assert all(map(np.array_equal, again.test_indices, split.test_indices))
+    assert again.recipe == split.recipe
+    assert again.counts == split.counts
+    assert [path.name for path in tmp_path.iterdir()] == ["split.npz"]
+
+
+def test_other_files_are_no_partition(tmp_path):
+    (tmp_path / "text.npz").write_text("nothing")
+    np.savez(tmp_path / "other.npz", a=np.arange(3))
+    for name in ("text.npz", "other.npz"):
+        with pytest.raises(InputError, match="not a saved partition"):
+            Partition.load(tmp_path / name)
+    with pytest.raises(InputError, match="no such file"):
+        Partition.load(tmp_path / "none.npz")
+
+
+def replay_step_by_step(labels, clients, alpha, seed):
+    """The procedure behind the paper's tables, written down once more, one sample list at a time."""
+    stream = np.random.RandomState(seed)
+    by_class = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
+    while True:
+        owned = {k: [] for k in range(clients)}
+        for members in by_class:
+            stream.shuffle(members)
+            edges = (np.cumsum(stream.dirichlet([alpha] * clients)) * len(members)).astype(int)
+            edges = [0, *edges[:-1].tolist(), len(members)]
+            for k in range(clients):
+                owned[k] += members[edges[k] : edges[k + 1]].tolist()
+        if min(map(len, owned.values())) >= 10:
+            break
+    parts = []
+    for k in range(clients):
+        mine = np.array(owned[k])
+        stream.shuffle(mine)
+        parts.append((mine[: int(len(mine) * 0.25)], mine[int(len(mine) * 0.25) :]))
+    return parts
+
+
+def test_the_replay_follows_the_recovered_procedure_on_any_labels():
+    split = paper_replay(LABELS, 30, 0.1, seed=7)
+    expected = replay_step_by_step(LABELS, 30, 0.1, seed=7)
+    assert split.recipe["draws"] > 1
+    for k, (test, train) in enumerate(expected):
+        assert np.array_equal(split.test_indices[k], test)
+        assert np.array_equal(split.indices[k], train)
+
+
+def test_the_counts_of_a_replay_depend_on_class_sizes_alone():
+    shuffled = np.random.default_rng(1).permutation(known_dataset("cifar10").labels(merged=True))
+    assert paper_replay(shuffled, 20, 0.1).counts == paper_replay("cifar10", 20, 0.1).counts
+
+
+def test_known_datasets_have_their_official_sizes():
+    sizes = {name: (sum(known.train), sum(known.test), len(known.classes)) for name, known in KNOWN.items()}
+    assert sizes == {
+        "cifar10": (50000, 10000, 10),
+        "cifar100": (50000, 10000, 100),
+        "fashion-mnist": (60000, 10000, 10),
+        "digits": (1797, 0, 10),
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: iid([], 1), "labels must be a list"),
+        (lambda: iid([0.5, 1], 1), "labels must be whole numbers"),
+        (lambda: iid([0, -1], 1), "labels must be whole numbers"),
+        (lambda: iid([0, 1], 3), "clients must be between 1 and the 2 samples, not 3"),
+        (lambda: iid([0, 1], 0), "clients must be between 1"),
+        (lambda: iid([0, 1], 1, test_fraction=1), "test_fraction must be at least 0 and below 1"),
+        (lambda: dirichlet([0, 1], 1, 0), "alpha must be above 0, not 0"),
+        (lambda: dirichlet([0, 1], 1, 1.0, min_size=0), "min_size must be 1 or more"),
+        (lambda: shards([0, 1], 1, 5), "5 shards cannot be cut from 2 samples"),
+        (lambda: paper_replay("mnist", 20, 0.1), "unknown dataset 'mnist'; known are cifar10"),
+        (lambda: paper_replay("cifar10", 20, -1), "alpha must be above 0"),
+    ],
+)
+def test_impossible_partitions_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,95 @@
+"""The layers of docs/architecture.md: a module imports only what stands above it, and the core stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedeas
+
+ROOT = Path(fedeas.__file__).parent
+
+# From the ground up; modules on one line may import each other.
+LAYERS = [
+    ["errors"],
+    ["arrays", "files"],
+    ["validation"],
+    ["counts"],
+    ["scores"],
+    ["policies"],
+    ["selection", "spec", "summary", "tables"],
+    ["planning"],
+    ["data"],
+    ["plots"],
+    ["paper"],
+    ["display"],
+    ["cli", "__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# Who may import what from outside.
+ALLOWED = {
+    "matplotlib": {"plots", "paper.figures"},
+    "pyarrow": {"tables"},
+    "pydantic": {"paper.published"},
+    "typer": {"cli"},
+    "rich": {"cli", "display"},
+}
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name != "__init__":
+            yield name, ast.parse(path.read_text())
+
+
+def imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module == "fedeas":
+                yield from (f"fedeas.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def test_every_module_has_its_layer():
+    assert {name.partition(".")[0] for name, _ in modules()} == set(LEVEL)
+
+
+def test_imports_point_downwards_only():
+    for name, tree in modules():
+        family = name.partition(".")[0]
+        for target in imports(tree):
+            if target.startswith("fedeas.") and target != "fedeas.__version__":
+                below = target.split(".")[1]
+                same = LAYERS[LEVEL[family]]
+                assert LEVEL[below] < LEVEL[family] or below in same, f"{name} imports {target}"
+
+
+def test_outside_packages_are_imported_only_where_they_belong():
+    standard = set(sys.stdlib_module_names)
+    for name, tree in modules():
+        for target in imports(tree):
+            package = target.partition(".")[0]
+            if package in standard or package in ("fedeas", "numpy"):
+                continue
+            assert name in ALLOWED[package], f"{name} imports {target}"
+
+
+def test_policies_do_not_know_files_nor_each_others_family():
+    for name, tree in modules():
+        if name.startswith("policies."):
+            families = {target.split(".")[1] for target in imports(tree) if target.startswith("fedeas.")}
+            assert families <= {"arrays", "counts", "errors", "policies", "validation"}
+
+
+def test_importing_the_core_loads_numpy_and_nothing_heavier():
+    script = "import sys, fedeas; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    outside = set(loaded) - set(sys.stdlib_module_names) - {"fedeas", "__main__"}
+    heavy = {"torch", "pyarrow", "matplotlib", "typer", "rich", "pydantic", "pandas", "scipy"}
+    assert "numpy" in outside
+    assert not heavy & outside

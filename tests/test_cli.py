@@ -1,0 +1,216 @@
+"""The command line as a person meets it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from fedeas import FedEAS, LabelCounts, read_counts, write_counts
+from fedeas.cli import main
+from fedeas.data.partition import Partition
+from fedeas.paper import claims
+from fedeas.paper.published import example_counts
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command in this process; give back exit code, output and errors."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def counts_file(tmp_path):
+    path = tmp_path / "counts.csv"
+    write_counts(path, LabelCounts([[90, 0, 10], [30, 40, 30]], clients=["ann", "bob"], classes=["cat", "dog", "owl"]))
+    return path
+
+
+def test_the_example_gives_the_papers_total(run):
+    code, out, _ = run("plan", "--example")
+    assert code == 0
+    assert "13,437" in out
+    assert "51.78%" in out
+
+
+def test_a_plan_is_written_and_equals_the_library(run, counts_file, tmp_path):
+    code, out, _ = run("plan", counts_file, "--beta", "5", "--out", tmp_path / "plan.parquet")
+    assert code == 0
+    assert "fedeas(beta=5)" in out
+    table = parquet.read_table(tmp_path / "plan.parquet")
+    assert table.column("client").to_pylist() == ["ann", "bob"]
+    plan = FedEAS(5).allocate(read_counts(counts_file)).n
+    assert np.array_equal(np.stack([table.column(c).to_numpy() for c in ("cat", "dog", "owl")], axis=1), plan)
+
+
+WAYS = [
+    "--total 20",
+    "--auto --max-share 0.5",
+    "--minutes 1 --images-per-second 0.5",
+    "--max-share 0.2",
+    "--min-removed 0.3",
+    "--policy uniform",
+    "--policy cost-aware(price=0.1)",
+    "--compare",
+]
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_every_way_to_give_a_budget_works(run, counts_file, options):
+    code, out, err = run("plan", counts_file, *options.split())
+    assert (code, err) == (0, "")
+    assert "synthetic samples to generate" in out
+
+
+def test_a_comparison_shows_every_policy(run):
+    code, out, _ = run("plan", "--example", "--compare")
+    assert code == 0
+    for name in (
+        "no-generation",
+        "uniform",
+        "by-size",
+        "missing-only",
+        "fedeas(beta=12)",
+        "greedy",
+        "optimal",
+        "full-balance",
+    ):
+        assert name in out
+    assert "1,679" in out
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_plots_are_drawn(run, counts_file, tmp_path, ending):
+    for options in ([], ["--compare"]):
+        code, out, _ = run("plan", counts_file, *options, "--plot", tmp_path / f"plan.{ending}")
+        assert code == 0
+        assert f"plan.{ending}" in out
+        start = (tmp_path / f"plan.{ending}").read_bytes()[:200]
+        assert start.startswith(b"\x89PNG") if ending == "png" else b"svg" in start
+
+
+def test_partitions_are_drawn_and_written(run, tmp_path):
+    code, out, _ = run("partition", "cifar10", "--scheme", "paper", "--out", tmp_path / "paper.csv")
+    assert code == 0
+    assert "45,007" in out
+    assert np.array_equal(read_counts(tmp_path / "paper.csv").n, example_counts().n)
+    for scheme in ("iid", "dirichlet", "shards"):
+        code, _, _ = run("partition", "digits", "--scheme", scheme, "--clients", 5, "--out", tmp_path / f"{scheme}.npz")
+        assert code == 0
+        assert Partition.load(tmp_path / f"{scheme}.npz").counts.total == 1797
+    code, _, _ = run("partition", "digits", "--clients", 5, "--plot", tmp_path / "split.png")
+    assert (tmp_path / "split.png").stat().st_size > 1000
+
+
+def test_the_shipped_tables_are_what_the_command_line_writes(run, tmp_path):
+    from importlib import resources
+
+    run("partition", "cifar100", "--scheme", "paper", "--clients", 100, "--out", tmp_path / "again.csv")
+    shipped = resources.files("fedeas.paper").joinpath("partitions", "c100-k100-a0.1.csv").read_text()
+    assert (tmp_path / "again.csv").read_text() == shipped
+
+
+def test_reproduce_counts_reports_and_succeeds(run):
+    code, out, _ = run("reproduce", "counts")
+    assert code == 0
+    assert "0 MISMATCH" in out
+    code, out, _ = run("reproduce", "counts", "--json")
+    records = json.loads(out)
+    assert code == 0
+    assert {"paper": 226783.0, "ours": 226783, "status": "exact"}.items() <= next(
+        record for record in records if record["says"].startswith("full-balance")
+    ).items()
+
+
+def test_reproduce_counts_fails_when_a_number_does_not_match(run, monkeypatch):
+    monkeypatch.setattr(claims, "FedEAS", lambda *a, **k: FedEAS(*a, **{**k, "fill": "all"}))
+    code, out, _ = run("reproduce", "counts")
+    assert code == 1
+    assert "MISMATCH" in out
+
+
+def test_figures_are_drawn(run, tmp_path):
+    code, out, _ = run("reproduce", "figures", "--counts-only", "--out", tmp_path / "figures")
+    assert code == 0
+    assert len(out.split()) == 12
+    assert len(list((tmp_path / "figures").glob("*.png"))) == 6
+    code, _, err = run("reproduce", "figures", "--out", tmp_path / "figures")
+    assert code == 2
+    assert "add --counts-only" in err
+
+
+BAD_CALLS = {
+    "plan nowhere.csv": "nowhere.csv: no such file",
+    "plan": "give a file of label counts, or --example",
+    "plan {counts} --example": "give a file of label counts, or --example",
+    "plan {counts} --beta 0": "beta must be a finite number above 0, not 0.0",
+    "plan {counts} --beta -3": "beta must be a finite number above 0, not -3.0",
+    "plan {counts} --beta nan": "beta must be a finite number above 0, not nan",
+    "plan {counts} --total -5": "total must be a whole number of samples, 0 or more, not -5",
+    "plan {counts} --policy uniform --total -5": "budget must be 0 or more, not -5",
+    "plan {counts} --beta 3 --auto": "give the budget in one way",
+    "plan {counts} --policy fedeas(beta=": "policy spec 'fedeas(beta=': expected a value at the end",
+    "plan {counts} --policy magic": "unknown policy 'magic'; known are",
+    "plan {full} --policy missing-only(budget=5)": "missing-only cannot place 5 samples: every client holds",
+    "plan {counts} --auto --min-removed 0.99 --max-share 0.01": "no beta meets both conditions",
+    "plan {counts} --out {folder}/plan.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet, .json",
+    "plan {counts} --out {folder}/none/plan.csv": "does not exist; create it first",
+    "plan {counts} --out {folder}/plan.csv --plot {folder}/plan.bmp": "use a name that ends in .png or .svg",
+    "partition mnist": "unknown dataset 'mnist'; known are cifar10",
+    "partition digits --clients 5000": "clients must be between 1 and the 1,797 samples, not 5000",
+    "partition digits --alpha 0": "alpha must be above 0",
+    "partition digits --out {folder}/split.txt": "use .csv or .parquet for counts, .npz for all indices",
+}
+
+
+@pytest.mark.parametrize("command", BAD_CALLS)
+def test_bad_input_is_one_line_exit_code_2_and_no_file(run, counts_file, tmp_path, command):
+    full = tmp_path / "full.csv"
+    write_counts(full, LabelCounts([[5, 1], [2, 9]]))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, _, err = run(*command.format(counts=counts_file, full=full, folder=tmp_path).split())
+    assert code == 2
+    assert BAD_CALLS[command] in err
+    assert len(err.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_bad_row_leaves_no_output_behind(run, tmp_path):
+    (tmp_path / "bad.csv").write_text("client,x,y\na,1,2\nb,-1,2\n")
+    code, _, err = run("plan", tmp_path / "bad.csv", "--out", tmp_path / "plan.csv")
+    assert code == 2
+    assert err == f"error: {tmp_path}/bad.csv: row 2 (client 'b'), class 'x': negative count -1; give 0 or more\n"
+    assert not (tmp_path / "plan.csv").exists()
+
+
+def test_a_duplicate_far_down_leaves_no_output_behind(run, tmp_path):
+    table = LabelCounts(np.ones((300_000, 8), dtype=int))
+    write_counts(tmp_path / "twice.parquet", table)
+    twice = parquet.read_table(tmp_path / "twice.parquet")
+    column = twice.column("client").to_numpy().copy()
+    column[-1] = 7
+    parquet.write_table(twice.set_column(0, "client", [column]), tmp_path / "twice.parquet")
+    code, _, err = run("plan", tmp_path / "twice.parquet", "--out", tmp_path / "plan.parquet")
+    assert code == 2
+    assert "duplicate client '7' (rows 8 and 300,000)" in err
+    assert not (tmp_path / "plan.parquet").exists()
+
+
+def test_the_installed_command_runs_as_a_process(counts_file):
+    done = subprocess.run(
+        [sys.executable, "-m", "fedeas", "plan", str(counts_file), "--beta", "x"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    done = subprocess.run([sys.executable, "-m", "fedeas", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "fedeas")
