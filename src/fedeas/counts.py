@@ -150,8 +150,10 @@ class Allocation:
 
 def _n_log_n(n: IntArray) -> FloatArray:
     """N log n, with 0 log 0 = 0 exactly; counts are small as a rule, and then a table beats the logarithm."""
-    table = _n_log_n_table()
-    return np.asarray(table.take(n) if n.max() < table.size else n * np.log(np.maximum(n, 1)), dtype=np.float64)
+    try:
+        return _n_log_n_table().take(n)
+    except IndexError:  # a count beyond the table
+        return np.asarray(n * np.log(np.maximum(n, 1)))
 
 
 @cache

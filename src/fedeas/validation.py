@@ -68,9 +68,8 @@ def _sizes(n: IntArray, place: _Place) -> IntArray:
     sizes = np.empty(n.shape[0], dtype=np.int64)
     for rows in row_blocks(*n.shape):
         block = n[rows]
-        if block.min() < 0:
+        if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # seen as unsigned, negative numbers are the largest
             place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
-        if block.max() > MAX_CLIENT_SIZE:
             place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
         np.sum(block, axis=1, out=sizes[rows])
     if sizes.min() == 0:

@@ -1,0 +1,57 @@
+"""Fill in what the docs take from the code: output of commands between markers, and the figures.
+
+A block looks like this, and everything between its two lines is replaced by the command's output:
+
+    <!-- $ fedeas reproduce counts --markdown -->
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- \$ fedeas (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def output_of(command: str) -> str:
+    """What the command prints, as Markdown."""
+    from fedeas.cli import main
+
+    os.environ["COLUMNS"] = "100"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main(shlex.split(command))
+    text = "\n".join(line.rstrip() for line in printed.getvalue().strip("\n").splitlines())
+    return f"{text}\n" if "--markdown" in command else f"\n```text\n$ fedeas {command}\n{text}\n```\n\n"
+
+
+def rendered(page: str) -> str:
+    """The page with every block filled in anew."""
+    return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block[3], page)
+
+
+def main() -> None:
+    """Render all pages and figures in place."""
+    for path in PAGES:
+        path.write_text(rendered(path.read_text()))
+    images = ROOT / "docs" / "images"
+    from fedeas.cli import main as fedeas
+    from fedeas.paper.figures import draw_count_figures
+
+    for path in draw_count_figures(images):
+        if path.suffix == ".svg":
+            path.unlink()  # the pages show the PNG files
+    with contextlib.suppress(SystemExit):
+        fedeas(["plan", "--example", "--plot", str(images / "plan.png")])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""What the docs take from the code is up to date, and their examples and links work."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def load_renderer():
+    spec = importlib.util.spec_from_file_location("render", ROOT / "docs" / "render.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_rendered_blocks_are_up_to_date(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = page.read_text()
+    assert load_renderer().rendered(text) == text, "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_rendered_block_has_its_end():
+    for page in PAGES:
+        text = page.read_text()
+        assert text.count("<!-- $ ") == text.count("<!-- end -->")
