@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ FloatArray = NDArray[np.float64]
 
 # About this many cells at a time, so that temporaries stay in the processor's cache.
 BLOCK_CELLS = 2**15
+
+# Tables from this size on are worth more than one thread.
+THREADED_CELLS = 2**20
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -38,3 +43,28 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     step = max(1, BLOCK_CELLS // max(1, columns))
     for start in range(0, rows, step):
         yield slice(start, start + step)
+
+
+def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> None:
+    """Call `work` for every block, on all cores if the table is large: numpy's loops do not hold the interpreter.
+
+    Blocks must not depend on each other; each then has the same result, whoever comes first.
+    """
+    blocks = list(row_blocks(rows, columns))
+    threads = min(_cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
+    if threads == 1:
+        for block in blocks:
+            work(block)
+        return
+
+    def work_off(share: int) -> None:
+        for block in blocks[len(blocks) * share // threads : len(blocks) * (share + 1) // threads]:
+            work(block)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work_off, share) for share in range(threads)]:
+            done.result()  # raises what the thread raised
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

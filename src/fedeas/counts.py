@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.arrays import FloatArray, IntArray, frozen, frozen_integers, row_blocks
+from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.errors import InputError
 from fedeas.validation import Names, checked_counts
 
@@ -73,8 +73,11 @@ class LabelCounts:
     def entropy(self) -> FloatArray:
         """Normalised Shannon entropy H_k / log C of each client: 0 for one class only, 1 for a balanced client."""
         entropy = np.empty(self.num_clients)
-        for rows in self.blocks():
+
+        def fill(rows: slice) -> None:
             entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
+
+        for_row_blocks(fill, *self.n.shape)
         # Entropy of two billion samples is above 1e-8 or nothing: what is less is rounding error, and a floor that
         # follows could turn it into a missing sample.
         entropy[entropy < 1e-12] = 0.0

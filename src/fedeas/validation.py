@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray, frozen, frozen_integers, row_blocks
+from fedeas.arrays import IntArray, for_row_blocks, frozen, frozen_integers
 from fedeas.errors import InputError
 
 # Sums of squared counts must fit 64 bits, so a client may hold no more than this.
@@ -66,12 +66,15 @@ def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
 def _sizes(n: IntArray, place: _Place) -> IntArray:
     """N_k of a table whose counts are all in range; each block is read from memory once."""
     sizes = np.empty(n.shape[0], dtype=np.int64)
-    for rows in row_blocks(*n.shape):
+
+    def check(rows: slice) -> None:
         block = n[rows]
         if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # seen as unsigned, negative numbers are the largest
             place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
             place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
         np.sum(block, axis=1, out=sizes[rows])
+
+    for_row_blocks(check, *n.shape)
     if sizes.min() == 0:
         raise place.error("client with no samples; remove the row", sizes.argmin())
     if sizes.max() > MAX_CLIENT_SIZE:

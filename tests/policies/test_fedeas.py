@@ -80,10 +80,13 @@ def test_a_budget_below_one_generates_nothing():
     assert FedEAS(1).allocate(counts).total == 0
 
 
-def test_blocks_do_not_show(monkeypatch):
+@pytest.mark.parametrize("threaded_cells", [1, 10**9])
+def test_blocks_and_threads_do_not_show(monkeypatch, threaded_cells):
     counts = dirichlet_counts(500, 10, 0.1, 400)
     whole = FedEAS(12).allocate(counts).n
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 30)
+    monkeypatch.setattr(arrays, "THREADED_CELLS", threaded_cells)
+    monkeypatch.setattr(arrays, "_cores", lambda: 3)
     assert np.array_equal(FedEAS(12).allocate(LabelCounts(counts.n)).n, whole)
 
 

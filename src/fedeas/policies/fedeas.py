@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from fedeas.arrays import FloatArray, IntArray, frozen
+from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import PolicyError
 from fedeas.policies.base import Policy, check_positive
@@ -71,8 +71,11 @@ class FedEAS(Policy):
         budgets = self.budgets(counts)
         threshold = np.minimum(budgets, self.fillable(counts))
         generated = np.empty_like(counts.n)
-        for rows in counts.blocks():
+
+        def fill(rows: slice) -> None:
             n, block = counts.n[rows], generated[rows]
             np.subtract(budgets[rows, None], n, out=block)
             block *= n < threshold[rows, None]
+
+        for_row_blocks(fill, *counts.n.shape)
         return Allocation(frozen(generated), self.spec)
