@@ -45,7 +45,8 @@ def main() -> None:
         for clients in (100_000, 1_000_000, 10_000_000):
             path = Path(folder) / "counts.parquet"
             write(path, clients)
-            done = in_fresh_process(PLAN, path, Path(folder) / "plan.parquet")
+            runs = [in_fresh_process(PLAN, path, Path(folder) / "plan.parquet") for _ in range(3)]
+            done = min(runs, key=lambda run: run["seconds"])
             assert done["clients"] == clients
             results.append(
                 {

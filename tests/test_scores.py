@@ -10,8 +10,10 @@ from fedeas import (
     Allocation,
     FedEAS,
     FullBalance,
+    Greedy,
     InputError,
     LabelCounts,
+    budget_path,
     budget_ratio,
     client_imbalance,
     concentration,
@@ -125,3 +127,13 @@ def test_closed_form_falls_convexly_from_slope_four_to_zero():
     assert (np.diff(slope) > 0).all()
     assert slope[0] == pytest.approx(-4, abs=0.01)
     assert slope[-1] == pytest.approx(0, abs=0.01)
+
+
+def test_a_budget_path_falls_for_greedy_and_gives_each_point():
+    counts = LabelCounts([[90, 5, 0], [3, 40, 9]])
+    plans = [Greedy(budget=budget).allocate(counts) for budget in range(0, 120, 10)]
+    path = budget_path(counts, plans)
+    assert path.total.tolist() == list(range(0, 120, 10))
+    assert (np.diff(path.imbalance) < 0).all()
+    assert path.imbalance[3] == imbalance(counts, plans[3])
+    assert path.removed[5] == pytest.approx(removed(counts, plans[5]))

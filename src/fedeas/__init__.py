@@ -25,6 +25,7 @@ from fedeas.policies import (
     Uniform,
 )
 from fedeas.scores import (
+    budget_path,
     budget_ratio,
     client_imbalance,
     concentration,
@@ -80,6 +81,7 @@ __all__ = [
     "beta_for_removed",
     "beta_for_total",
     "beta_path",
+    "budget_path",
     "budget_ratio",
     "client_imbalance",
     "concentration",

@@ -6,6 +6,7 @@ p_k stay those of the real data throughout, as in Eq. (surrogate).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,14 @@ class Concentration(NamedTuple):
     order: IntArray
     imbalance: FloatArray
     budget: FloatArray
+
+
+class BudgetPath(NamedTuple):
+    """Samples spent, the imbalance I left at each point, and the share of I removed."""
+
+    total: IntArray
+    imbalance: FloatArray
+    removed: FloatArray
 
 
 def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
@@ -100,6 +109,18 @@ def removed(counts: LabelCounts, allocation: Allocation) -> float:
 def synthetic_share(counts: LabelCounts, allocation: Allocation) -> float:
     """Share of synthetic samples in the combined training data, B / (N + B)."""
     return allocation.total / (counts.total + allocation.total)
+
+
+def budget_path(counts: LabelCounts, allocations: Iterable[Allocation]) -> BudgetPath:
+    """I as a budget grows, for a policy's allocations at several budgets; Fig. 2(b) draws such paths.
+
+    >>> counts = LabelCounts([[10, 0]])
+    >>> budget_path(counts, [Allocation([[0, 0]]), Allocation([[0, 10]])]).removed
+    array([0., 1.])
+    """
+    before, points = imbalance(counts), [(each.total, imbalance(counts, each)) for each in allocations]
+    totals, left = (np.array(values) for values in zip(*points, strict=True))
+    return BudgetPath(totals, left, 1 - left / before if before > 0 else np.zeros(len(points)))
 
 
 def concentration(counts: LabelCounts, allocation: Allocation | None = None) -> Concentration:

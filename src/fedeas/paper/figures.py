@@ -74,7 +74,7 @@ def reduction_figure() -> Figure:
     matched = path.total[steps]
     budgets = np.union1d(np.linspace(0, path.total[-1], CURVE_POINTS).astype(int), matched)
     greedy, slack = _greedy_curve(counts, budgets)
-    uniform = np.array([_removed(Uniform(int(budget)).allocate(counts)) for budget in budgets])
+    uniform = scores.budget_path(counts, (Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
     at = np.searchsorted(budgets, matched)
     name = f"greedy (optimal is within {_bound(100 * slack)} points)"
     axes.plot(budgets, greedy, "--", color=plots.INK, linewidth=1.4, label=name)
@@ -219,7 +219,7 @@ def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset
 
 def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, float]:
     """Share removed at each budget, and the most that any allocation could remove beyond it, as certified."""
-    greedy = np.array([_removed(Greedy(int(budget)).allocate(counts)) for budget in budgets])
+    greedy = scores.budget_path(counts, (Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
     optimal = [Optimal(int(budget)).allocate(counts) for budget in budgets]
     bound = np.array([_removed(best) + best.gap / scores.imbalance(counts) for best in optimal])
     return greedy, float((bound - greedy).max())
