@@ -23,6 +23,7 @@ from fedeas.policies import (
     Optimal,
     Policy,
     Uniform,
+    parse_policy,
 )
 from fedeas.scores import (
     budget_path,
@@ -49,7 +50,6 @@ from fedeas.selection import (
     rounded_down,
     select_beta,
 )
-from fedeas.spec import parse_policy
 from fedeas.summary import Summary
 from fedeas.tables import read_counts, write_allocation, write_counts
 

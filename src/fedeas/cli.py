@@ -28,7 +28,7 @@ from fedeas.errors import FedEASError, InputError
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.published import example_counts
 from fedeas.planning import Limits, choose_policy, matched, plan_chunks
-from fedeas.spec import POLICIES
+from fedeas.policies import POLICIES
 from fedeas.tables import Chunk, count_chunks, read_counts, write_counts
 
 app = typer.Typer(

@@ -9,7 +9,19 @@ from dataclasses import dataclass, fields, replace
 
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError, PolicyError
-from fedeas.policies import BySize, FedEAS, FullBalance, Greedy, MissingOnly, NoGeneration, Optimal, Policy, Uniform
+from fedeas.policies import (
+    POLICIES,
+    BySize,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    NoGeneration,
+    Optimal,
+    Policy,
+    Uniform,
+    parse_policy,
+)
 from fedeas.policies.baselines import Budgeted
 from fedeas.selection import (
     beta_for_removed,
@@ -19,7 +31,7 @@ from fedeas.selection import (
     rounded_down,
     select_beta,
 )
-from fedeas.spec import POLICIES, parse_policy
+from fedeas.spec import normalised
 from fedeas.summary import Summary
 from fedeas.tables import Chunk, PathLike, allocation_writer
 
@@ -75,7 +87,7 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
-    kind = POLICIES.get(text.strip().lower().replace("_", "-"))
+    kind = POLICIES.get(normalised(text))
     if kind is not None and issubclass(kind, Budgeted):
         images = None if counts is None else limits.images(counts)
         return kind(budget=_fedeas_within(FedEAS(), limits, counts) if images is None else images)

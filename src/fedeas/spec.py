@@ -1,4 +1,4 @@
-"""Policies as text: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``, and back by `Policy.spec`.
+"""Objects as text: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``, ``fedprox(mu=0.01)``, and back.
 
 spec   = name [ "(" [ field "=" value { "," field "=" value } ] ")" ]
 value  = number | true | false | word | spec
@@ -7,36 +7,13 @@ value  = number | true | false | word | spec
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, ClassVar, TypeVar
 
-from fedeas.errors import PolicyError, SpecError
-from fedeas.policies import (
-    BySize,
-    CostAware,
-    FedEAS,
-    FullBalance,
-    Greedy,
-    MissingOnly,
-    NoGeneration,
-    Optimal,
-    Policy,
-    Uniform,
-)
+import numpy as np
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.name(): policy
-    for policy in (
-        FedEAS,
-        Uniform,
-        MissingOnly,
-        BySize,
-        Greedy,
-        Optimal,
-        CostAware,
-        FullBalance,
-        NoGeneration,
-    )
-}
+from fedeas.errors import FedEASError, SpecError
 
 MAX_LENGTH = 500  # far beyond any real spec, and short enough to rule out runaway nesting
 
@@ -44,58 +21,93 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=]))"
 )
 
-Value = int | float | bool | str | Policy
+
+class Described:
+    """Base of frozen dataclasses whose fields are hyperparameters and that have a name and a spec."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in specs: ``FullBalance`` is ``full-balance``, ``FedEAS`` is ``fedeas``."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.replace("Fed", "fed")).lower().replace("fed-", "fed")
+
+    @property
+    def spec(self) -> str:
+        """One line that can be read back: the first field and all that differ from their default."""
+        shown = [
+            f"{field.name}={_literal(getattr(self, field.name))}"
+            for position, field in enumerate(fields(self))
+            if position == 0 or field.default is MISSING or getattr(self, field.name) != field.default
+        ]
+        return f"{self.name()}({', '.join(shown)})" if shown else self.name()
+
+    def __str__(self) -> str:
+        return self.spec
 
 
-def parse_policy(text: str) -> Policy:
-    """The policy that a spec describes.
+D = TypeVar("D", bound=Described)
 
-    >>> parse_policy("uniform(budget=fedeas(beta=8))")
-    Uniform(budget=FedEAS(beta=8, gamma=0.5, entropy=True, fill='below-mean'))
-    >>> parse_policy("missing-only(budget=100)").spec
-    'missing-only(budget=100)'
-    """
+
+def read_spec(text: str, known: Mapping[str, type[D]], kind: str) -> D:
+    """The object that a spec describes, one of the `known` classes; `kind` is what they are called in errors."""
     if len(text) > MAX_LENGTH:
-        raise SpecError(f"policy spec of {len(text)} characters; give at most {MAX_LENGTH}")
-    reader = _Reader(text)
-    policy = reader.policy()
+        raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
+    reader = _Reader(text, known, kind)
+    described: D = reader.described()
     reader.expect_end()
-    return policy
+    return described
+
+
+def normalised(name: str) -> str:
+    """Names are the same whatever their case, and with underscores for hyphens."""
+    return name.strip().lower().replace("_", "-")
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, Described):
+        return value.spec
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and number < 1e15 else repr(number)
+    return str(value)
 
 
 class _Reader:
     """Reads one spec from left to right."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, known: Mapping[str, type[Any]], kind: str) -> None:
+        self.text, self.known, self.kind = text, known, kind
         self.tokens = self._tokens()
         self.position = 0
 
-    def policy(self) -> Policy:
-        name = self._next("a policy name").lower().replace("_", "-")
-        if name not in POLICIES:
-            raise self._error(f"unknown policy {name!r}; known are {', '.join(POLICIES)}")
-        return self._build(POLICIES[name], self._arguments() if self._peek() == "(" else {})
+    def described(self) -> Any:
+        name = normalised(self._next(f"a {self.kind} name"))
+        if name not in self.known:
+            raise self._error(f"unknown {self.kind} {name!r}; known are {', '.join(self.known)}")
+        return self._build(self.known[name], self._arguments() if self._peek() == "(" else {})
 
     def expect_end(self) -> None:
         if self._peek():
             raise self._error(f"unexpected {self._peek()!r}")
 
-    def _build(self, policy: type[Policy], arguments: dict[str, Value]) -> Policy:
-        known = [field.name for field in fields(policy)]
+    def _build(self, kind: type[Any], arguments: dict[str, object]) -> Any:
+        known = {field.name: field for field in fields(kind)}
         for name in arguments:
             if name not in known:
-                raise self._error(f"{policy.name()} has no field {name!r}; it has {', '.join(known) or 'none'}")
+                raise self._error(f"{kind.name()} has no field {name!r}; it has {', '.join(known) or 'none'}")
+        missing = [name for name, field in known.items() if field.default is MISSING and name not in arguments]
+        if missing:
+            raise self._error(f"{kind.name()} needs {', '.join(missing)}, as in {kind.name()}({missing[0]}=...)")
         try:
-            return policy(**arguments)
-        except TypeError:
-            missing = ", ".join(name for name in known if name not in arguments)
-            raise self._error(f"{policy.name()} needs {missing}, as in {policy.name()}({known[0]}=...)") from None
-        except PolicyError as error:
+            return kind(**arguments)
+        except FedEASError as error:
             raise self._error(str(error)) from None
 
-    def _arguments(self) -> dict[str, Value]:
-        arguments: dict[str, Value] = {}
+    def _arguments(self) -> dict[str, object]:
+        arguments: dict[str, object] = {}
         self._expect("(")
         while self._peek() != ")":
             field = self._next("a field name")
@@ -108,10 +120,10 @@ class _Reader:
         self._expect(")")
         return arguments
 
-    def _value(self) -> Value:
+    def _value(self) -> object:
         word = self._peek()
-        if word.lower().replace("_", "-") in POLICIES:
-            return self.policy()
+        if normalised(word) in self.known:
+            return self.described()
         self._next("a value")
         if word in ("true", "false"):
             return word == "true"
@@ -149,4 +161,4 @@ class _Reader:
         self.position += 1
 
     def _error(self, message: str) -> SpecError:
-        return SpecError(f"policy spec {self.text!r}: {message}")
+        return SpecError(f"{self.kind} spec {self.text!r}: {message}")

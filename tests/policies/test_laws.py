@@ -21,7 +21,7 @@ from fedeas import (
     Uniform,
     parse_policy,
 )
-from fedeas.spec import POLICIES
+from fedeas.policies import POLICIES
 
 betas = st.one_of(st.integers(1, 40).map(float), st.floats(0.01, 40))
 local_policies = st.one_of(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import MISSING, Field, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from fedeas.arrays import IntArray
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import PolicyError
+from fedeas.spec import Described
 
 
 @runtime_checkable
@@ -23,36 +22,17 @@ class AllocationPolicy(Protocol):
         """How many synthetic samples each client generates of each class."""
 
 
-class Policy:
+class Policy(Described):
     """Base of the built-in policies: frozen dataclasses whose fields are the hyperparameters.
 
     ``is_local`` says that a client needs only its own row, so its counts never have to leave it.
     """
 
     is_local: ClassVar[bool]
-    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""
         raise NotImplementedError
-
-    @classmethod
-    def name(cls) -> str:
-        """The policy's name in specs: ``FullBalance`` is ``full-balance``."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower().replace("fed-eas", "fedeas")
-
-    @property
-    def spec(self) -> str:
-        """One line that `fedeas.parse_policy` reads back: the first field and all that differ from their default."""
-        shown = [
-            f"{field.name}={_literal(getattr(self, field.name))}"
-            for position, field in enumerate(fields(self))
-            if position == 0 or field.default is MISSING or getattr(self, field.name) != field.default
-        ]
-        return f"{self.name()}({', '.join(shown)})" if shown else self.name()
-
-    def __str__(self) -> str:
-        return self.spec
 
 
 Budget = int | Policy
@@ -90,14 +70,3 @@ def check_positive(name: str, value: object) -> None:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and 0 < value < np.inf):  # type: ignore[operator]
         raise PolicyError(f"{name} must be a finite number above 0, not {value!r}")
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, Policy):
-        return value.spec
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return str(int(number)) if number.is_integer() and number < 1e15 else repr(number)
-    return str(value)
