@@ -19,21 +19,49 @@ LAYERS = [
     ["policies"],
     ["selection", "summary", "tables"],
     ["planning"],
-    ["data"],
+    ["config"],
+    ["store"],
+    ["data", "models"],
+    ["generators"],
+    ["algorithms"],
+    ["engines", "worker"],
+    ["checkpoint", "federate", "measures"],
+    ["run"],
+    ["demo"],
     ["plots"],
     ["paper"],
     ["display"],
-    ["cli", "__main__"],
+    ["report", "report_figures"],
+    ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-# Who may import what from outside.
+# Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
-    "matplotlib": {"plots", "paper.figures"},
-    "pyarrow": {"tables"},
-    "pydantic": {"paper.published"},
-    "typer": {"cli"},
-    "rich": {"cli", "display"},
+    "matplotlib": {"plots", "paper.figures", "report_figures"},
+    "pyarrow": {"tables", "data.parquet"},
+    "PIL": {"data.cache"},
+    "sklearn": {"data.sources"},
+    "huggingface_hub": {"data.sources"},
+    "pydantic": {"config", "paper.published"},
+    "typer": {"cli", "cli.plan", "cli.reproduce", "cli.runs"},
+    "rich": {"cli", "cli.plan", "cli.reproduce", "cli.runs", "demo", "display"},
+    "safetensors": {"checkpoint", "models", "generators.gaussian"},
+}
+
+# Families that need torch; everything else must load without it.
+WITH_TORCH = {
+    "data.client",
+    "models",
+    "algorithms",
+    "engines",
+    "worker",
+    "checkpoint",
+    "federate",
+    "measures",
+    "run",
+    "cli.runs",
 }
 
 
@@ -76,7 +104,19 @@ def test_outside_packages_are_imported_only_where_they_belong():
             package = target.partition(".")[0]
             if package in standard or package in ("fedeas", "numpy"):
                 continue
+            if package == "torch":
+                assert {name, name.partition(".")[0]} & WITH_TORCH, f"{name} imports torch"
+                continue
             assert name in ALLOWED[package], f"{name} imports {target}"
+
+
+def test_algorithms_and_generators_do_not_see_each_other():
+    for name, tree in modules():
+        families = {target.split(".")[1] for target in imports(tree) if target.startswith("fedeas.")}
+        if name.startswith("algorithms"):
+            assert not families & {"generators", "engines", "models"}, name
+        if name.startswith(("generators", "models")):
+            assert not families & {"algorithms", "engines", "policies", "data"}, name
 
 
 def test_policies_do_not_know_files_nor_each_others_family():
@@ -93,3 +133,9 @@ def test_importing_the_core_loads_numpy_and_nothing_heavier():
     heavy = {"torch", "pyarrow", "matplotlib", "typer", "rich", "pydantic", "pandas", "scipy"}
     assert "numpy" in outside
     assert not heavy & outside
+
+
+def test_planning_on_the_command_line_does_not_wait_for_torch():
+    script = "import sys, fedeas.cli; print('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["False"]

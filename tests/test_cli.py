@@ -214,3 +214,64 @@ def test_the_installed_command_runs_as_a_process(counts_file):
     assert "Traceback" not in done.stderr
     done = subprocess.run([sys.executable, "-m", "fedeas", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()[0]) == (0, "fedeas")
+
+
+QUICK = ["train.lr=0.05", "train.epochs=1", "rounds.total=2", "partition.clients=5", "engine.threads=1"]
+
+
+def test_a_federation_is_run_listed_and_reported(run, tmp_path):
+    config = tmp_path / "quick.toml"
+    config.write_text('label = "quick"\npolicy = "fedeas(beta=3)"\n')
+    folder = tmp_path / "runs"
+    code, out, _ = run("run", config, *QUICK, "--seeds", 2, "--runs", folder)
+    assert code == 0
+    assert "quick" in out
+    assert "±" in out
+    assert len(list(folder.glob("quick-*/summary.json"))) == 2
+    code, out, _ = run("runs", "--runs", folder)
+    assert code == 0
+    assert out.count("quick") == 1
+    code, out, _ = run("report", *sorted(folder.iterdir()), "--out", tmp_path / "report.html")
+    assert code == 0
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_dry_run_prints_the_resolved_config_and_trains_nothing(run, tmp_path):
+    code, out, _ = run("run", "train.lr=0.5", "--dry-run", "--runs", tmp_path / "runs", "--data-root", tmp_path)
+    resolved = json.loads(out)
+    assert code == 0
+    assert resolved["train"]["lr"] == 0.5
+    assert resolved["data"]["root"] == str(tmp_path)
+    assert resolved["directory"].startswith("run-")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unfinished_run_is_listed_as_such(run, tmp_path):
+    code, _, err = run("run", *QUICK, "train.lr=1e20", "--runs", tmp_path)
+    assert code == 3
+    assert "the loss is" in err
+    assert len(err.strip().splitlines()) == 1
+    code, out, _ = run("runs", "--runs", tmp_path)
+    assert code == 0
+    assert "(0 of 2 rounds)" in out
+
+
+BAD_RUNS = {
+    "run none.toml": "none.toml: no such file",
+    "run train.speed=1": "unknown key 'train.speed'",
+    "run train.lr=fast": "train.lr: Input should be a valid number, not 'fast'",
+    "run data.dataset=cifar10 data.root=nowhere": "nowhere",
+    "run partition.clients=3000": "clients must be between 1 and",
+    "run policy=magic": "unknown policy 'magic'",
+    "runs": "no run directories; make one with `fedeas run`",
+    "report {folder}": "not a run directory, config.json is missing",
+}
+
+
+@pytest.mark.parametrize("command", BAD_RUNS)
+def test_bad_runs_are_one_line_and_exit_code_2(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*command.format(folder=tmp_path).split())
+    assert code == 2
+    assert BAD_RUNS[command] in err
+    assert len(err.strip().splitlines()) == 1

@@ -106,7 +106,7 @@ def test_allocation_refuses_negative_entries():
 def test_a_bad_count_is_found_by_whichever_thread_reads_it(monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 4)
     monkeypatch.setattr(arrays, "THREADED_CELLS", 1)
-    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    monkeypatch.setattr(arrays, "cores", lambda: 3)
     table = np.ones((40, 2), dtype=int)
     table[33, 1] = -1
     with pytest.raises(InputError, match="row 34, class '1': negative count -1"):

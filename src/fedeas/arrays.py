@@ -51,7 +51,7 @@ def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> No
     Blocks must not depend on each other; each then has the same result, whoever comes first.
     """
     blocks = list(row_blocks(rows, columns))
-    threads = min(_cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
+    threads = min(cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
     if threads == 1:
         for block in blocks:
             work(block)
@@ -66,5 +66,6 @@ def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> No
             done.result()  # raises what the thread raised
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

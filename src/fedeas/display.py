@@ -1,10 +1,11 @@
-"""Plans, partitions and claims as tables for the terminal, and claims as Markdown."""
+"""Plans, partitions, claims and runs as tables for the terminal, and claims as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import groupby
+from statistics import mean, stdev
 
 import numpy as np
 from rich.console import RenderableType
@@ -15,6 +16,7 @@ from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
 from fedeas.policies import CertifiedAllocation
+from fedeas.store import Run
 from fedeas.summary import Extreme, Summary
 
 STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
@@ -132,3 +134,46 @@ def _ours(claim: Claim) -> str:
         return f"{int(claim.ours):,}"
     printed = -int(claim.paper.as_tuple().exponent)
     return f"{claim.ours:,.{printed + 2}f}" if claim.ours != claim.paper else f"{claim.ours:,}"
+
+
+def runs_table(runs: Sequence[Run]) -> RenderableType:
+    """Runs that differ only in their seed as one row, with mean and spread; unfinished ones apart."""
+    table = Table(title="Runs", title_justify="left", caption_justify="left")
+    table.add_column("run", no_wrap=True)
+    for name in ("seeds", "accuracy", "peak", "samples", "imbalance removed", "Gamma-hat", "generate s", "train s"):
+        table.add_column(name, justify="right")
+    for members in by_method(runs).values():
+        table.add_row(*_method_row(members))
+    waiting = [run for run in runs if not run.finished]
+    listed = ", ".join(f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting)
+    table.caption = "accuracy: mean of the last 20 rounds, ± deviation over seeds"
+    table.caption += f"\nunfinished: {listed}" if waiting else ""
+    return table
+
+
+def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Finished runs that have the same config but for the seed, in the order of their first."""
+    methods: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.finished:
+            key = run.config.model_copy(update={"seed": 0}).fingerprint
+            methods.setdefault(key, []).append(run)
+    return methods
+
+
+def _method_row(members: Sequence[Run]) -> list[str]:
+    summaries = [run.summary() for run in members]
+    accuracies = [100 * each["accuracy"] for each in summaries]
+    spread = f" ± {stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
+    hats = [each["gamma_hat"] for each in summaries if each["gamma_hat"] is not None]
+    return [
+        members[0].config.label,
+        str(len(members)),
+        f"{mean(accuracies):.1f}{spread} %",
+        f"{100 * mean(each['peak'] for each in summaries):.1f} %",
+        f"{summaries[0]['total']:,}",
+        f"{summaries[0]['imbalance_removed']:.1%}",
+        f"{mean(hats):.3f}" if hats else "-",
+        f"{mean(each['seconds']['generate'] for each in summaries):.1f}",
+        f"{mean(each['seconds']['train'] for each in summaries):.1f}",
+    ]

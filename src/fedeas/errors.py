@@ -4,6 +4,8 @@
 class FedEASError(Exception):
     """Base of all errors that FedEAS raises on purpose; the command line shows them without a traceback."""
 
+    exit_code = 2
+
 
 class InputError(FedEASError, ValueError):
     """Counts, labels or a file that cannot be used as they are.
@@ -26,3 +28,9 @@ class PolicyError(FedEASError, ValueError):
 
 class SpecError(FedEASError, ValueError):
     """A policy description such as ``fedeas(beta=12)`` that cannot be read."""
+
+
+class RunError(FedEASError, RuntimeError):
+    """A run that had to stop after it had begun; what it recorded is kept, and it can go on from there."""
+
+    exit_code = 3

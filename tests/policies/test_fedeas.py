@@ -86,7 +86,7 @@ def test_blocks_and_threads_do_not_show(monkeypatch, threaded_cells):
     whole = FedEAS(12).allocate(counts).n
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 30)
     monkeypatch.setattr(arrays, "THREADED_CELLS", threaded_cells)
-    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    monkeypatch.setattr(arrays, "cores", lambda: 3)
     assert np.array_equal(FedEAS(12).allocate(LabelCounts(counts.n)).n, whole)
 
 

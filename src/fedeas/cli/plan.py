@@ -1,9 +1,7 @@
-"""The command line: ``fedeas plan``, ``fedeas partition``, ``fedeas reproduce``."""
+"""``fedeas plan`` and ``fedeas partition``: from label counts to budgets, from datasets to label counts."""
 
 from __future__ import annotations
 
-import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,34 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedeas import __version__
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data import partition as schemes
 from fedeas.data.known import KNOWN, known_dataset
 from fedeas.data.partition import Partition
-from fedeas.display import (
-    claim_record,
-    claims_markdown,
-    claims_tables,
-    comparison_table,
-    partition_table,
-    summary_table,
-)
-from fedeas.errors import FedEASError, InputError
-from fedeas.paper.claims import Status, count_claims
+from fedeas.display import comparison_table, partition_table, summary_table
+from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
 from fedeas.planning import Limits, choose_policy, matched, plan_chunks
 from fedeas.policies import POLICIES
 from fedeas.tables import Chunk, count_chunks, read_counts, write_counts
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="How much synthetic data each federated client needs, and where it should go.",
-)
-reproduce = typer.Typer(no_args_is_help=True, help="The paper's numbers and figures beside our own.")
-app.add_typer(reproduce, name="reproduce")
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
@@ -52,29 +32,6 @@ class Scheme(StrEnum):
     PAPER = "paper"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; an error on purpose is one line and exit code 2."""
-    try:
-        app(args=arguments)
-    except FedEASError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False, style="red")
-        sys.exit(2)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"fedeas {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def plan(
     counts: Annotated[
         Path | None, typer.Argument(help="Label counts: CSV, Parquet or NPY.", show_default=False)
@@ -115,7 +72,6 @@ def plan(
         _draw_plan(plot, table, chosen.allocate(table), side_by_side)
 
 
-@app.command()
 def partition(
     dataset: Annotated[str, typer.Argument(help=f"A dataset of known class sizes: {', '.join(KNOWN)}.")],
     scheme: Annotated[Scheme, typer.Option(help="How to split; 'paper' replays the paper's own.")] = Scheme.DIRICHLET,
@@ -151,45 +107,6 @@ def partition(
         from fedeas import plots
 
         plots.save(plots.partition_figure(counts), plot)
-
-
-@reproduce.command("counts")
-def reproduce_counts(
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="Also draw the partition of 10,826 draws anew (a minute).")
-    ] = False,
-) -> None:
-    """Every number of the paper that follows from label counts, ours beside the paper's."""
-    claims = count_claims(slow)
-    wrong = sum(claim.status is Status.WRONG for claim in claims)
-    if as_json:
-        print(json.dumps([claim_record(claim) for claim in claims], indent=1))
-    elif as_markdown:
-        print(claims_markdown(claims))
-    else:
-        console = Console()
-        for table in claims_tables(claims):
-            console.print(table)
-        tally = {status: sum(claim.status is status for claim in claims) for status in Status}
-        console.print(", ".join(f"{count} {status}" for status, count in tally.items()))
-    if wrong:
-        raise typer.Exit(1)
-
-
-@reproduce.command("figures")
-def reproduce_figures(
-    counts_only: Annotated[bool, typer.Option("--counts-only", help="Those that need no training.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for PNG and SVG files.")] = Path("figures"),
-) -> None:
-    """The paper's figures, drawn anew."""
-    if not counts_only:
-        raise InputError("only the figures that follow from label counts can be drawn so far; add --counts-only")
-    from fedeas.paper.figures import draw_count_figures
-
-    for path in draw_count_figures(out):
-        print(path)
 
 
 def _check_plot(path: Path | None) -> None:

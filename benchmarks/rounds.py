@@ -1,0 +1,164 @@
+"""Rounds per second against Flower's simulation runtime, what a round costs beside local SGD, and how time grows with K.
+
+Both sides train the same clients with the same local loop (`local_sgd`), the same batches and one thread; Flower runs on
+its Ray backend with as many actors as cores.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1")
+
+import numpy as np
+import torch
+from measure import save
+
+from fedeas.algorithms import FedAvg
+from fedeas.algorithms.base import MODEL, ClientJob, Fleet, model_arrays
+from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.engines.local import LocalEngine
+from fedeas.federate import Schedule, federate
+from fedeas.measures import gamma_hat
+from fedeas.models import build_model, parameter_names
+from fedeas.run import Federation
+from fedeas.worker import Worker
+
+CLIENTS, PARTICIPANTS = 20, 10
+TRAIN = TrainConfig(lr=0.05, batch_size=32, epochs=5)
+CONFIG = RunConfig(
+    partition=PartitionConfig(clients=CLIENTS, min_size=10),
+    train=TRAIN,
+    rounds=RoundsConfig(total=10, participation=PARTICIPANTS / CLIENTS),
+)
+
+
+def ours(rounds: int) -> float:
+    """Seconds for so many rounds on the local engine, evaluation and Gamma-hat left out on both sides."""
+    federation = Federation(CONFIG)
+    engine = LocalEngine(federation._worker())
+    server = FedAvg().init(federation.model, Fleet(federation.counts.sizes, 10))
+    start = time.perf_counter()
+    federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})
+    return time.perf_counter() - start
+
+
+def flowers(rounds: int) -> float:
+    """Seconds for so many rounds on Flower's simulation, its start left out."""
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+    from flwr.simulation import run_simulation
+
+    client_app, server_app, spent = ClientApp(), ServerApp(), []
+
+    @client_app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        federation = _federation_of_this_actor()
+        weights = message.content["arrays"].to_torch_state_dict()
+        client = int(context.node_config["partition-id"])
+        job = ClientJob(
+            client=client,
+            round=int(message.content["config"]["server-round"]) - 1,
+            seed=0,
+            total_rounds=rounds,
+            model=federation.model,
+            data=_data_of(federation, client),
+            broadcast={MODEL + name: tensor for name, tensor in weights.items()},
+            state={},
+            train=TRAIN,
+        )
+        reply, _ = FedAvg().client_update(job)
+        arrays = ArrayRecord({name.removeprefix(MODEL): tensor for name, tensor in reply.arrays.items()})
+        metrics = MetricRecord({"num-examples": reply.weight})
+        return Message(content=RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        model = build_model("small-cnn", (1, 8, 8), 10, seed=0)
+        strategy = FlowerFedAvg(fraction_train=PARTICIPANTS / CLIENTS, fraction_evaluate=0.0)
+        strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=2)  # actors start, clients load their data
+        start = time.perf_counter()
+        strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=rounds)
+        spent.append(time.perf_counter() - start)
+
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(server_app, client_app, CLIENTS, backend_config=resources)
+    return spent[0]
+
+
+_cache: dict[object, object] = {}
+
+
+def _federation_of_this_actor() -> Federation:
+    """Built once in each actor process, as a good Flower app would."""
+    if "federation" not in _cache:
+        _cache["federation"] = Federation(CONFIG)
+    return _cache["federation"]  # type: ignore[return-value]
+
+
+def _data_of(federation: Federation, client: int) -> ClientData:
+    if client not in _cache:
+        _cache[client] = federation._client(client)
+    return _cache[client]  # type: ignore[return-value]
+
+
+def overhead() -> dict[str, object]:
+    """The share of a round that is not local SGD, for a ResNet-18: choosing, loading, aggregating, Gamma-hat, saving."""
+    model = build_model("resnet18", (3, 32, 32), 10, seed=0)
+    rng = np.random.default_rng(0)
+    normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3)
+    data = ClientData.of(rng.integers(0, 256, (256, 3, 32, 32), dtype=np.uint8), rng.integers(0, 10, 256), normalise)
+    train, clients = TrainConfig(batch_size=64, epochs=1), 4
+    nothing = np.zeros((clients, 10), dtype=np.int64)
+    worker = Worker(FedAvg(), model, lambda client: data, nothing, None, train, 0, 1)
+    records: list[dict[str, object]] = []
+    probe = (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, parameter_names(model))},)
+    federate(
+        FedAvg(), LocalEngine(worker), model_arrays(model), Schedule(1, clients, clients, 0), lambda s: {}, probe,
+        lambda record, state: records.append(record),
+    )  # fmt: skip
+    seconds: dict[str, float] = records[0]["seconds"]  # type: ignore[assignment]
+    rest = sum(value for name, value in seconds.items() if name not in ("train", "evaluate"))
+    return {
+        "model": "resnet18, 4 clients of 256 images, 1 epoch",
+        "local SGD, s": round(seconds["train"], 2),
+        "the rest, s": round(rest, 3),
+        "share of the rest": f"{rest / (rest + seconds['train']):.1%}",
+    }
+
+
+def growth() -> list[dict[str, object]]:
+    """Seconds a round for ever more clients, ten of which train."""
+    rng = np.random.default_rng(0)
+    normalise = Normaliser.of((0.5,), (0.25,))
+    data = ClientData.of(rng.integers(0, 256, (72, 1, 8, 8), dtype=np.uint8), rng.integers(0, 10, 72), normalise)
+    rows: list[dict[str, object]] = []
+    for clients in (20, 1_000, 100_000):
+        model = build_model("small-cnn", (1, 8, 8), 10, seed=0)
+        nothing = np.zeros((clients, 10), dtype=np.int64)
+        worker = Worker(FedAvg(), model, lambda client: data, nothing, None, TRAIN, 0, 1)
+        schedule = Schedule(15, clients, PARTICIPANTS, 0)
+        start = time.perf_counter()
+        federate(FedAvg(), LocalEngine(worker), model_arrays(model), schedule, lambda state: {})
+        rows.append({"clients": clients, "ms a round": round((time.perf_counter() - start) / 15 * 1e3)})
+    return rows
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    ours(3)  # warm
+    mine, theirs = 30 / ours(30), 10 / flowers(10)
+    question = "Rounds per second on digits: small CNN, 20 clients, 10 a round, the same local loop on both sides"
+    row = {"fedeas, local engine": round(mine, 2), "Flower simulation": round(theirs, 2), "times faster": round(mine / theirs, 1)}
+    save("rounds", question, [row])
+    save("rounds-overhead", "What a round costs beside local SGD, evaluation apart", [overhead()])
+    save("rounds-growth", "A round with ten participants as the federation grows", growth())
+
+
+if __name__ == "__main__":
+    main()

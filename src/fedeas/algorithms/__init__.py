@@ -1,0 +1,20 @@
+"""Federated algorithms: client half and server half in one file each, knowing nothing of generators or engines."""
+
+from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
+from fedeas.algorithms.fedavg import FedAvg
+from fedeas.algorithms.fedprox import FedProx
+from fedeas.spec import read_spec
+
+ALGORITHMS: dict[str, type[FedAvg]] = {algorithm.name(): algorithm for algorithm in (FedAvg, FedProx)}
+
+
+def parse_algorithm(text: str) -> FedAvg:
+    """The algorithm that a spec describes.
+
+    >>> parse_algorithm("fedprox(mu=0.1)")
+    FedProx(mu=0.1)
+    """
+    return read_spec(text, ALGORITHMS, "algorithm")
+
+
+__all__ = ["ALGORITHMS", "Algorithm", "Arrays", "ClientJob", "FedAvg", "FedProx", "Reply", "parse_algorithm"]

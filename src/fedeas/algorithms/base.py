@@ -1,0 +1,115 @@
+"""What an algorithm is: four short functions over named tensors, the same on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedeas.arrays import IntArray
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData
+
+# Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
+Arrays = dict[str, Tensor]
+
+MODEL = "model/"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What the server knows of the clients from the start: their sizes N_k. Label counts only if they are shared."""
+
+    sizes: IntArray
+    num_classes: int
+
+
+@dataclass(frozen=True)
+class ClientJob:
+    """All that a client needs for its part of a round. The model is a workspace, its weights are in the broadcast."""
+
+    client: int
+    round: int
+    seed: int
+    total_rounds: int
+    model: nn.Module
+    data: ClientData
+    broadcast: Arrays
+    state: Arrays
+    train: TrainConfig
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client sends back. Its weight is N_k: real samples only, never the synthetic ones."""
+
+    client: int
+    weight: int
+    arrays: Arrays
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Client half and server half of a federated algorithm; hyperparameters are the fields of a frozen dataclass."""
+
+    needs_setup: ClassVar[bool]
+
+    @property
+    def spec(self) -> str:
+        """The algorithm as one line of text."""
+
+    def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
+        """The server's state before the first round."""
+
+    def setup_client(self, job: ClientJob) -> Reply | None:
+        """What a client sends once before the first round, from its real samples; asked only if `needs_setup`."""
+
+    def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
+        """The server's state after the set-up exchange."""
+
+    def broadcast(self, server: Arrays, round: int) -> Arrays:
+        """What the clients of a round are sent."""
+
+    def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
+        """A client's part of a round: its reply, and the state it keeps."""
+
+    def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
+        """The server's state after a round; replies come in the order of client ids."""
+
+
+def model_arrays(model: nn.Module) -> Arrays:
+    """A copy of a model's parameters and buffers."""
+    return {MODEL + name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+@torch.no_grad()
+def load_model(model: nn.Module, arrays: Arrays) -> None:
+    """Put parameters and buffers into a model."""
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(arrays[MODEL + name])
+
+
+def group(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose key begins with the prefix."""
+    return {key: tensor for key, tensor in arrays.items() if key.startswith(prefix)}
+
+
+def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
+    """sum_k w_k x_k with w_k = N_k / sum_{j in S} N_j, for floating tensors, in the order of the replies.
+
+    Whole numbers, such as BatchNorm's step counter, are not averaged: the largest stands.
+    """
+    total = sum(reply.weight for reply in replies)
+    mean: Arrays = {}
+    for key in keys:
+        tensors = [reply.arrays[key] for reply in replies]
+        if not tensors[0].is_floating_point():
+            mean[key] = torch.stack(tensors).amax(dim=0)
+            continue
+        mean[key] = tensors[0] * (replies[0].weight / total)
+        for reply, tensor in zip(replies[1:], tensors[1:], strict=True):
+            mean[key].add_(tensor, alpha=reply.weight / total)
+    return mean

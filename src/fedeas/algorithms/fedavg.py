@@ -1,0 +1,69 @@
+"""FedAvg, and the base that the other algorithms extend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from fedeas.algorithms.base import (
+    MODEL,
+    Arrays,
+    ClientJob,
+    Fleet,
+    Reply,
+    group,
+    load_model,
+    model_arrays,
+    weighted_mean,
+)
+from fedeas.algorithms.local_sgd import Loss, cross_entropy, local_sgd
+from fedeas.spec import Described
+
+
+@dataclass(frozen=True)
+class FedAvg(Described):
+    """Federated averaging (McMahan et al., AISTATS 2017, algorithm 1).
+
+    Each client k of round t starts from the global model, takes E epochs of SGD on its own data and sends its weights
+    back; the server averages them,
+
+        theta^{t+1} = sum_{k in S_t} w_k theta_k^{t+1},  w_k = N_k / sum_{j in S_t} N_j,
+
+    with the real sizes N_k. BatchNorm's running statistics are averaged too; its step counters are not.
+    """
+
+    needs_setup: ClassVar[bool] = False
+
+    def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
+        """The initial weights."""
+        return model_arrays(model)
+
+    def setup_client(self, job: ClientJob) -> Reply | None:
+        """Nothing is exchanged before the first round."""
+        return None
+
+    def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
+        """Nothing to set up."""
+        return server
+
+    def broadcast(self, server: Arrays, round: int) -> Arrays:
+        """The global model."""
+        return group(server, MODEL)
+
+    def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
+        """Local SGD from the global model."""
+        load_model(job.model, job.broadcast)
+        result = local_sgd(job, self.local_loss(job))
+        metrics = {"loss": result.loss, "steps": float(result.steps)}
+        return Reply(job.client, job.data.num_real, model_arrays(job.model), metrics), {}
+
+    def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
+        """The weighted mean of the clients' models."""
+        return {**server, **weighted_mean(replies, group(server, MODEL))}
+
+    def local_loss(self, job: ClientJob) -> Loss:
+        """What a client minimises."""
+        return cross_entropy

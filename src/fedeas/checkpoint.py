@@ -1,0 +1,46 @@
+"""Tensors to and from one file: safetensors, never pickle, there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fedeas.algorithms.base import Arrays
+from fedeas.errors import InputError, RunError
+from fedeas.files import written_whole
+
+SERVER, CLIENT = "server/", "client/"
+
+
+def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
+    """Keep the state after `rounds` rounds: the server's, and that of every client that has one."""
+    tensors = {SERVER + key: tensor.contiguous() for key, tensor in server.items()}
+    for client, arrays in clients.items():
+        tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
+    try:
+        with written_whole(path) as part:
+            save_file(tensors, part, metadata={"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
+    except (OSError, SafetensorError, InputError) as error:
+        raise RunError(f"{path}: cannot be written ({error}); the checkpoint before it is kept") from None
+
+
+def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:
+    """Rounds done, server state and client states; refused if they belong to another config."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
+            if about.get("fingerprint") != fingerprint:
+                raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: the checkpoint cannot be read ({error}); remove it to start anew") from None
+    server = {key.removeprefix(SERVER): tensor for key, tensor in tensors.items() if key.startswith(SERVER)}
+    clients: dict[int, Arrays] = {}
+    for key, tensor in tensors.items():
+        if key.startswith(CLIENT):
+            client, _, name = key.removeprefix(CLIENT).partition("/")
+            clients.setdefault(int(client), {})[name] = tensor
+    return int(about["rounds"]), server, clients

@@ -1,0 +1,47 @@
+"""The command line: ``fedeas plan``, ``partition``, ``run``, ``runs``, ``reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedeas import __version__
+from fedeas.cli.plan import partition, plan
+from fedeas.cli.reproduce import reproduce
+from fedeas.cli.runs import demo, report, run, runs
+from fedeas.errors import FedEASError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="How much synthetic data each federated client needs, and where it should go.",
+)
+for command in (plan, partition, run, runs, report, demo):
+    app.command()(command)
+app.add_typer(reproduce, name="reproduce")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; an error on purpose is one line and its exit code."""
+    try:
+        app(args=arguments)
+    except FedEASError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False, style="red")
+        sys.exit(error.exit_code)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedeas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass

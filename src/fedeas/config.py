@@ -1,0 +1,199 @@
+"""A run as data: frozen sections with every field named, read from TOML, overridden by ``key=value``, hashed.
+
+Unknown keys and wrong types are errors. What does not change the result (where data lie, which device computes) is not
+part of the fingerprint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedeas.errors import InputError
+from fedeas.policies import parse_policy
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class DataConfig(_Section):
+    """Which images, and who tests on what.
+
+    Protocol ``clean``: the official training part goes to the clients, the official test part to the server.
+    Protocol ``paper``: both are merged and split as the paper did; the clients' test parts are pooled at the server.
+    """
+
+    dataset: str = "digits"
+    protocol: Literal["clean", "paper"] = "clean"
+    root: str | None = None
+
+
+class PartitionConfig(_Section):
+    """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol."""
+
+    scheme: Literal["dirichlet", "iid", "shards", "paper"] = "dirichlet"
+    clients: Positive = 20
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    per_client: Positive = 2
+    min_size: Positive = 1
+    cap: bool = False
+    seed: int = 42
+
+
+class ModelConfig(_Section):
+    """The network; ``auto`` is the small CNN below 16 pixels and ResNet-18 from there on."""
+
+    name: Literal["auto", "small-cnn", "resnet18"] = "auto"
+    stem: Literal["3x3", "imagenet"] = "3x3"
+    norm: Literal["auto", "batch", "group", "none"] = "auto"
+    weights: str = ""
+
+
+class TrainConfig(_Section):
+    """Local training; the defaults are the paper's, with nothing where it says nothing."""
+
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    batch_size: Positive = 64
+    epochs: Positive = 10
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: NotNegative = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    augment: Literal["none", "flip", "crop-flip"] = "none"
+
+
+class RoundsConfig(_Section):
+    """How long, with how many clients, and what is looked at."""
+
+    total: Positive = 200
+    participation: Share = 0.5
+    eval_every: Positive = 1
+    threshold: Share = 0.7
+    gamma_hat: bool = True
+
+
+class EngineConfig(_Section):
+    """What computes it. Of these only the precision changes results."""
+
+    name: Literal["local"] = "local"
+    device: str = "auto"
+    precision: Literal["fp32"] = "fp32"
+    threads: Positive | None = None
+
+
+class RunConfig(_Section):
+    """Everything that defines a run."""
+
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")] = "run"
+    seed: Annotated[int, Field(ge=0)] = 0
+    policy: str = "no-generation"
+    generator: str = "gaussian"
+    algorithm: str = "fedavg"
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    rounds: RoundsConfig = RoundsConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> RunConfig:
+        if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
+            raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
+        parse_policy(self.policy)
+        return self
+
+    @property
+    def participants(self) -> int:
+        """Clients of a round, at least one."""
+        return max(1, round(self.rounds.participation * self.partition.clients))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that determines the result."""
+        content = self.model_dump(exclude={"label": True, "data": {"root"}, "engine": {"name", "device", "threads"}})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def directory(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.label}-{self.fingerprint[:8]}"
+
+
+def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a TOML file (or start from the defaults) and apply ``section.key=value`` overrides.
+
+    >>> load_config(None, ["train.lr=0.05", "policy=fedeas(beta=2)"]).train.lr
+    0.05
+    """
+    source = "the command line" if path is None else str(path)
+    content: dict[str, Any] = {} if path is None else _read_toml(Path(path))
+    for override in overrides:
+        _apply(content, override)
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_in_words(error)}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as TOML ({error})") from None
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"override {override!r} is not of the form key=value, such as train.lr=0.05")
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        content = content.setdefault(section, {})
+        if not isinstance(content, dict):
+            raise InputError(f"override {override!r}: {section!r} is not a section")
+    content[name] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value where it is one, else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _in_words(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(first["loc"][-1]), _all_keys(), n=1)
+        return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}, not {first['input']!r}" if key else message
+
+
+def _all_keys() -> list[str]:
+    sections: list[type[BaseModel]] = [
+        DataConfig,
+        PartitionConfig,
+        ModelConfig,
+        TrainConfig,
+        RoundsConfig,
+        EngineConfig,
+    ]
+    sections.append(RunConfig)
+    return [name for section in sections for name in section.model_fields]

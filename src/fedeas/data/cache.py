@@ -1,0 +1,303 @@
+"""Images decoded once, on all cores, and memory-mapped from then on.
+
+A cache folder holds four arrays and a manifest with their checksums. It is filled under another name and moved into
+place when it is complete; what is incomplete or damaged nevertheless is thrown away and made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from fedeas.arrays import IntArray, cores, frozen
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PathLike = str | os.PathLike[str]
+ByteArray = NDArray[np.uint8]
+
+DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
+PARALLEL_FROM = 4096  # fewer images are decoded sooner than further processes start
+LEFT_BEHIND_AFTER = 24 * 3600.0  # seconds, after which a half-made folder belongs to nobody any more
+ATTEMPTS = 3
+MANIFEST = "manifest.json"
+
+
+class Pictures(Protocol):
+    """Encoded images in a fixed order; picklable, so that other processes can read them."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
+        """Place, for messages, and bytes of each image from `start` up to `stop`."""
+
+
+class Encoded(NamedTuple):
+    """A dataset whose images are still to be decoded."""
+
+    pictures: Pictures
+    labels: IntArray
+    test_pictures: Pictures
+    test_labels: IntArray
+    classes: tuple[str, ...]
+
+
+class Decoded(NamedTuple):
+    """A dataset as arrays; images are (N, channels, height, width)."""
+
+    images: ByteArray
+    labels: IntArray
+    test_images: ByteArray
+    test_labels: IntArray
+    classes: tuple[str, ...]
+
+
+class _Share(NamedTuple):
+    """The images of one part that one process decodes, and the file of the array that takes them."""
+
+    pictures: Pictures
+    target: Path
+    start: int
+    stop: int
+
+
+class _ColourError(Exception):
+    """A colour image among images that were all grey so far."""
+
+
+def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
+    """Stands for the content of `files`: names below `base`, sizes and times, since hashing them all takes too long."""
+    stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
+    content = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    return _checksum([DECODER_VERSION, identity, content])
+
+
+def decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
+    """The arrays of the dataset with the fingerprint `source`, from the cache or else from what `read` finds.
+
+    Args:
+        name: for people who look into the cache, and for messages.
+        source: the `fingerprint` of the dataset's files.
+        read: called only if the arrays have to be made.
+        cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
+    """
+    root = Path(cache or os.environ.get("FEDEAS_CACHE") or Path.home() / ".cache" / "fedeas")
+    folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
+    for _ in range(ATTEMPTS):  # another process may just be replacing the folder
+        found = _opened(folder, source)
+        if found is not None:
+            return found
+        encoded = read()
+        try:
+            _discard(folder)
+            _build(folder, source, encoded)
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{root}: cannot be written ({reason}); set FEDEAS_CACHE to another folder") from None
+    raise InputError(f"{folder}: damaged again after {ATTEMPTS} attempts; set FEDEAS_CACHE to a folder on another disk")
+
+
+@contextmanager
+def train_extra() -> Iterator[None]:
+    """Say how to install what an import inside this block does not find."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{error.name or error} is missing; get it with: pip install 'fedeas[train]'") from None
+
+
+def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArray]]:
+    """Place and pixels of each image, (channels, height, width); one channel if it is grey, otherwise three."""
+    with train_extra():
+        from PIL import UnidentifiedImageError
+        from PIL.Image import open as open_image
+
+    likely: str | None = None  # Pillow would try its formats in turn, which takes longer than to decode a small image
+    for place, data in encoded:
+        try:
+            try:
+                image = open_image(io.BytesIO(data), formats=[likely] if likely else None)
+            except UnidentifiedImageError:
+                image = open_image(io.BytesIO(data))
+            likely = image.format
+            pixels = _pixels(image)
+        except Exception as error:  # each format fails in its own ways
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{place}: cannot be decoded ({reason}); repair or remove the image") from None
+        yield place, pixels
+
+
+def _pixels(image: Image) -> ByteArray:
+    if image.mode.startswith(("I", "F")):
+        raise ValueError("more than 8 bits for each pixel")
+    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _build(folder: Path, source: str, encoded: Encoded) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    part = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    part.mkdir()
+    try:
+        _write_arrays(part, encoded)
+        _write_manifest(part, source, encoded.classes)
+        with suppress(OSError):  # another process was faster; its folder is as good as this one
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write_arrays(folder: Path, encoded: Encoded) -> None:
+    _, first = next(decode(encoded.pictures.read(0, 1)))
+    channels, height, width = first.shape
+    try:
+        _write_images(folder, encoded, (channels, height, width))
+    except _ColourError:
+        _write_images(folder, encoded, (3, height, width))
+    np.save(folder / "labels.npy", encoded.labels)
+    np.save(folder / "test_labels.npy", encoded.test_labels)
+
+
+def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, int, int]) -> None:
+    for name, pictures in (("images", encoded.pictures), ("test_images", encoded.test_pictures)):
+        target = folder / f"{name}.npy"
+        needed, free = len(pictures) * int(np.prod(shape)), shutil.disk_usage(folder).free
+        if needed > free:  # writing to a mapped file on a full disk would kill the process
+            raise OSError(f"{needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free")
+        open_memmap(target, mode="w+", dtype=np.uint8, shape=(len(pictures), *shape))
+        _fill_all(pictures, target)
+
+
+def _fill_all(pictures: Pictures, target: Path) -> None:
+    count = len(pictures)
+    workers = cores() if count >= PARALLEL_FROM else 1
+    if workers == 1:
+        _fill(_Share(pictures, target, 0, count))
+        return
+    edges = [count * worker // workers for worker in range(workers + 1)]
+    shares = [_Share(pictures, target, start, stop) for start, stop in pairwise(edges)]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(_fill_elsewhere, shares))  # raises what the first failing share raised
+
+
+def _fill(share: _Share) -> None:
+    array = open_memmap(share.target, mode="r+")
+    for row, (place, pixels) in enumerate(decode(share.pictures.read(share.start, share.stop)), share.start):
+        if pixels.shape[1:] != array.shape[2:]:
+            sizes = ["{1} x {0}".format(*shape) for shape in (pixels.shape[1:], array.shape[2:])]
+            raise InputError(
+                f"{place}: the image is {sizes[0]} pixels, the first one {sizes[1]}; bring all to one size"
+            )
+        if len(pixels) > array.shape[1]:
+            raise _ColourError
+        array[row] = pixels  # grey among colour is repeated in each channel
+
+
+def _fill_elsewhere(share: _Share) -> None:
+    """Decode in a process of its own: small images hold the interpreter, so that threads gain little.
+
+    The process is no `multiprocessing` one, since that would run the caller's script again unless it is guarded.
+    """
+    command = [sys.executable, "-P", "-c", "from fedeas.data.cache import _serve; _serve()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+    done = subprocess.run(command, input=pickle.dumps(share), capture_output=True, env=environment, check=False)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise InputError(f"decoding stopped with code {done.returncode} ({last or 'no message'}); try again")
+    outcome = pickle.loads(done.stdout)
+    if outcome is not None:
+        raise outcome
+
+
+def _serve() -> None:
+    """What the other process does: take a share from standard input, and give back the error, if there is one."""
+    outcome = None
+    try:
+        _fill(pickle.load(sys.stdin.buffer))
+    except (InputError, _ColourError) as error:
+        outcome = error
+    pickle.dump(outcome, sys.stdout.buffer)
+
+
+def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None:
+    arrays = {
+        path.stem: {
+            "shape": np.load(path, mmap_mode="r").shape,
+            "bytes": path.stat().st_size,
+            "sha256": _file_checksum(path),
+        }
+        for path in sorted(folder.glob("*.npy"))
+    }
+    content = {"source": source, "classes": classes, "arrays": arrays}
+    with written_whole(folder / MANIFEST) as part:
+        part.write_text(json.dumps({"sha256": _checksum(content), **content}, indent=1))
+
+
+def _opened(folder: Path, source: str) -> Decoded | None:
+    """What the folder holds, or None if it is missing, incomplete, damaged or of another source."""
+    try:
+        content = json.loads((folder / MANIFEST).read_text())
+        if content.pop("sha256") != _checksum(content) or content["source"] != source:
+            return None
+        # All bytes are checked at every opening: CIFAR-10's 184 MB take 0.2 s, and an image that changed unnoticed
+        # would spoil every result after it.
+        if not all(_is_intact(folder / f"{name}.npy", entry) for name, entry in content["arrays"].items()):
+            return None
+        images, test_images = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images"))
+        labels, test_labels = (frozen(np.load(folder / f"{name}.npy")) for name in ("labels", "test_labels"))
+        return Decoded(images, labels, test_images, test_labels, tuple(content["classes"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
+    return bool(path.stat().st_size == entry["bytes"]) and _file_checksum(path) == entry["sha256"]
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder that is no use; under another name first, so that nobody meets it half removed."""
+    aside = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what builds of this folder left behind that were killed."""
+    for path in folder.parent.glob(f".{folder.name}-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > LEFT_BEHIND_AFTER:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _checksum(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _file_checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

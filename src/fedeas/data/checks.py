@@ -1,0 +1,38 @@
+"""What the labels of a dataset must be, whatever file they come from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedeas.arrays import IntArray, frozen_integers
+from fedeas.errors import InputError
+
+
+def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | None) -> IntArray:
+    """Whole numbers below the number of classes; any from 0 on while that is not known."""
+    labels = np.asarray(values)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
+        raise InputError(f"{place}: labels must be a list of whole numbers, one for each image")
+    wrong = np.flatnonzero((labels < 0) | (labels >= (len(classes) if classes else np.inf)))
+    if wrong.size:
+        limits = f"from 0 to {len(classes) - 1}" if classes else "0 or more"
+        raise InputError(f"{place}: row {wrong[0] + 1:,} has label {labels[wrong[0]]}, but labels must be {limits}")
+    return frozen_integers(labels)
+
+
+def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
+    """Both parts hold images, and the training part some of every class."""
+    for part, numbers in (("training", labels), ("test", test_labels)):
+        if not numbers.size:
+            raise InputError(f"{place}: the {part} part is empty; add images to it")
+    missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
+    if missing.size:
+        name = classes[missing[0]]
+        raise InputError(f"{place}: class {name!r} has no images in the training part; add some or remove the class")
+
+
+def numbers_upto(labels: IntArray) -> tuple[str, ...]:
+    """Class names where there are none: 0 to the largest label."""
+    return tuple(map(str, range(int(labels.max(initial=-1)) + 1)))

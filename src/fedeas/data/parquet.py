@@ -1,0 +1,136 @@
+"""Image datasets as Parquet files in the layout of the Hugging Face Hub: ``train-*.parquet``, ``test-*.parquet``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedeas.arrays import IntArray
+from fedeas.data.cache import Encoded
+from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.errors import InputError
+
+IMAGE_COLUMNS = ("img", "image")
+LABEL_COLUMNS = ("label", "fine_label")
+BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class ParquetColumn:
+    """Images in a column of Parquet files, as structs of bytes and path."""
+
+    paths: tuple[Path, ...]
+    rows: tuple[int, ...]
+    column: str
+
+    def __len__(self) -> int:
+        return sum(self.rows)
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
+        """Where each image is, and its bytes."""
+        first = 0
+        for path, rows in zip(self.paths, self.rows, strict=True):
+            for row, data in _column_values(path, self.column, start - first, stop - first):
+                yield f"{path}: row {row + 1:,}", data or b""
+            first += rows
+
+
+def _column_values(path: Path, column: str, start: int, stop: int) -> Iterator[tuple[int, bytes | None]]:
+    """Rows from `start` up to `stop` of one file, of which only the row groups that hold them are read."""
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        file = pq.ParquetFile(path)
+        sizes = np.array([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)], np.int64)
+        ends = np.cumsum(sizes)
+        groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
+        row = int((ends - sizes)[groups[0]]) if groups else 0
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[column]) if groups else ():
+            for data in batch.column(column).field("bytes").to_pylist():
+                if start <= row < stop:
+                    yield row, data
+                row += 1
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: cannot be read as Parquet ({reason}); fetch it again") from None
+
+
+def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
+    """The files of a split, which its name begins with; all of them, and of one configuration only."""
+    files = [path for path in found if re.match(rf"{split}[-.]", path.name)]
+    folders = sorted({path.parent.relative_to(base).as_posix() for path in files})
+    if len(folders) > 1:
+        raise InputError(
+            f"{base}: {split} files in several folders ({', '.join(folders)}); keep one (root, --data-root)"
+        )
+    for path in files:
+        announced = re.search(r"-of-(\d+)", path.name)
+        if announced and int(announced[1]) != len(files):
+            raise InputError(f"{path}: one of {int(announced[1])} files, but {len(files)} are there; fetch them again")
+    return files
+
+
+def read_parquet(base: Path, train: list[Path], test: list[Path]) -> Encoded:
+    """Labels, and where to read the images, of both parts."""
+    import pyarrow.parquet as pq
+
+    with _reading(train[0]):
+        schema = pq.read_schema(train[0])
+        metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
+    image, label = _image_column(schema, train[0]), _label_column(schema, features, train[0])
+    names = features.get(label, {}).get("names")
+    classes = tuple(map(str, names)) if names else None
+    pictures, labels = _read_split(train, image, label, classes)
+    classes = classes or numbers_upto(labels)
+    test_pictures, test_labels = _read_split(test, image, label, classes)
+    check_parts(str(base), labels, test_labels, classes)
+    return Encoded(pictures, labels, test_pictures, test_labels, classes)
+
+
+def _read_split(
+    files: list[Path], image: str, label: str, classes: tuple[str, ...] | None
+) -> tuple[ParquetColumn, IntArray]:
+    labels = [_column_labels(path, label, classes) for path in files]
+    return ParquetColumn(tuple(files), tuple(map(len, labels)), image), np.concatenate(labels)
+
+
+def _image_column(schema: Any, path: Path) -> str:
+    import pyarrow as pa
+
+    structs = [column for column in schema if pa.types.is_struct(column.type)]
+    found = [column.name for column in structs if column.type.get_field_index("bytes") >= 0]
+    if not found:
+        raise InputError(f"{path}: no column of images (structs of bytes and path) among {', '.join(schema.names)}")
+    return next((name for name in IMAGE_COLUMNS if name in found), found[0])
+
+
+def _label_column(schema: Any, features: dict[str, Any], path: Path) -> str:
+    announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
+    found = [name for name in LABEL_COLUMNS if name in schema.names] or announced
+    if not found or (len(found) > 1 and found[0] not in LABEL_COLUMNS):
+        raise InputError(f"{path}: no single column of labels among {', '.join(schema.names)}; call it label")
+    return found[0]
+
+
+def _column_labels(path: Path, column: str, classes: tuple[str, ...] | None) -> IntArray:
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        values = pq.read_table(path, columns=[column]).column(0)
+    return checked_labels(str(path), values.to_numpy(), classes)

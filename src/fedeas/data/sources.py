@@ -1,0 +1,246 @@
+"""From the name of a dataset to its images and labels, as arrays of bytes.
+
+Known by name are ``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist``; ``hub:owner/name``, ``folder:DIR`` and
+``npz:FILE`` stand for all others. Whatever has to be decoded is decoded once, into a cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.arrays import IntArray, for_row_blocks, frozen, frozen_integers
+from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint, train_extra
+from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.data.parquet import read_parquet, split_files
+from fedeas.errors import InputError
+
+HUB_REPOSITORIES = {
+    "cifar10": "uoft-cs/cifar10",
+    "cifar100": "uoft-cs/cifar100",
+    "fashion-mnist": "zalando-datasets/fashion_mnist",
+}
+NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE")
+
+DIGITS_SEED = 0
+DIGITS_TEST_SHARE = 0.2
+
+TEST_NAMES = ("test", "validation", "valid", "val")  # the first of them that is there is the test part
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
+NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled images with their official training and test parts; the arrays are read-only, and may lie on disk."""
+
+    name: str
+    images: ByteArray = field(repr=False)
+    """The training part, (N, channels, height, width)."""
+    labels: IntArray = field(repr=False)
+    test_images: ByteArray = field(repr=False)
+    test_labels: IntArray = field(repr=False)
+    classes: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.classes)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of each image."""
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+    @property
+    def channel_mean(self) -> tuple[float, ...]:
+        """Mean of each channel over the training part, with pixels from 0 to 1."""
+        return tuple(mean for mean, _ in self._moments)
+
+    @property
+    def channel_std(self) -> tuple[float, ...]:
+        """Standard deviation of each channel over the training part, with pixels from 0 to 1."""
+        return tuple(std for _, std in self._moments)
+
+    @cached_property
+    def _moments(self) -> list[tuple[float, float]]:
+        """Mean and deviation from sums of whole numbers: exact, in whichever order the blocks come."""
+        images, sums = np.asarray(self.images), []
+
+        def add(rows: slice) -> None:
+            pixels = images[rows].astype(np.float64)
+            sums.append([pixels.sum(axis=(0, 2, 3)), np.einsum("nchw,nchw->c", pixels, pixels)])
+
+        for_row_blocks(add, len(images), math.prod(self.shape))
+        count = images.size // self.shape[0]
+        pairs = np.sum(sums, axis=0).astype(np.int64).T.tolist()
+        return [(s / count / 255, math.sqrt(count * squares - s * s) / count / 255) for s, squares in pairs]
+
+
+def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
+    """The dataset of this name.
+
+    Args:
+        name: one of `NAMES`.
+        root: a folder that is used instead of the Hugging Face Hub, with Parquet files below ``cifar10/``,
+            ``cifar100/``, ``fashion-mnist/`` or ``owner/name/``.
+        cache: where decoded images are kept; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
+    """
+    kind, _, place = name.partition(":")
+    if name == "digits":
+        return _digits()
+    if name in HUB_REPOSITORIES:
+        return _from_parquet(name, _hub_folder(HUB_REPOSITORIES[name], name, root), cache)
+    if kind == "hub" and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
+        return _from_parquet(name, _hub_folder(place, place, root), cache)
+    if kind == "folder" and place:
+        return _from_folder(name, Path(place), cache)
+    if kind == "npz" and place:
+        return _from_npz(name, Path(place))
+    raise InputError(f"unknown dataset {name!r}; known are {', '.join(NAMES)}")
+
+
+def _digits() -> Dataset:
+    """scikit-learn's digits have no official parts: each class is split by a fixed seed."""
+    with train_extra():
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    values, labels = load_digits(return_X_y=True)
+    images = np.rint(values * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
+    rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)
+    for label in range(10):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        is_test[members[: round(DIGITS_TEST_SHARE * members.size)]] = True
+    labels, classes = labels.astype(np.int64), numbers_upto(labels)
+    train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    pixels, test_pixels = frozen(images[train]), frozen(images[test])
+    return Dataset("digits", pixels, frozen(labels[train]), test_pixels, frozen(labels[test]), classes)
+
+
+def _from_npz(name: str, path: Path) -> Dataset:
+    arrays, classes = _npz_arrays(path)
+    images, test_images = (_channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
+    labels = checked_labels(f"{path}: labels", arrays["labels"], classes)
+    classes = classes or numbers_upto(labels)
+    test_labels = checked_labels(f"{path}: test_labels", arrays["test_labels"], classes)
+    check_parts(str(path), labels, test_labels, classes)
+    for part, count, wanted in (("training", images, labels), ("test", test_images, test_labels)):
+        if len(count) != len(wanted):
+            raise InputError(f"{path}: {len(count):,} images but {len(wanted):,} labels in the {part} part")
+    if images.shape[1:] != test_images.shape[1:]:
+        shapes = [" x ".join(map(str, part.shape[1:])) for part in (images, test_images)]
+        raise InputError(f"{path}: training images are {shapes[0]}, test images {shapes[1]}; bring all to one size")
+    return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes)
+
+
+def _npz_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in NPZ_NAMES}
+            return arrays, tuple(map(str, file["classes"])) if "classes" in file else None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except StopIteration:
+        wanted = ", ".join(" or ".join(keys) for keys in NPZ_NAMES)
+        raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
+    except (ValueError, OSError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not an .npz file of plain arrays ({error}); write it with numpy.savez") from None
+
+
+def _channels_first(images: NDArray[Any], place: str) -> ByteArray:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W)."""
+    if images.dtype != np.uint8:
+        raise InputError(f"{place} are {images.dtype}; they must be uint8, 0 to 255")
+    if images.ndim == 3:
+        return images[:, None]
+    first, last = (images.ndim == 4 and images.shape[axis] in (1, 3) for axis in (1, -1))
+    if first == last:
+        raise InputError(f"{place} are {images.shape}; make them (N, H, W), (N, H, W, C) or (N, C, H, W), C 1 or 3")
+    return images if first else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
+@dataclass(frozen=True)
+class _ImageFiles:
+    """Images that are files of their own."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
+        for path in self.paths[start:stop]:
+            try:
+                yield str(path), path.read_bytes()
+            except OSError as error:
+                raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
+    test_name = next((part for part in TEST_NAMES if (base / part).is_dir()), None)
+    if test_name is None or not (base / "train").is_dir():
+        raise InputError(f"{base}: must hold the folders train and test, and in each a folder for each class")
+    classes = _class_names(base / "train")
+    unknown = sorted(set(_class_names(base / test_name)) - set(classes))
+    if unknown:
+        raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
+    train, test = _images_below(base / "train"), _images_below(base / test_name)
+
+    def read() -> Encoded:
+        number = {name: index for index, name in enumerate(classes)}
+        labels, test_labels = (frozen_integers([number[path.parent.name] for path in part]) for part in (train, test))
+        check_parts(str(base), labels, test_labels, classes)
+        return Encoded(_ImageFiles(train), labels, _ImageFiles(test), test_labels, classes)
+
+    # The folder's place belongs to its identity, since files of two folders can agree in names, sizes and times;
+    # so do its classes, since one without images shows in no file.
+    identity = json.dumps([str(base.resolve()), classes])
+    return Dataset(name, *decoded(name, fingerprint(identity, base, [*train, *test]), read, cache))
+
+
+def _class_names(part: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.name for path in part.iterdir() if path.is_dir() and not path.name.startswith(".")))
+
+
+def _images_below(part: Path) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in part.glob("[!.]*/[!.]*") if path.suffix.lower() in IMAGE_SUFFIXES))
+
+
+def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
+    if root is not None:
+        folder = Path(root) / below
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; put the Parquet files of {repository} there")
+        return folder
+    with train_extra():
+        from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"]))
+    except Exception as error:  # of the network, of the hub, of the disk: a dozen unrelated types
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{repository}: cannot be fetched from the Hugging Face Hub ({reason}); check the name and the network, "
+            f"or give a folder that holds {below}/*.parquet (root, --data-root)"
+        ) from None
+
+
+def _from_parquet(name: str, base: Path, cache: PathLike | None) -> Dataset:
+    found = sorted(base.rglob("*.parquet"))
+    train = split_files(base, found, "train")
+    tests = (split_files(base, found, part) for part in TEST_NAMES)
+    test = next((files for files in tests if files), [])
+    if not train or not test:
+        missing = "test" if train else "train"
+        raise InputError(f"{base}: no {missing} split; there must be a file such as {missing}-00000-of-00001.parquet")
+    source = fingerprint(name, base, [*train, *test])
+    return Dataset(name, *decoded(name, source, lambda: read_parquet(base, train, test), cache))

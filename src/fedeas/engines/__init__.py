@@ -1,0 +1,1 @@
+"""Engines deliver a broadcast to some clients and bring the replies back; nothing else."""

@@ -1,0 +1,116 @@
+"""What a generator is, and the address (class, index) that an image and its noise are functions of.
+
+Every policy, setting and run asks for images by address, so that all of them draw on the same images and a client
+needs only its own number to find its own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.arrays import FloatArray, IntArray, frozen
+from fedeas.errors import InputError
+
+CLIENT_BITS = 32
+"""An index is ``(client << 32) + j``."""
+
+NOISE_STEPS = 2**12
+"""Noise comes in whole multiples of 1 / NOISE_STEPS, all below 2**15 of them."""
+
+# The increment and the multipliers of SplitMix64; the wrap-around of 64-bit numbers is part of it.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Generator(Protocol):
+    """A source of labelled images.
+
+    Law: image i is a function of the generator and of ``(labels[i], index[i])`` alone, down to the last bit, whatever
+    batch it is drawn in.
+    """
+
+    @property
+    def num_classes(self) -> int:
+        """C; labels are 0 to C - 1."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex hash of what determines the images: weights and sampler settings."""
+        ...
+
+    def sample(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        """The images of these addresses, shaped (N, channels, height, width)."""
+        ...
+
+
+def image_index(client: int, count: int, start: int = 0) -> IntArray:
+    """Indices of a client's images of one class, from its `start`-th on; j-th of client k: ``(k << 32) + j``.
+
+    >>> image_index(client=1, count=3) - (1 << 32)
+    array([0, 1, 2])
+    """
+    if not 0 <= client < 2 ** (63 - CLIENT_BITS):
+        raise InputError(f"client must be between 0 and {2 ** (63 - CLIENT_BITS) - 1:,}, not {client}")
+    if start < 0 or count < 0 or start + count > 2**CLIENT_BITS:
+        raise InputError(f"images {start:,} to {start + count:,} are not all between 0 and {2**CLIENT_BITS:,}")
+    return np.arange(start, start + count, dtype=np.int64) + (client << CLIENT_BITS)
+
+
+def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tuple[IntArray, IntArray]:
+    """Labels and indices as int64, or an error that names the first bad one."""
+    classes, numbers = _whole_list("labels", labels), _whole_list("index", index)
+    if classes.size != numbers.size:
+        raise InputError(f"{classes.size:,} labels but {numbers.size:,} indices; give one of each for every image")
+    _refuse((classes < 0) | (classes >= num_classes), classes, f"label {{}} is not between 0 and {num_classes - 1}")
+    _refuse(numbers < 0, numbers, "index {} is below 0; use image_index(client, count)")
+    return classes, numbers
+
+
+def address_noise(labels: IntArray, index: IntArray, count: int) -> FloatArray:
+    """`count` standard normal numbers for each address, in whole multiples of 1 / `NOISE_STEPS`.
+
+    A counter-based generator, all of it in whole numbers: SplitMix64 (Steele, Lea, Flood 2014) hashes
+    (class, index, counter) to 64 bits, and each 16 of them pick a quantile of the normal distribution. So every number
+    is a function of its address and place, on any machine, and none needs a generator object of its own.
+
+    >>> together = address_noise(np.array([7, 3]), np.array([0, 5]), 10)
+    >>> bool((address_noise(np.array([3]), np.array([5]), 10) == together[1]).all())
+    True
+    """
+    key = _splitmix(_splitmix(labels.astype(np.uint64) + _GOLDEN) + index.astype(np.uint64))
+    counter = np.arange(1, -(-count // 4) + 1, dtype=np.uint64) * _GOLDEN
+    bits = _splitmix(key[:, None] + counter).astype("<u8", copy=False)  # the low 16 bits first, on any machine
+    return _normal_quantiles().take(bits.view("<u2")[:, :count])
+
+
+def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's output function: one to one, so that no two indices of a class share their key."""
+    mixed = (state ^ (state >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+@cache
+def _normal_quantiles() -> FloatArray:
+    """The middle of each of 2**16 equally likely slices; rounded, so that no machine's logarithm shows."""
+    upper = [NormalDist().inv_cdf((slice_ + 0.5) / 2**16) for slice_ in range(2**15, 2**16)]
+    steps = np.rint(np.array(upper) * NOISE_STEPS)
+    return frozen(np.concatenate([-steps[::-1], steps]) / NOISE_STEPS)
+
+
+def _whole_list(name: str, values: ArrayLike) -> IntArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(f"{name} must be a list of whole numbers, not {array.dtype} of {array.ndim} dimensions")
+    return array.astype(np.int64, copy=False)
+
+
+def _refuse(bad: NDArray[np.bool_], values: NDArray[Any], message: str) -> None:
+    if bad.any():
+        raise InputError(message.format(values[bad.argmax()]))

@@ -1,0 +1,248 @@
+"""A generator that is fitted in seconds and needs no GPU: one Gaussian for each class in a shared PCA space."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.generators.base import address_noise, checked_address
+
+Images = NDArray[np.uint8]
+
+FORMAT = "fedeas-gaussian-1"
+"""Names file format and sampler; part of the fingerprint."""
+
+# Matrix products round differently for different batch shapes, thread counts and processors. Here there is nothing to
+# round: noise, roots, scores and basis come in whole multiples of 1 / steps, so sums of their products are multiples of
+# 2**-20 and 2**-26, far below 2**27, and float64 holds them exactly. Then the order of summation does not matter.
+ROOT_STEPS = 2**8
+SCORE_STEPS = 2**6
+BASIS_STEPS = 2**20
+
+TENSORS = ("mean", "basis", "class_means", "roots")
+
+FIT_BLOCK = 1024  # images at a time
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianGenerator:
+    """Images x = mean + (m_c + R_c z) V: PCA basis V, class mean m_c, root R_c of the class covariance, noise z.
+
+    Make one with `fit` or `load`, which see to the steps that arrays come in.
+    """
+
+    shape: tuple[int, int, int]
+    mean: FloatArray = field(repr=False)
+    """Of all training images, by pixel."""
+    basis: FloatArray = field(repr=False)
+    """V, components x pixels."""
+    class_means: FloatArray = field(repr=False)
+    """m, classes x components."""
+    roots: FloatArray = field(repr=False)
+    """R, classes x components x components."""
+    shrinkage: float
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        images: Images,
+        labels: ArrayLike,
+        num_classes: int,
+        components: int = 32,
+        shrinkage: float = 0.1,
+        class_names: Sequence[str] | None = None,
+    ) -> GaussianGenerator:
+        """Fit to training images, uint8 (N, channels, height, width).
+
+        Args:
+            images: at least one of every class.
+            labels: 0 to `num_classes` - 1.
+            num_classes: C.
+            components: directions of largest variance that are kept.
+            shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. Classes
+                with few images lean on it more.
+            class_names: for messages, and kept with the generator.
+        """
+        names = None if class_names is None else tuple(map(str, class_names))
+        classes = _checked_training(images, labels, num_classes, names)
+        rows = images.reshape(len(images), -1)
+        if not 1 <= components <= rows.shape[1]:
+            raise InputError(f"components must be between 1 and the {rows.shape[1]} pixels, not {components}")
+        if not 0 <= shrinkage <= 1:
+            raise InputError(f"shrinkage must be between 0 and 1, not {shrinkage}")
+        mean, basis = _principal_components(rows, components)
+        class_means, covariances = _class_moments(_projected(rows, mean, basis), classes, num_classes, shrinkage)
+        return cls(
+            (images.shape[1], images.shape[2], images.shape[3]),
+            _in_steps(mean, SCORE_STEPS),
+            _in_steps(basis, BASIS_STEPS),
+            _in_steps(class_means, SCORE_STEPS),
+            _in_steps(_roots(covariances), ROOT_STEPS),
+            float(shrinkage),
+            names,
+        )
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_means)
+
+    @property
+    def components(self) -> int:
+        """Number of PCA directions."""
+        return len(self.basis)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of sampler, settings and arrays; names of classes do not count."""
+        digest = hashlib.sha256(json.dumps([FORMAT, self.shape, self.components, self.shrinkage]).encode())
+        for name, array in self._tensors().items():
+            digest.update(f"{name} {array.shape}".encode())
+            digest.update(array.astype("<f8", copy=False).tobytes())
+        return digest.hexdigest()
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
+        """The images of these addresses; each depends on its own address alone, whatever the batch."""
+        scores = self._scores(*checked_address(labels, index, self.num_classes))
+        images = np.empty((len(scores), self.mean.size), dtype=np.uint8)
+
+        def fill(rows: slice) -> None:
+            pixels = scores[rows] @ self.basis
+            pixels += self.mean
+            images[rows] = np.clip(np.rint(pixels, out=pixels), 0, 255, out=pixels)
+
+        for_row_blocks(fill, *images.shape)
+        return images.reshape(-1, *self.shape)
+
+    def _scores(self, labels: IntArray, index: IntArray) -> FloatArray:
+        """m_c + R_c z for each address, in steps."""
+        noise = address_noise(labels, index, self.components)
+        for label in np.unique(labels):
+            chosen = labels == label
+            noise[chosen] = self.class_means[label] + noise[chosen] @ self.roots[label].T
+        return _in_steps(noise, SCORE_STEPS)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.safetensors`` file, whole or not at all."""
+        names = "" if self.class_names is None else json.dumps(self.class_names)
+        settings = {
+            "format": FORMAT,
+            "shape": json.dumps(self.shape),
+            "shrinkage": repr(self.shrinkage),
+            "class_names": names,
+            "fingerprint": self.fingerprint,
+        }
+        with written_whole(path) as part:
+            save_file(self._tensors(), part, metadata=settings)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GaussianGenerator:
+        """Read what `save` wrote."""
+        if not Path(path).is_file():
+            raise InputError(f"{path}: no such file")
+        try:
+            generator, recorded = _read(path)
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise InputError(f"{path}: not a saved Gaussian generator ({error}); fit it again") from None
+        if generator.fingerprint != recorded:
+            raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; fit it again")
+        return generator
+
+    def _tensors(self) -> dict[str, FloatArray]:
+        return dict(zip(TENSORS, (self.mean, self.basis, self.class_means, self.roots), strict=True))
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[GaussianGenerator, str]:
+    with safe_open(path, framework="numpy") as file:
+        settings = file.metadata() or {}
+        if settings.get("format") != FORMAT:
+            raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+        channels, height, width = json.loads(settings["shape"])
+        names = json.loads(settings["class_names"]) if settings["class_names"] else None
+        mean, basis, class_means, roots = (frozen(file.get_tensor(name)) for name in TENSORS)
+        generator = GaussianGenerator(
+            (channels, height, width),
+            mean,
+            basis,
+            class_means,
+            roots,
+            float(settings["shrinkage"]),
+            None if names is None else tuple(names),
+        )
+        return generator, settings["fingerprint"]
+
+
+def _checked_training(images: Images, labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None) -> IntArray:
+    if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
+        raise InputError(f"images must be uint8 of (N, channels, height, width), not {images.dtype} {images.shape}")
+    classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
+    if names is not None and len(names) != num_classes:
+        raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
+    empty = np.bincount(classes, minlength=num_classes) == 0
+    if empty.any():
+        first = int(empty.argmax())
+        name = str(first) if names is None else f"{first} ({names[first]})"
+        raise InputError(f"class {name} has no images; give at least one of each class")
+    return classes
+
+
+def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and basis from sums that are whole numbers and exact, so that the order of the images does not matter."""
+    total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), FIT_BLOCK):
+        block = rows[start : start + FIT_BLOCK].astype(np.float64)
+        total += block.sum(axis=0)
+        squares += block.T @ block
+    mean = total / len(rows)
+    basis = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
+    largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=1)[:, None], axis=1)
+    return mean, basis * np.sign(largest)  # which of the two signs LAPACK returns is its own affair
+
+
+def _projected(rows: Images, mean: FloatArray, basis: FloatArray) -> FloatArray:
+    starts = range(0, len(rows), FIT_BLOCK)
+    return np.concatenate([(rows[start : start + FIT_BLOCK] - mean) @ basis.T for start in starts])
+
+
+def _class_moments(
+    scores: FloatArray, classes: IntArray, num_classes: int, shrinkage: float
+) -> tuple[FloatArray, FloatArray]:
+    """Means and shrunk covariances: a class with f degrees of freedom in d components has weight f / (f + d) at most.
+
+    That is as if d observations of the pooled covariance had been made before.
+    """
+    members = [scores[classes == label] for label in range(num_classes)]
+    means = np.stack([own.mean(axis=0) for own in members])
+    scatters = np.stack([(own - mean).T @ (own - mean) for own, mean in zip(members, means, strict=True)])
+    freedom = np.array([len(own) - 1.0 for own in members])[:, None, None]
+    pooled = scatters.sum(axis=0) / max(freedom.sum(), 1.0)
+    weight = (1 - shrinkage) * freedom / (freedom + scores.shape[1])
+    return means, weight * scatters / np.maximum(freedom, 1.0) + (1 - weight) * pooled
+
+
+def _roots(covariances: FloatArray) -> FloatArray:
+    """Symmetric square roots: unlike Cholesky factors they exist for singular covariances too."""
+    values, vectors = np.linalg.eigh(covariances)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0))[:, None, :]) @ vectors.transpose(0, 2, 1))
+
+
+def _in_steps(values: FloatArray, steps: int) -> FloatArray:
+    """The nearest whole multiples of 1 / steps; the last zero turns -0 into 0.
+
+    In C order, because safetensors writes an array's memory as it lies.
+    """
+    return frozen(np.ascontiguousarray(np.rint(values * steps) / steps + 0.0))

@@ -1,0 +1,116 @@
+"""ResNet-18, for small images as well as for ImageNet's.
+
+He, Zhang, Ren, Sun: *Deep Residual Learning for Image Recognition*, CVPR 2016, Table 1 and Fig. 3. Parameters carry
+torchvision's names (``layer2.0.downsample.0.weight``, ``fc.bias``), so that its weights load directly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedeas.errors import InputError
+
+Stem = Literal["3x3", "imagenet"]
+Norm = Literal["batch", "group", "none"]
+
+WIDTHS = (64, 128, 256, 512)
+MAX_GROUPS = 32
+
+
+def norm_layer(norm: Norm, channels: int) -> nn.Module:
+    """Batch norm, group norm (Wu and He 2018) of at most 32 groups, or nothing.
+
+    Group norm keeps no running statistics, which clients with skewed labels would have to average.
+    """
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    if norm == "group":
+        return nn.GroupNorm(math.gcd(MAX_GROUPS, channels), channels)
+    if norm == "none":
+        return nn.Identity()
+    raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and the way around them, Eq. (1) and (2) of the paper."""
+
+    def __init__(self, channels: int, width: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels, width, 3, stride)
+        self.bn1 = norm_layer(norm, width)
+        self.conv2 = _conv(width, width, 3)
+        self.bn2 = norm_layer(norm, width)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or channels != width:
+            self.downsample = nn.Sequential(_conv(channels, width, 1, stride), norm_layer(norm, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Relu(x + F(x)), where x is projected if the shapes differ."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        inner = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        return functional.relu(self.bn2(self.conv2(inner)) + shortcut, inplace=True)
+
+
+class ResNet18(nn.Module):
+    """18 layers: a stem, four stages of two blocks, and a linear head.
+
+    Args:
+        channels: of the input images.
+        num_classes: outputs of the head.
+        stem: ``"3x3"`` keeps the resolution, for images of about 32x32; ``"imagenet"`` is the paper's 7x7 convolution
+            of stride 2 and the max-pool after it.
+        norm: ``"batch"`` as in the paper, or ``"group"``.
+    """
+
+    def __init__(self, channels: int, num_classes: int, stem: Stem = "3x3", norm: Norm = "batch") -> None:
+        super().__init__()
+        if stem not in get_args(Stem):
+            raise InputError(f"stem must be '3x3' or 'imagenet', not {stem!r}")
+        if norm == "none":
+            raise InputError("resnet18 does not train without normalisation; norm must be 'batch' or 'group'")
+        self.stem = stem
+        self.conv1 = _conv(channels, WIDTHS[0], 3) if stem == "3x3" else _conv(channels, WIDTHS[0], 7, stride=2)
+        self.bn1 = norm_layer(norm, WIDTHS[0])
+        self.layer1 = _stage(WIDTHS[0], WIDTHS[0], 1, norm)
+        self.layer2 = _stage(WIDTHS[0], WIDTHS[1], 2, norm)
+        self.layer3 = _stage(WIDTHS[1], WIDTHS[2], 2, norm)
+        self.layer4 = _stage(WIDTHS[2], WIDTHS[3], 2, norm)
+        self.fc = nn.Linear(WIDTHS[3], num_classes)
+        self.apply(_he_initialised)
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer, under the name that all models share."""
+        return self.fc
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head sees: (B, 512), the average over the last feature map."""
+        x = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        if self.stem == "imagenet":
+            x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
+        return x.mean(dim=(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (B, classes)."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+
+
+def _stage(channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
+    return nn.Sequential(BasicBlock(channels, width, stride, norm), BasicBlock(width, width, 1, norm))
+
+
+def _he_initialised(module: nn.Module) -> None:
+    """He et al. 2015, over the fan-out as torchvision does; norms start as 1 and 0, the head at torch's default."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

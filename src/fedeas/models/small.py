@@ -1,0 +1,63 @@
+"""A small convolutional network for tests, demonstrations and digits, quick on one processor core."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedeas.models.resnet import Norm, norm_layer
+
+GRID = 4
+"""Feature maps are averaged down to GRID x GRID cells, whatever the size of the image."""
+
+
+class SmallCNN(nn.Module):
+    """Two 3x3 convolutions, the first of stride 2, one hidden layer and a linear head.
+
+    About 30,000 parameters for any image size. A stride takes the place of a max-pool, and there is no
+    normalisation by default: digits need neither, and on one core both take their time.
+
+    Args:
+        channels: of the input images.
+        num_classes: outputs of the head.
+        norm: ``"none"``, ``"batch"`` or ``"group"``, after each convolution.
+        widths: channels of the two convolutions.
+        hidden: size of the hidden layer, which is what `features` gives.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        norm: Norm = "none",
+        widths: tuple[int, int] = (16, 32),
+        hidden: int = 48,
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=2, padding=1)
+        self.norm1 = norm_layer(norm, widths[0])
+        self.conv2 = nn.Conv2d(widths[0], widths[1], 3, padding=1)
+        self.norm2 = norm_layer(norm, widths[1])
+        self.hidden = nn.Linear(widths[1] * GRID**2, hidden)
+        self.head = nn.Linear(hidden, num_classes)
+        for layer in (self.conv1, self.conv2, self.hidden):
+            _he_initialised(layer)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head sees: (B, hidden)."""
+        x = functional.relu(self.norm1(self.conv1(x)))
+        x = functional.relu(self.norm2(self.conv2(x)))
+        if x.shape[2:] != (GRID, GRID):  # for 8x8 images there is nothing to average, and it would take its time
+            x = functional.adaptive_avg_pool2d(x, GRID)
+        return functional.relu(self.hidden(x.flatten(1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (B, classes)."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+def _he_initialised(layer: nn.Conv2d | nn.Linear) -> None:
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,230 @@
+"""Assembly: from a config to a finished run directory. The only module that names concrete generators and models."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedeas import __version__, scores
+from fedeas.algorithms import Reply, parse_algorithm
+from fedeas.algorithms.base import Algorithm, Arrays, Fleet
+from fedeas.arrays import IntArray
+from fedeas.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.config import RunConfig
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.data import partition as schemes
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.partition import Partition
+from fedeas.data.sources import Dataset, load_dataset
+from fedeas.engines.local import LocalEngine
+from fedeas.errors import InputError
+from fedeas.federate import Schedule, federate, set_up
+from fedeas.generators.base import Generator
+from fedeas.generators.registry import parse_generator
+from fedeas.measures import Evaluation, gamma_hat, summarise
+from fedeas.models import build_model, parameter_names
+from fedeas.policies import parse_policy
+from fedeas.store import Record, Run, RunStore
+from fedeas.worker import Worker
+
+Progress = Callable[[Record], None]
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """A dataset split over clients, with the server's test set, for one protocol."""
+
+    dataset: Dataset
+    images: Any
+    labels: IntArray
+    partition: Partition
+    test_images: Any
+    test_labels: IntArray
+
+    @property
+    def counts(self) -> LabelCounts:
+        """Label counts of the clients' training parts, with a column for every class of the dataset."""
+        rows = [np.bincount(self.labels[part], minlength=self.dataset.num_classes) for part in self.partition.indices]
+        return LabelCounts(np.stack(rows), classes=self.dataset.classes)
+
+
+def execute(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
+    """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once."""
+    run = store.open(config)
+    if run.finished:
+        return run
+    with run.locked():
+        if config.engine.threads is not None:
+            torch.set_num_threads(config.engine.threads)
+        Federation(config).run(run, progress)
+    return run
+
+
+class Federation:
+    """The parts of one run, built from its config."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.device = _device(config.engine.device)
+        self.algorithm: Algorithm = parse_algorithm(config.algorithm)
+        self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
+        self.counts = self.data.counts
+        self.allocation: Allocation = parse_policy(config.policy).allocate(self.counts)
+        self.model: nn.Module = self._model()
+        dataset = self.data.dataset
+        self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
+
+    def run(self, run: Run, progress: Progress | None = None) -> None:
+        """Train, record each round, and finish the run directory."""
+        run.save_allocation(self.counts, self.allocation)
+        run.write_json("env.json", environment(self.device))
+        engine = LocalEngine(self._worker())
+        start, server = self._starting_point(run, engine)
+        seen = {client for record in run.rounds() for client in record["clients"]}
+
+        def on_round(record: Record, state: Arrays) -> None:
+            newcomers = set(record["clients"]) - seen
+            seen.update(newcomers)
+            run.append_round({**record, "generated": int(self.allocation.per_client[list(newcomers)].sum())})
+            save_checkpoint(run.checkpoint, self.config.fingerprint, record["round"], state, engine.client_states())
+            if progress is not None:
+                progress(record)
+
+        federate(self.algorithm, engine, server, self._schedule(start), self._evaluation(), self._probes(), on_round)
+        run.write_json("summary.json", self._summary(run))
+
+    def _starting_point(self, run: Run, engine: LocalEngine) -> tuple[int, Arrays]:
+        if run.checkpoint.exists():
+            start, server, clients = load_checkpoint(run.checkpoint, self.config.fingerprint)
+            engine.restore(clients)
+            run.keep_rounds(start)
+            return start, {key: tensor.to(self.device) for key, tensor in server.items()}
+        run.keep_rounds(0)
+        server = self.algorithm.init(self.model, Fleet(self.counts.sizes, self.counts.num_classes))
+        return 0, set_up(self.algorithm, engine, server, self.counts.num_clients)
+
+    def _model(self) -> nn.Module:
+        chosen, shape = self.config.model, self.data.dataset.shape
+        name = chosen.name if chosen.name != "auto" else ("small-cnn" if max(shape[1:]) < 16 else "resnet18")
+        norm = None if chosen.norm == "auto" else chosen.norm
+        classes, seed = self.data.dataset.num_classes, self.config.seed
+        model = build_model(name, shape, classes, seed=seed, stem=chosen.stem, norm=norm, weights=chosen.weights)
+        return model.to(self.device)
+
+    def _worker(self) -> Worker:
+        return Worker(
+            self.algorithm, self.model, self._client, self.allocation.n, self._generator(), self.config.train,
+            self.config.seed, self.config.rounds.total,
+        )  # fmt: skip
+
+    def _client(self, client: int) -> ClientData:
+        mine = self.data.partition.indices[client]
+        return ClientData.of(self.data.images[mine], self.data.labels[mine], self.normalise)
+
+    def _generator(self) -> Generator | None:
+        """Fitted to the official training part, whatever the protocol; not at all where nothing is generated."""
+        generator = parse_generator(self.config.generator)
+        dataset = self.data.dataset
+        return generator.fitted(dataset.images, dataset.labels, dataset.num_classes) if self.allocation.total else None
+
+    def _schedule(self, start: int) -> Schedule:
+        rounds = self.config.rounds
+        clients, seed = self.config.partition.clients, self.config.seed
+        return Schedule(rounds.total, clients, self.config.participants, seed, rounds.eval_every, start)
+
+    def _evaluation(self) -> Evaluation:
+        images = torch.from_numpy(np.array(self.data.test_images)).to(self.device)
+        labels = torch.from_numpy(np.array(self.data.test_labels)).to(self.device)
+        return Evaluation(self.model, images, labels, self.normalise)
+
+    def _probes(self) -> tuple[Callable[[Arrays, list[Reply]], dict[str, float]], ...]:
+        if not self.config.rounds.gamma_hat:
+            return ()
+        trainable = parameter_names(self.model)
+        return (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, trainable)},)
+
+    def _summary(self, run: Run) -> Record:
+        rounds = run.rounds()
+        names = rounds[-1]["seconds"]
+        seconds = {name: sum(record["seconds"][name] for record in rounds) for name in names}
+        return {
+            "label": self.config.label,
+            "seed": self.config.seed,
+            "protocol": self.config.data.protocol,
+            "policy": self.config.policy,
+            "algorithm": self.config.algorithm,
+            "fingerprint": self.config.fingerprint,
+            "rounds": len(rounds),
+            **summarise(rounds, self.config.rounds.threshold),
+            "total": self.allocation.total,
+            "generated": sum(record["generated"] for record in rounds),
+            "imbalance_removed": scores.removed(self.counts, self.allocation),
+            "synthetic_share": scores.synthetic_share(self.counts, self.allocation),
+            "seconds": {**seconds, "total": sum(seconds.values())},
+        }
+
+
+def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
+    """Split a dataset by the config's protocol and scheme."""
+    if config.data.protocol == "paper":
+        images = np.concatenate([dataset.images, dataset.test_images])
+        labels = np.concatenate([dataset.labels, dataset.test_labels])
+        split = schemes.paper_replay(labels, config.partition.clients, config.partition.alpha, config.partition.seed)
+        pooled = np.concatenate(split.test_indices)
+        return FederatedData(dataset, images, labels, split, images[pooled], labels[pooled])
+    split = _partition(config, dataset.labels)
+    return FederatedData(dataset, dataset.images, dataset.labels, split, dataset.test_images, dataset.test_labels)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What a result was computed with."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "fedeas": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": str(device),
+        "machine": name,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _partition(config: RunConfig, labels: IntArray) -> Partition:
+    this = config.partition
+    if this.scheme == "iid":
+        return schemes.iid(labels, this.clients, seed=this.seed)
+    if this.scheme == "shards":
+        return schemes.shards(labels, this.clients, this.per_client, seed=this.seed)
+    return schemes.dirichlet(labels, this.clients, this.alpha, seed=this.seed, min_size=this.min_size, cap=this.cap)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"engine.device {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
+    return device
+
+
+def _commit() -> str | None:
+    """The commit of the code, where it runs from a checkout."""
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,149 @@
+"""Run directories: what a run was asked, what it did in each round, and what came out.
+
+``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``allocation.npz``, ``rounds.jsonl`` (a line for
+each round, appended as it ends), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence
+means *done*.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedeas.config import RunConfig
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.errors import InputError, RunError
+from fedeas.files import written_whole
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory."""
+
+    path: Path
+    config: RunConfig
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the tensors of the last finished round are."""
+        return self.path / "checkpoint.safetensors"
+
+    def summary(self) -> Record:
+        """What came out; only of a finished run."""
+        return dict(json.loads((self.path / "summary.json").read_text()))
+
+    def environment(self) -> Record:
+        """Versions, device and engine of the latest start."""
+        path = self.path / "env.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def rounds(self) -> list[Record]:
+        """All complete lines of ``rounds.jsonl``; a line that was cut off by a kill is not one."""
+        path = self.path / "rounds.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def append_round(self, record: Record) -> None:
+        """Add the line of a round."""
+        with self._writing(), (self.path / "rounds.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def keep_rounds(self, count: int) -> None:
+        """Drop what was recorded beyond the checkpoint: those rounds will be done again."""
+        kept = self.rounds()[:count]
+        with self._writing(), written_whole(self.path / "rounds.jsonl") as part:
+            part.write_text("".join(json.dumps(record) + "\n" for record in kept))
+
+    def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
+        """Keep the counts and the plan beside the results."""
+        with self._writing(), written_whole(self.path / "allocation.npz") as part:
+            np.savez_compressed(part, counts=counts.n, allocation=allocation.n)
+
+    def allocation(self) -> tuple[LabelCounts, Allocation]:
+        """The counts and the plan."""
+        with np.load(self.path / "allocation.npz", allow_pickle=False) as file:
+            return LabelCounts(file["counts"]), Allocation(file["allocation"], self.config.policy)
+
+    def write_json(self, name: str, content: Record) -> None:
+        """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
+        with self._writing(), written_whole(self.path / name) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out for as long as this one works on the run; the lock dies with the process."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"{self.path}: another process is working on this run; wait for it") from None
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, InputError) as error:
+            raise RunError(f"{self.path}: cannot be written ({error}); rounds recorded so far are kept") from None
+
+
+class RunStore:
+    """A folder of run directories."""
+
+    def __init__(self, root: str | os.PathLike[str] = "runs") -> None:
+        self.root = Path(root)
+
+    def open(self, config: RunConfig) -> Run:
+        """The run of this config: new, broken off or finished."""
+        run = Run(self.root / config.directory, config)
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{run.path}: cannot be created ({error.strerror})") from None
+        if not (run.path / "config.json").exists():
+            run.write_json("config.json", config.model_dump(mode="json"))
+        return run
+
+    def all(self) -> list[Run]:
+        """Every run below the folder, by name."""
+        return [read_run(path.parent) for path in sorted(self.root.glob("*/config.json"))]
+
+    def find(self, **where: object) -> list[Run]:
+        """Runs whose config has these values; sections are joined to their keys by two underscores.
+
+        ``store.find(algorithm="fedavg", partition__clients=20)``
+        """
+        return [run for run in self.all() if all(_matches(run.config, key, value) for key, value in where.items())]
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """The run in this directory."""
+    file = Path(path) / "config.json"
+    try:
+        return Run(Path(path), RunConfig.model_validate_json(file.read_text()))
+    except FileNotFoundError:
+        raise InputError(f"{path}: not a run directory, config.json is missing") from None
+    except ValueError as error:
+        raise InputError(f"{file}: not a config of this version ({str(error).splitlines()[0]})") from None
+
+
+def _matches(config: RunConfig, key: str, value: object) -> bool:
+    found: Any = config
+    for part in key.split("__"):
+        found = getattr(found, part)
+    return bool(found == value)

@@ -1,0 +1,718 @@
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedeas import InputError
+from fedeas.data import cache as cache_module
+from fedeas.data.known import KNOWN
+from fedeas.data.sources import load_dataset
+
+CLASSES = ("ant", "bee", "cow")
+
+
+def pictures(count, channels=3, size=(5, 4), seed=0):
+    """Random images as (count, channels, height, width)."""
+    return np.random.default_rng(seed).integers(0, 256, (count, channels, *size), dtype=np.uint8)
+
+
+def encoded(pixels, form="png"):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(buffer, form, lossless=True)
+    return buffer.getvalue()
+
+
+def write_parquet(path, blobs, labels, *, columns=("img", "label"), classes=CLASSES, kind="ClassLabel", group=2):
+    """A file as the hub has it: structs of bytes and path, labels, and the class names in the metadata."""
+    image, label = columns
+    structs = pa.array(
+        [{"bytes": blob, "path": None} for blob in blobs], pa.struct({"bytes": "binary", "path": "string"})
+    )
+    table = pa.table({image: structs, label: pa.array(labels, pa.int64())})
+    if classes is not None:
+        features = {image: {"_type": "Image"}, label: {"_type": kind, "names": classes}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, row_group_size=group)
+
+
+TRAIN, TEST = pictures(11), pictures(4, seed=1)
+LABELS, TEST_LABELS = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0], [2, 1, 0, 0]
+
+
+def write_hub(root, below="cifar10/plain_text", train=TRAIN, test=TEST, form="png", **options):
+    """Two training files and one test file, in the hub's layout; several row groups in each."""
+    labels = LABELS[: len(train)]
+    for number, rows in enumerate((slice(0, 6), slice(6, None))):
+        path = root / below / f"train-{number:05}-of-00002.parquet"
+        write_parquet(path, [encoded(pixels, form) for pixels in train[rows]], labels[rows], **options)
+    path = root / below / "test-00000-of-00001.parquet"
+    write_parquet(path, [encoded(pixels, form) for pixels in test], TEST_LABELS, **options)
+    return root
+
+
+def write_folder(base, train=TRAIN, test=TEST, test_name="test"):
+    """An image folder; the images come back sorted by class."""
+    for part, images, labels in (("train", train, LABELS), (test_name, test, TEST_LABELS)):
+        for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+            path = base / part / CLASSES[label] / f"{number:03}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded(pixels))
+    return base
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def in_processes(monkeypatch):
+    """Decode the training part in two further processes, however few the images and the cores."""
+    monkeypatch.setattr(cache_module, "PARALLEL_FROM", len(TRAIN))
+    monkeypatch.setattr(cache_module, "cores", lambda: 2)
+
+
+def assert_holds(data, train=TRAIN, test=TEST, labels=LABELS, test_labels=TEST_LABELS):
+    assert np.array_equal(data.images, train)
+    assert np.array_equal(data.test_images, test)
+    assert data.labels.tolist() == list(labels)
+    assert data.test_labels.tolist() == list(test_labels)
+    assert data.images.dtype == data.test_images.dtype == np.uint8
+    assert data.labels.dtype == data.test_labels.dtype == np.int64
+    for array in (data.images, data.labels, data.test_images, data.test_labels):
+        assert not array.flags.writeable
+
+
+def only_folder(cache):
+    (folder,) = cache.iterdir()
+    return folder
+
+
+@pytest.fixture
+def no_decoding(monkeypatch):
+    """From the moment it is called, decoding is an error."""
+
+    def forbid():
+        def refuse(*_):
+            raise AssertionError("decoded again")
+
+        monkeypatch.setattr(cache_module, "decode", refuse)
+
+    return forbid
+
+
+def test_hub_files_are_decoded_exactly(tmp_path, cache):
+    data = load_dataset("cifar10", write_hub(tmp_path), cache)
+    assert_holds(data)
+    assert (data.name, data.classes, data.num_classes, data.shape) == ("cifar10", CLASSES, 3, (3, 5, 4))
+    assert isinstance(data.images, np.memmap)
+
+
+@pytest.mark.parametrize("form", ["webp", "bmp", "tiff"])
+def test_every_lossless_format_will_do(tmp_path, cache, form):
+    assert_holds(load_dataset("cifar10", write_hub(tmp_path, form=form), cache))
+
+
+def test_other_processes_decode_the_same(tmp_path, cache, in_processes, no_decoding):
+    rows = np.arange(700) % 11  # more than one batch of rows is read at a time
+    blobs = [encoded(pixels) for pixels in TRAIN]
+    for number, part in enumerate(np.array_split(rows, 3)):
+        path = tmp_path / "cifar10" / f"train-{number}.parquet"
+        write_parquet(path, [blobs[row] for row in part], [LABELS[row] for row in part], group=300)
+    write_parquet(tmp_path / "cifar10" / "test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
+    load_dataset("cifar10", tmp_path, cache)
+    no_decoding()
+    assert_holds(load_dataset("cifar10", tmp_path, cache), TRAIN[rows], labels=[LABELS[row] for row in rows])
+
+
+def test_a_change_of_format_on_the_way_is_no_obstacle(tmp_path, cache):
+    blobs = [encoded(pixels, form) for pixels, form in zip(TRAIN, ["png", "bmp", "webp"] * 4, strict=False)]
+    write_parquet(tmp_path / "cifar10" / "train-0.parquet", blobs, LABELS)
+    write_parquet(tmp_path / "cifar10" / "test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
+    assert_holds(load_dataset("cifar10", tmp_path, cache))
+
+
+def test_an_unguarded_script_is_not_run_again(tmp_path, cache):
+    write_hub(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fedeas.data import cache, sources\n"
+        "print('once')\n"
+        f"cache.PARALLEL_FROM, cache._cores = {len(TRAIN)}, lambda: 2\n"
+        f"print(sources.load_dataset('cifar10', {str(tmp_path)!r}, {str(cache)!r}).images.sum())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment(), check=True)
+    assert done.stdout.split() == ["once", str(TRAIN.sum())]
+
+
+def test_grey_images_have_one_channel(tmp_path, cache):
+    train, test = pictures(11, 1), pictures(4, 1)
+    write_hub(tmp_path, "fashion-mnist/fashion_mnist", train, test, columns=("image", "label"))
+    data = load_dataset("fashion-mnist", tmp_path, cache)
+    assert_holds(data, train, test)
+    assert data.shape == (1, 5, 4)
+
+
+def test_grey_images_become_colour_if_the_test_part_is(tmp_path, cache):
+    grey = pictures(11, 1)
+    data = load_dataset("cifar10", write_hub(tmp_path, train=grey), cache)
+    assert_holds(data, np.repeat(grey, 3, axis=1))
+
+
+def test_grey_images_become_colour_if_another_process_meets_a_colour(tmp_path, cache, in_processes):
+    grey = pictures(11, 1)
+    mixed = [*grey[:10], TRAIN[10]]
+    data = load_dataset("cifar10", write_hub(tmp_path, train=mixed, test=pictures(4, 1)), cache)
+    assert np.array_equal(data.images[:10], np.repeat(grey[:10], 3, axis=1))
+    assert np.array_equal(data.images[10], TRAIN[10])
+    assert data.test_images.shape == (4, 3, 5, 4)
+
+
+def test_palettes_and_transparency_become_colour(tmp_path, cache):
+    base = write_folder(tmp_path / "pets")
+    first = sorted((base / "train").glob("*/*.png"))[:2]
+    Image.open(first[0]).convert("RGBA").save(first[0])
+    Image.open(first[1]).quantize(8).save(first[1])
+    expected = [np.asarray(Image.open(path).convert("RGB")).transpose(2, 0, 1) for path in first]
+    data = load_dataset(f"folder:{base}", cache=cache)
+    assert np.array_equal(data.images[:2], expected)
+
+
+def test_fine_labels_are_the_labels_of_cifar100(tmp_path, cache):
+    coarse = {"fine_label": LABELS, "coarse_label": [0] * 11}
+    for split, images in (("train", TRAIN), ("test", TEST)):
+        path = tmp_path / "cifar100" / "cifar100" / f"{split}-00000-of-00001.parquet"
+        blobs = [encoded(pixels) for pixels in images]
+        write_parquet(path, blobs, coarse["fine_label"][: len(images)], columns=("img", "fine_label"))
+        table = pq.read_table(path)
+        pq.write_table(table.append_column("coarse_label", [coarse["coarse_label"][: len(images)]]), path)
+    data = load_dataset("cifar100", tmp_path, cache)
+    assert data.classes == CLASSES
+    assert_holds(data, test_labels=LABELS[:4])
+
+
+def test_any_hub_repository_with_its_own_column_names(tmp_path, cache):
+    write_hub(tmp_path, "someone/pets/data", columns=("picture", "species"))
+    data = load_dataset("hub:someone/pets", tmp_path, cache)
+    assert_holds(data)
+    assert data.classes == CLASSES
+
+
+def test_without_metadata_classes_are_numbers(tmp_path, cache):
+    data = load_dataset("cifar10", write_hub(tmp_path, classes=None), cache)
+    assert_holds(data)
+    assert data.classes == ("0", "1", "2")
+
+
+def test_validation_stands_in_for_a_missing_test_split(tmp_path, cache):
+    root = write_hub(tmp_path)
+    path = root / "cifar10/plain_text/test-00000-of-00001.parquet"
+    path.rename(path.with_name("validation-00000-of-00001.parquet"))
+    assert_holds(load_dataset("cifar10", root, cache))
+
+
+@pytest.mark.parametrize("test_name", ["test", "val", "valid"])
+def test_image_folders_are_read_in_class_order(tmp_path, cache, test_name):
+    base = write_folder(tmp_path / "pets", test_name=test_name)
+    (base / "train" / "ant" / "notes.txt").write_text("no image")
+    order, test_order = np.argsort(LABELS, kind="stable"), np.argsort(TEST_LABELS, kind="stable")
+    data = load_dataset(f"folder:{base}", cache=cache)
+    assert_holds(data, TRAIN[order], TEST[test_order], sorted(LABELS), sorted(TEST_LABELS))
+    assert data.classes == CLASSES
+
+
+@pytest.mark.parametrize(
+    "keys", [("images", "labels", "test_images", "test_labels"), ("x_train", "y_train", "x_test", "y_test")]
+)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "grey"])
+def test_npz_files_in_each_layout(tmp_path, keys, layout):
+    train, test = (TRAIN[:, :1], TEST[:, :1]) if layout == "grey" else (TRAIN, TEST)
+    arrange = {"NCHW": lambda x: x, "NHWC": lambda x: x.transpose(0, 2, 3, 1), "grey": lambda x: x[:, 0]}[layout]
+    labels, test_labels = np.array(LABELS, np.uint8)[:, None], np.array(TEST_LABELS)
+    path = tmp_path / "data.npz"
+    np.savez(path, **dict(zip(keys, (arrange(train), labels, arrange(test), test_labels), strict=True)))
+    data = load_dataset(f"npz:{path}")
+    assert_holds(data, train, test)
+    assert data.classes == ("0", "1", "2")
+
+
+def test_npz_files_may_name_the_classes(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, images=TRAIN, labels=LABELS, test_images=TEST, test_labels=TEST_LABELS, classes=CLASSES)
+    assert load_dataset(f"npz:{path}").classes == CLASSES
+
+
+def test_digits_are_split_by_class_and_always_alike():
+    data, again = load_dataset("digits"), load_dataset("digits")
+    assert data.shape == (1, 8, 8)
+    assert data.classes == tuple("0123456789")
+    sizes = np.array(KNOWN["digits"].train)
+    test_sizes = np.bincount(data.test_labels)
+    assert test_sizes.tolist() == [round(0.2 * size) for size in sizes]
+    assert (np.bincount(data.labels) + test_sizes).tolist() == sizes.tolist()
+    assert_holds(again, data.images, data.test_images, data.labels, data.test_labels)
+
+
+def test_digits_are_all_there_scaled_to_bytes():
+    from sklearn.datasets import load_digits
+
+    data, original = load_dataset("digits"), load_digits()
+    ours = np.concatenate([data.images, data.test_images]).reshape(-1, 64)
+    labels = np.concatenate([data.labels, data.test_labels])
+    scaled = np.rint(original.data * 255 / 16)
+    assert (ours.min(), ours.max()) == (0, 255)
+    expected = sorted((*row, label) for row, label in zip(scaled.tolist(), original.target.tolist(), strict=True))
+    assert sorted((*row, label) for row, label in zip(ours.tolist(), labels.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("count", [11, 3000])  # in one block, and in many
+def test_channel_statistics_are_those_of_the_training_part(tmp_path, count):
+    train, labels = pictures(count, size=(9, 16)), np.arange(count) % 3
+    np.savez(tmp_path / "data.npz", images=train, labels=labels, test_images=train[:2] // 2, test_labels=labels[:2])
+    data = load_dataset(f"npz:{tmp_path / 'data.npz'}")
+    assert data.channel_mean == pytest.approx((train / 255).mean(axis=(0, 2, 3)), rel=1e-12)
+    assert data.channel_std == pytest.approx((train / 255).std(axis=(0, 2, 3)), rel=1e-12)
+
+
+def test_a_single_colour_has_no_deviation(tmp_path):
+    train = np.full((4, 6, 5), 77, np.uint8)
+    np.savez(tmp_path / "data.npz", images=train, labels=[0, 1, 0, 1], test_images=train, test_labels=[0, 1, 0, 1])
+    data = load_dataset(f"npz:{tmp_path / 'data.npz'}")
+    assert (data.channel_mean, data.channel_std) == (pytest.approx((77 / 255,)), (0.0,))
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_a_second_load_decodes_nothing(tmp_path, cache, no_decoding):
+    root, base = write_hub(tmp_path / "root"), write_folder(tmp_path / "pets")
+    first = load_dataset("cifar10", root, cache), load_dataset(f"folder:{base}", cache=cache)
+    no_decoding()
+    again = load_dataset("cifar10", root, cache), load_dataset(f"folder:{base}", cache=cache)
+    for before, after in zip(first, again, strict=True):
+        assert_holds(after, before.images, before.test_images, before.labels, before.test_labels)
+        assert after.classes == before.classes
+
+
+def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
+    root = write_hub(tmp_path / "root")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FEDEAS_CACHE", raising=False)
+    load_dataset("cifar10", root)
+    monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "elsewhere"))
+    load_dataset("cifar10", root)
+    found = sorted(path.relative_to(tmp_path).parts[:-2] for path in tmp_path.rglob("manifest.json"))
+    assert found == [("elsewhere",), ("home", ".cache", "fedeas")]
+
+
+def test_changed_sources_are_decoded_anew(tmp_path, cache):
+    root = write_hub(tmp_path)
+    load_dataset("cifar10", root, cache)
+    assert_holds(load_dataset("cifar10", write_hub(tmp_path, train=255 - TRAIN), cache), 255 - TRAIN)
+    base = write_folder(tmp_path / "pets")
+    load_dataset(f"folder:{base}", cache=cache)
+    (base / "train" / "dog").mkdir()
+    with pytest.raises(InputError, match="class 'dog' has no images"):
+        load_dataset(f"folder:{base}", cache=cache)
+
+
+def test_folders_alike_in_names_sizes_and_times_are_kept_apart(tmp_path, cache):
+    first, second = write_folder(tmp_path / "a" / "pets"), write_folder(tmp_path / "b" / "pets", 255 - TRAIN)
+    for path in [*first.rglob("*.png"), *second.rglob("*.png")]:
+        Image.open(path).save(path, "bmp")  # all of one size
+        os.utime(path, (1, 1))
+    one, other = (load_dataset(f"folder:{base}", cache=cache) for base in (first, second))
+    assert np.array_equal(one.images, 255 - other.images)
+
+
+def test_an_interrupted_cache_is_made_anew(tmp_path, cache):
+    root = write_hub(tmp_path)
+    load_dataset("cifar10", root, cache)
+    (only_folder(cache) / "manifest.json").unlink()
+    (only_folder(cache) / "test_labels.npy").unlink()
+    assert_holds(load_dataset("cifar10", root, cache))
+    assert (only_folder(cache) / "manifest.json").is_file()
+
+
+NAMES = ["images.npy", "labels.npy", "test_images.npy", "test_labels.npy", "manifest.json"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", ["flip", "shorten", "empty", "remove"])
+def test_a_damaged_cache_is_made_anew(tmp_path, cache, name, damage, no_decoding):
+    root = write_hub(tmp_path)
+    load_dataset("cifar10", root, cache)
+    path = only_folder(cache) / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes({"flip": content, "shorten": content[:-1], "empty": b""}[damage])
+    data = load_dataset("cifar10", root, cache)
+    assert_holds(data)
+    assert data.classes == CLASSES
+    no_decoding()
+    assert_holds(load_dataset("cifar10", root, cache))  # the damage is repaired for good
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path, cache):
+    root = write_hub(tmp_path)
+    broken = [encoded(pixels) for pixels in TEST[:3]] + [b"no image"]
+    write_parquet(root / "cifar10/plain_text/test-00000-of-00001.parquet", broken, TEST_LABELS)
+    with pytest.raises(InputError):
+        load_dataset("cifar10", root, cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_what_killed_builds_left_behind_goes_after_a_day(tmp_path, cache):
+    root = write_hub(tmp_path)
+    load_dataset("cifar10", root, cache)
+    folder = only_folder(cache)
+    old, young = (cache / f".{folder.name}-{token}" for token in ("0000", "1111"))
+    folder.rename(old)
+    young.mkdir()
+    os.utime(old, (time.time() - 2 * 24 * 3600,) * 2)
+    assert_holds(load_dataset("cifar10", root, cache))
+    assert sorted(path.name for path in cache.iterdir()) == sorted([young.name, folder.name])
+
+
+def environment(**extra):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **extra}
+
+
+def test_two_processes_may_build_the_same_cache(tmp_path, cache, no_decoding):
+    train = np.repeat(TRAIN, 40, axis=0)
+    write_parquet(tmp_path / "cifar10/train-0.parquet", [encoded(pixels) for pixels in train], LABELS * 40)
+    write_parquet(tmp_path / "cifar10/test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
+    code = (
+        "from fedeas.data.sources import load_dataset\n"
+        f"data = load_dataset('cifar10', {str(tmp_path)!r}, {str(cache)!r})\n"
+        "print(data.images.sum(), data.test_images.sum())"
+    )
+    command = [sys.executable, "-c", code]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) for _ in range(2)]
+    assert [process.communicate()[0].split() for process in both] == [[str(train.sum()), str(TEST.sum())]] * 2
+    no_decoding()
+    assert_holds(load_dataset("cifar10", tmp_path, cache), train, labels=LABELS * 40)
+    assert only_folder(cache)  # and nothing beside it
+
+
+def test_many_threads_may_repair_the_same_cache(tmp_path, cache):
+    root = write_hub(tmp_path)
+    load_dataset("cifar10", root, cache)
+    (only_folder(cache) / "images.npy").write_bytes(b"")
+    with ThreadPoolExecutor(4) as pool:
+        for data in pool.map(lambda _: load_dataset("cifar10", root, cache), range(4)):
+            assert_holds(data)
+    assert only_folder(cache)
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path):
+    root = write_hub(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        InputError, match=r"file/cache: cannot be written \(Not a directory\); set FEDEAS_CACHE to another"
+    ):
+        load_dataset("cifar10", root, tmp_path / "file" / "cache")
+
+
+# ---------------------------------------------------------------- the hub
+
+
+def offline(tmp_path, name):
+    """Load by name without a root, with a hub that cannot be reached; the lines printed."""
+    code = (
+        "from fedeas.data.sources import load_dataset as load\n"
+        f"try: d = load({name!r}, cache={str(tmp_path / 'cache')!r}); print(d.classes, d.images.sum())\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_CACHE": str(tmp_path / "hf" / "hub"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(**places), check=True)
+    return done.stdout.splitlines()
+
+
+def test_what_the_hub_client_has_fetched_is_used(tmp_path):
+    repository = tmp_path / "hf" / "hub" / "datasets--uoft-cs--cifar10"
+    revision = "0123456789" * 4
+    write_hub(repository / "snapshots" / revision, "plain_text")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(revision)
+    assert offline(tmp_path, "cifar10") == [f"{CLASSES} {TRAIN.sum()}"]
+
+
+@pytest.mark.parametrize(("name", "repository"), [("cifar100", "uoft-cs/cifar100"), ("hub:some/pets", "some/pets")])
+def test_a_hub_out_of_reach_is_one_line_with_the_remedy(tmp_path, name, repository):
+    (line,) = offline(tmp_path, name)
+    assert line.startswith(f"InputError {repository}: cannot be fetched from the Hugging Face Hub (")
+    assert line.endswith(f"or give a folder that holds {name.removeprefix('hub:')}/*.parquet (root, --data-root)")
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("name", ["mnist", "", "hub:pets", "hub:../../etc", "folder:", "npz:", "digits:"])
+def test_unknown_names_are_refused(name):
+    known = "known are digits, cifar10, cifar100, fashion-mnist, hub:owner/name, folder:DIR, npz:FILE"
+    with pytest.raises(InputError, match=f"unknown dataset '{name}'; {known}"):
+        load_dataset(name)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [("sklearn.datasets", "digits"), ("huggingface_hub", "cifar10"), ("PIL", "hub:a/b")]
+)
+def test_missing_packages_are_named_with_the_remedy(tmp_path, cache, monkeypatch, package, name):
+    write_hub(tmp_path, "a/b")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"^{package} is missing; get it with: pip install 'fedeas\[train\]'$"):
+        load_dataset(name, tmp_path if name.startswith("hub") else None, cache)
+
+
+def split_file(root, split="train", number=0, of=2):
+    return root / "cifar10/plain_text" / f"{split}-{number:05}-of-{of:05}.parquet"
+
+
+def replaced_image(root, row, blob, **options):
+    blobs = [encoded(pixels) for pixels in TRAIN[6:]]
+    blobs[row] = blob
+    write_parquet(split_file(root, number=1), blobs, LABELS[6:], **options)
+
+
+def with_labels(root, labels, **options):
+    write_parquet(
+        split_file(root, number=1), [encoded(pixels) for pixels in TRAIN[6 : 6 + len(labels)]], labels, **options
+    )
+
+
+def deep(mode):
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((5, 4), mode)).save(buffer, "tiff")
+    return buffer.getvalue()
+
+
+HUB_FAULTS = {
+    "no folder": (
+        lambda root: (root / "cifar10").rename(root / "other"),
+        "cifar10: no such folder; put the Parquet files of uoft-cs/cifar10 there$",
+    ),
+    "no files": (
+        lambda root: [path.unlink() for path in root.rglob("*.parquet")],
+        "cifar10: no train split; there must be a file such as train-00000-of-00001.parquet$",
+    ),
+    "no test": (
+        lambda root: split_file(root, "test", of=1).unlink(),
+        "cifar10: no test split; there must be a file such as test-",
+    ),
+    "a file is missing": (
+        lambda root: split_file(root, number=1).unlink(),
+        "train-00000-of-00002.parquet: one of 2 files, but 1 are there; fetch them again$",
+    ),
+    "two configurations": (
+        lambda root: write_hub(root, "cifar10/other"),
+        r"cifar10: train files in several folders \(other, plain_text\); keep one",
+    ),
+    "no Parquet": (
+        lambda root: split_file(root).write_bytes(b"nothing"),
+        r"train-00000-of-00002.parquet: cannot be read as Parquet \(.*\); fetch it again$",
+    ),
+    "a later file is no Parquet": (
+        lambda root: split_file(root, number=1).write_bytes(b"nothing"),
+        r"train-00001-of-00002.parquet: cannot be read as Parquet \(.*\); fetch it again$",
+    ),
+    "other columns in a later file": (
+        lambda root: with_labels(root, LABELS[6:], columns=("picture", "label")),
+        r"train-00001-of-00002.parquet: cannot be read as Parquet \(.*img.*\); fetch it again$",
+    ),
+    "no images": (
+        lambda root: pq.write_table(pa.table({"text": ["a"], "label": [0]}), split_file(root)),
+        r"train-00000-of-00002.parquet: no column of images \(structs of bytes and path\) among text, label$",
+    ),
+    "no labels": (
+        lambda root: write_hub(root, columns=("img", "number"), kind="Value"),
+        "parquet: no single column of labels among img, number; call it label$",
+    ),
+    "broken image": (
+        lambda root: replaced_image(root, 3, b"no image"),
+        r"train-00001-of-00002.parquet: row 4: cannot be decoded \(.*\); repair or remove the image$",
+    ),
+    "cut image": (
+        lambda root: replaced_image(root, 3, encoded(TRAIN[0])[:60]),
+        r"train-00001-of-00002.parquet: row 4: cannot be decoded \(.*\); repair or remove the image$",
+    ),
+    "missing image": (
+        lambda root: replaced_image(root, 0, None),
+        r"train-00001-of-00002.parquet: row 1: cannot be decoded \(.*\); repair",
+    ),
+    "16 bits": (
+        lambda root: replaced_image(root, 1, deep(np.uint16)),
+        r"row 2: cannot be decoded \(more than 8 bits for each pixel\)",
+    ),
+    "floats": (
+        lambda root: replaced_image(root, 1, deep(np.float32)),
+        r"row 2: cannot be decoded \(more than 8 bits for each pixel\)",
+    ),
+    "other size": (
+        lambda root: replaced_image(root, 2, encoded(pictures(1, size=(7, 9))[0])),
+        "train-00001-of-00002.parquet: row 3: the image is 9 x 7 pixels, the first one 4 x 5; bring all to one size$",
+    ),
+    "label too large": (
+        lambda root: with_labels(root, [0, 1, 3, 0, 0]),
+        "train-00001-of-00002.parquet: row 3 has label 3, but labels must be from 0 to 2$",
+    ),
+    "negative label": (
+        lambda root: write_hub(root, classes=None) and with_labels(root, [0, -1, 1, 0, 0], classes=None),
+        "train-00001-of-00002.parquet: row 2 has label -1, but labels must be 0 or more$",
+    ),
+    "test label unknown to the training part": (
+        lambda root: write_hub(root, classes=None, train=TRAIN[:1].repeat(2, axis=0)),
+        "test-00000-of-00001.parquet: row 1 has label 2, but labels must be from 0 to 1$",
+    ),
+    "label missing": (
+        lambda root: with_labels(root, [0, None, 1, 0, 0]),
+        "train-00001-of-00002.parquet: labels must be a list of whole numbers, one for each image$",
+    ),
+    "class missing": (
+        lambda root: write_hub(root, classes=(*CLASSES, "dog")),
+        "cifar10: class 'dog' has no images in the training part; add some or remove the class$",
+    ),
+    "empty training part": (
+        lambda root: write_hub(root, train=[]),
+        "cifar10: the training part is empty; add images to it$",
+    ),
+    "empty test part": (
+        lambda root: write_parquet(split_file(root, "test", of=1), [], []),
+        "cifar10: the test part is empty; add images to it$",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", HUB_FAULTS)
+def test_faulty_hub_files_are_refused(tmp_path, cache, fault):
+    spoil, message = HUB_FAULTS[fault]
+    spoil(write_hub(tmp_path))
+    with pytest.raises(InputError, match=message) as caught:
+        load_dataset("cifar10", tmp_path, cache)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["broken image", "other size"])
+def test_errors_of_other_processes_are_the_same(tmp_path, cache, in_processes, fault):
+    test_faulty_hub_files_are_refused(tmp_path, cache, fault)
+
+
+def test_a_process_that_dies_is_reported(tmp_path, cache, in_processes, monkeypatch):
+    (tmp_path / "path" / "PIL").mkdir(parents=True)
+    (tmp_path / "path" / "PIL" / "__init__.py").write_text("raise MemoryError('too little')")
+    monkeypatch.syspath_prepend(tmp_path / "path")  # this process has its Pillow already
+    with pytest.raises(InputError, match=r"decoding stopped with code 1 \(MemoryError: too little\); try again$"):
+        load_dataset("cifar10", write_hub(tmp_path), cache)
+
+
+def remove_images(folder):
+    for path in folder.rglob("*.png"):
+        path.unlink()
+
+
+FOLDER_FAULTS = {
+    "no test": (lambda base: (base / "test").rename(base / "other"), "pets: must hold the folders train and test"),
+    "no train": (lambda base: (base / "train").rename(base / "other"), "pets: must hold the folders train and test"),
+    "empty class": (
+        lambda base: remove_images(base / "train" / "bee"),
+        "pets: class 'bee' has no images in the training part",
+    ),
+    "unknown class": (
+        lambda base: (base / "test" / "dog").mkdir(),
+        "pets/test: class 'dog' is not in train; add it there or remove it here$",
+    ),
+    "empty test": (lambda base: remove_images(base / "test"), "pets: the test part is empty; add images to it$"),
+    "broken image": (
+        lambda base: (base / "train" / "cow" / "002.png").write_bytes(b"no image"),
+        r"train/cow/002.png: cannot be decoded \(.*\); repair or remove the image$",
+    ),
+    "a folder called like an image": (
+        lambda base: (base / "train" / "cow" / "more.png").mkdir(),
+        r"train/cow/more.png: cannot be read \(Is a directory\)$",
+    ),
+    "other size in the test part": (
+        lambda base: (base / "test" / "ant" / "003.png").write_bytes(encoded(pictures(1, size=(7, 9))[0])),
+        "test/ant/003.png: the image is 9 x 7 pixels, the first one 4 x 5; bring all to one size$",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FOLDER_FAULTS)
+def test_faulty_image_folders_are_refused(tmp_path, cache, fault):
+    spoil, message = FOLDER_FAULTS[fault]
+    base = write_folder(tmp_path / "pets")
+    spoil(base)
+    with pytest.raises(InputError, match=message):
+        load_dataset(f"folder:{base}", cache=cache)
+
+
+NPZ_FAULTS = {
+    "floats": ({"images": TRAIN / 255}, "npz: images are float64; they must be uint8, 0 to 255$"),
+    "flat": ({"images": TRAIN.reshape(11, -1)}, r"npz: images are \(11, 60\); make them \(N, H, W\), "),
+    "two channels": ({"test_images": TEST[:, :2]}, r"npz: test_images are \(4, 2, 5, 4\); make them"),
+    "channels first or last": ({"images": TRAIN[..., :3]}, r"npz: images are \(11, 3, 5, 3\); make them"),
+    "other size": (
+        {"test_images": TEST[:, :, 1:]},
+        "npz: training images are 3 x 5 x 4, test images 3 x 4 x 4; bring all",
+    ),
+    "too few labels": ({"labels": LABELS[1:]}, "npz: 11 images but 10 labels in the training part$"),
+    "too few images": ({"test_images": TEST[1:]}, "npz: 3 images but 4 labels in the test part$"),
+    "label out of range": (
+        {"test_labels": [0, 1, 2, 3]},
+        "npz: test_labels: row 4 has label 3, but labels must be from 0 to 2$",
+    ),
+    "no whole labels": ({"labels": np.array(LABELS) / 2}, "npz: labels: labels must be a list of whole numbers"),
+    "one-hot labels": ({"labels": np.eye(3, dtype=int)[LABELS]}, "npz: labels: labels must be a list of whole numbers"),
+    "class missing": ({"labels": [0, 2] * 5 + [0]}, "npz: class '1' has no images in the training part"),
+    "empty": ({"test_images": TEST[:0], "test_labels": []}, "npz: the test part is empty; add images to it$"),
+    "objects": (
+        {"labels": np.array(LABELS, object)},
+        r"npz: not an .npz file of plain arrays \(.*\); write it with numpy",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", NPZ_FAULTS)
+def test_faulty_npz_files_are_refused(tmp_path, fault):
+    change, message = NPZ_FAULTS[fault]
+    sound = {"images": TRAIN, "labels": LABELS, "test_images": TEST, "test_labels": TEST_LABELS}
+    np.savez(tmp_path / "data.npz", **{**sound, **change})
+    with pytest.raises(InputError, match=message):
+        load_dataset(f"npz:{tmp_path / 'data.npz'}")
+
+
+def test_other_files_are_no_npz(tmp_path):
+    np.save(tmp_path / "array.npy", TRAIN)
+    np.savez(tmp_path / "few.npz", images=TRAIN, labels=LABELS)
+    (tmp_path / "text.npz").write_text("nothing")
+    (tmp_path / "empty.npz").write_text("")
+    messages = {
+        "array.npy": "not an .npz file of plain arrays",
+        "few.npz": "an array is missing; there must be images or x_train, labels or y_train, test_images or ",
+        "text.npz": "not an .npz file of plain arrays",
+        "empty.npz": "not an .npz file of plain arrays",
+        "none.npz": "no such file",
+    }
+    for name, message in messages.items():
+        with pytest.raises(InputError, match=f"{name}: {message}"):
+            load_dataset(f"npz:{tmp_path / name}")
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed():
+    code = "import sys, fedeas.data.sources; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    assert not {"PIL", "pyarrow", "sklearn", "huggingface_hub", "torch"} & set(done.stdout.split())

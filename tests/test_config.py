@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from fedeas import InputError, SpecError
+from fedeas.config import RunConfig, load_config
+
+
+def test_the_defaults_are_the_papers_training():
+    config = RunConfig()
+    assert (config.train.lr, config.train.batch_size, config.train.epochs) == (1e-3, 64, 10)
+    assert (config.train.momentum, config.train.weight_decay, config.train.augment) == (0, 0, "none")
+    assert config.rounds.total == 200
+
+
+def test_a_file_is_read_and_overridden(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('label = "mine"\npolicy = "fedeas(beta=3)"\n[train]\nlr = 0.1\n[partition]\nclients = 7\n')
+    config = load_config(path, ["train.lr=0.05", "rounds.total=3", "algorithm=fedprox(mu=0.1)", "partition.cap=true"])
+    assert config.label == "mine"
+    assert config.train.lr == 0.05
+    assert config.rounds.total == 3
+    assert config.algorithm == "fedprox(mu=0.1)"
+    assert config.partition.clients == 7
+    assert config.partition.cap is True
+
+
+def test_a_config_survives_json():
+    config = load_config(None, ["train.lr=0.05", "engine.threads=2"])
+    assert RunConfig.model_validate_json(json.dumps(config.model_dump(mode="json"))) == config
+
+
+def test_only_what_changes_the_result_changes_the_fingerprint():
+    base = RunConfig()
+    for same in ("label=other", "data.root=/elsewhere", "engine.device=cpu", "engine.threads=1"):
+        assert load_config(None, [same]).fingerprint == base.fingerprint
+    different = ("seed=1", "train.lr=0.1", "policy=full-balance", "partition.clients=21", "rounds.total=9")
+    assert len({load_config(None, [each]).fingerprint for each in different} | {base.fingerprint}) == 6
+
+
+def test_participants_are_at_least_one():
+    assert load_config(None, ["partition.clients=20", "rounds.participation=0.5"]).participants == 10
+    assert load_config(None, ["partition.clients=3", "rounds.participation=0.1"]).participants == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.learning_rate=1", "unknown key 'train.learning_rate'"),
+        ("train.epoch=1", "unknown key 'train.epoch'; did you mean 'epochs'?"),
+        ("polcy=uniform", "unknown key 'polcy'; did you mean 'policy'?"),
+        ("train.lr=fast", "train.lr: Input should be a valid number, not 'fast'"),
+        ("train.lr=0", "train.lr: Input should be greater than 0, not 0"),
+        ("train.epochs=2.5", "train.epochs: Input should be a valid integer"),
+        ("train.epochs=true", "train.epochs: Input should be a valid integer, not True"),
+        ("rounds.participation=1.5", "rounds.participation: Input should be less than or equal to 1"),
+        ("partition.scheme=magic", "partition.scheme: Input should be 'dirichlet', 'iid', 'shards' or 'paper'"),
+        ("data.protocol=paper", "data.protocol 'paper' and partition.scheme 'paper' go together"),
+        ("train=5", "train: Input should be a valid dictionary or instance of TrainConfig, not 5"),
+        ("label=../up", "label: String should match pattern"),
+        ("seed", "override 'seed' is not of the form key=value"),
+        ("seed.deep=1", "seed: Input should be a valid integer"),
+    ],
+)
+def test_bad_keys_and_values_are_one_line(override, message):
+    with pytest.raises(InputError) as caught:
+        load_config(None, [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_policies_are_noticed_at_once():
+    with pytest.raises((InputError, SpecError), match="unknown policy 'magic'"):
+        load_config(None, ["policy=magic"])
+
+
+def test_bad_files_are_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("label = \n")
+    with pytest.raises(InputError, match=r"bad.toml: cannot be read as TOML"):
+        load_config(tmp_path / "bad.toml")

@@ -1,0 +1,94 @@
+import multiprocessing
+
+import numpy as np
+import pytest
+
+from fedeas import Allocation, InputError, LabelCounts
+from fedeas.config import RunConfig, load_config
+from fedeas.errors import RunError
+from fedeas.store import RunStore, read_run
+
+
+def test_a_run_directory_is_named_by_its_config_and_read_back(tmp_path):
+    config = load_config(None, ["label=mine", "seed=3"])
+    run = RunStore(tmp_path).open(config)
+    assert run.path.name == f"mine-{config.fingerprint[:8]}"
+    assert read_run(run.path).config == config
+    assert not run.finished
+    run.write_json("summary.json", {"accuracy": 0.5})
+    assert RunStore(tmp_path).open(config).finished
+    assert run.summary() == {"accuracy": 0.5}
+
+
+def test_rounds_are_appended_and_a_cut_line_is_no_round(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    assert run.rounds() == []
+    for number in (1, 2, 3):
+        run.append_round({"round": number})
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "accur')
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3]
+    run.keep_rounds(2)
+    run.append_round({"round": 3})
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3]
+
+
+def test_the_allocation_is_kept(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    counts, plan = LabelCounts([[5, 0], [1, 2]]), Allocation([[0, 3], [1, 0]], "no-generation")
+    run.save_allocation(counts, plan)
+    again = run.allocation()
+    assert again[0] == counts
+    assert np.array_equal(again[1].n, plan.n)
+
+
+def test_runs_are_found_by_their_config(tmp_path):
+    store = RunStore(tmp_path)
+    for seed in (0, 1):
+        for policy in ("no-generation", "full-balance"):
+            store.open(load_config(None, [f"seed={seed}", f"policy={policy}", "partition.clients=5"]))
+    assert len(store.all()) == 4
+    assert len(store.find(policy="full-balance")) == 2
+    assert len(store.find(policy="full-balance", seed=1, partition__clients=5)) == 1
+    assert store.find(partition__clients=6) == []
+
+
+def test_other_folders_are_no_runs(tmp_path):
+    with pytest.raises(InputError, match=r"not a run directory, config.json is missing"):
+        read_run(tmp_path)
+    (tmp_path / "config.json").write_text('{"labl": 3}')
+    with pytest.raises(InputError, match="not a config of this version"):
+        read_run(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be created"):
+        RunStore(tmp_path / "file").open(RunConfig())
+    run = RunStore(tmp_path).open(RunConfig())
+    run.append_round({"round": 1})
+    (run.path / "summary.json").mkdir()
+    with pytest.raises(RunError, match=r"cannot be written .*; rounds recorded so far are kept"):
+        run.write_json("summary.json", {})
+    assert run.rounds() == [{"round": 1}]
+
+
+def _hold(path, ready, release):
+    with read_run(path).locked():
+        ready.set()
+        release.wait(30)
+
+
+def test_two_processes_cannot_work_on_one_run(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(run.path, ready, release))
+    other.start()
+    assert ready.wait(30)
+    with pytest.raises(InputError, match="another process is working on this run"), run.locked():
+        pass
+    release.set()
+    other.join()
+    with run.locked():
+        pass
