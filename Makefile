@@ -7,7 +7,7 @@ STAMP := .venv/.ready
 .PHONY: help setup demo test check slow bench docs clean
 
 help:
-	@echo "make demo   plan a federation's budget on the embedded example, with plots (in demo/)"
+	@echo "make demo   the point of the paper on digits: five policies, five seeds, a report (in demo/)"
 	@echo "make test   lint, types and all tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   also the tests that take most of a minute each"
@@ -25,10 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: setup
-	@mkdir -p demo
-	$(BIN)/fedeas plan --example --auto --compare --out demo/plan.csv --plot demo/compare.png
-	$(BIN)/fedeas plan --example --auto --plot demo/plan.png > /dev/null
-	@echo "the plan is in demo/plan.csv, its pictures in demo/plan.png and demo/compare.png"
+	$(BIN)/fedeas demo --out demo
 
 test: check
 	$(BIN)/python -m pytest -n auto -m "not slow"

@@ -31,7 +31,7 @@ LAYERS = [
     ["plots"],
     ["paper"],
     ["display"],
-    ["report", "report_figures"],
+    ["report"],
     ["cli"],
     ["__main__"],
 ]
@@ -39,7 +39,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
-    "matplotlib": {"plots", "paper.figures", "report_figures"},
+    "matplotlib": {"plots", "paper.figures", "report.figures"},
     "pyarrow": {"tables", "data.parquet"},
     "PIL": {"data.cache"},
     "sklearn": {"data.sources"},

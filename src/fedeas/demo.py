@@ -19,8 +19,8 @@ from fedeas.store import Run, RunStore, read_run
 
 BASE = RunConfig(
     partition=PartitionConfig(clients=20, alpha=0.1, min_size=10),
-    train=TrainConfig(lr=0.05, batch_size=32, epochs=5),
-    rounds=RoundsConfig(total=20, participation=0.5),
+    train=TrainConfig(lr=0.05, batch_size=64, epochs=5),
+    rounds=RoundsConfig(total=15, participation=0.5),
     engine=EngineConfig(threads=1),
 )
 

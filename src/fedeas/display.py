@@ -8,6 +8,7 @@ from itertools import groupby
 from statistics import mean, stdev
 
 import numpy as np
+from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
@@ -138,15 +139,16 @@ def _ours(claim: Claim) -> str:
 
 def runs_table(runs: Sequence[Run]) -> RenderableType:
     """Runs that differ only in their seed as one row, with mean and spread; unfinished ones apart."""
-    table = Table(title="Runs", title_justify="left", caption_justify="left")
+    tight = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}  # fits eighty columns
+    table = Table(title="Runs", title_justify="left", caption_justify="left", **tight)  # type: ignore[arg-type]
     table.add_column("run", no_wrap=True)
-    for name in ("seeds", "accuracy", "peak", "samples", "imbalance removed", "Gamma-hat", "generate s", "train s"):
-        table.add_column(name, justify="right")
+    for name in ("n", "accuracy %", "peak %", "samples", "removed", "Gamma", "gen. s", "train s"):
+        table.add_column(name, justify="right", no_wrap=True)
     for members in by_method(runs).values():
         table.add_row(*_method_row(members))
     waiting = [run for run in runs if not run.finished]
     listed = ", ".join(f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting)
-    table.caption = "accuracy: mean of the last 20 rounds, ± deviation over seeds"
+    table.caption = "n seeds; accuracy: mean of the last 20 rounds, ± deviation; removed: label imbalance"
     table.caption += f"\nunfinished: {listed}" if waiting else ""
     return table
 
@@ -169,11 +171,11 @@ def _method_row(members: Sequence[Run]) -> list[str]:
     return [
         members[0].config.label,
         str(len(members)),
-        f"{mean(accuracies):.1f}{spread} %",
-        f"{100 * mean(each['peak'] for each in summaries):.1f} %",
+        f"{mean(accuracies):.1f}{spread}",
+        f"{100 * mean(each['peak'] for each in summaries):.1f}",
         f"{summaries[0]['total']:,}",
         f"{summaries[0]['imbalance_removed']:.1%}",
         f"{mean(hats):.3f}" if hats else "-",
-        f"{mean(each['seconds']['generate'] for each in summaries):.1f}",
+        f"{mean(each['seconds']['generate'] for each in summaries):.2f}",
         f"{mean(each['seconds']['train'] for each in summaries):.1f}",
     ]

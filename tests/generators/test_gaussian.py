@@ -67,7 +67,7 @@ def test_blocks_and_threads_do_not_show(monkeypatch):
     whole = GENERATOR.sample(labels, index)
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 64 * 7)
     monkeypatch.setattr(arrays, "THREADED_CELLS", 1)
-    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    monkeypatch.setattr(arrays, "cores", lambda: 3)
     assert np.array_equal(GENERATOR.sample(labels, index), whole)
 
 

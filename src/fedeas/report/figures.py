@@ -231,8 +231,8 @@ def _heat_map(table: IntArray, clients: IntArray, norm: Any) -> str:
         figure = plots.new_figure(3.2, float(np.clip(0.7 + 0.165 * len(table), 2.2, 5.5)))
         axes = figure.subplots()
         plots.heat_map(axes, table, norm, numbers=norm.vmax < 1000)
-        for axis, names in ((axes.xaxis, np.arange(table.shape[1])), (axes.yaxis, clients)):
-            places = np.arange(0, len(names), -(-len(names) // 20))
+        for axis, names, room in ((axes.xaxis, np.arange(table.shape[1]), 10), (axes.yaxis, clients, 20)):
+            places = np.arange(0, len(names), -(-len(names) // room))
             axis.set_ticks(places, labels=[str(names[place]) for place in places])
         axes.tick_params(labelsize=8, length=2)
         axes.set(xlabel="class", ylabel="client")

@@ -1,0 +1,208 @@
+"""Runs gathered by method: those that differ only in their seed, with what came of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import mean, stdev
+from typing import Any
+
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.errors import InputError
+from fedeas.report import figures
+from fedeas.report.figures import Course, Look
+from fedeas.store import Record, Run
+
+# A path says more about whose machine it was than about the run.
+NOT_SHOWN = ("seed", "label", "data.root")
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What a run directory holds at this moment."""
+
+    run: Run
+    rounds: list[Record]
+    summary: Record | None
+    counts: LabelCounts
+    plan: Allocation
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a summary."""
+        return self.summary is not None
+
+    @property
+    def progress(self) -> str:
+        """How far it is, in words."""
+        done, wanted = len(self.rounds), self.run.config.rounds.total
+        return f"finished, {done:,} rounds" if self.finished else f"unfinished, {done:,} of {wanted:,} rounds"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The config with sections joined to their keys by dots, without what sets no method apart."""
+        flat = _flat(self.run.config.model_dump())
+        return {key: value for key, value in flat.items() if key not in NOT_SHOWN}
+
+    @property
+    def course(self) -> Course:
+        """Accuracy over the rounds that were evaluated."""
+        evaluated = [record for record in self.rounds if record.get("accuracy") is not None]
+        return Course([record["round"] for record in evaluated], [record["accuracy"] for record in evaluated])
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """Runs that differ only in their seed."""
+
+    name: str
+    runs: tuple[Recorded, ...]
+    look: Look
+
+    @cached_property
+    def summaries(self) -> list[Record]:
+        """Of the finished runs."""
+        return [each.summary for each in self.runs if each.summary is not None]
+
+    @property
+    def config(self) -> Any:
+        """The config, which all its runs share but for the seed."""
+        return self.runs[0].run.config
+
+    @property
+    def total(self) -> int:
+        """B: partitions have a seed of their own, so that the plan is the same whatever the run's seed."""
+        return int(self.summaries[0]["total"]) if self.summaries else self.runs[0].plan.total
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the finished seeds, in percent."""
+        return mean(self.accuracies)
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Of the finished seeds, in percent."""
+        return [100 * each["accuracy"] for each in self.summaries]
+
+    @property
+    def spread(self) -> float | None:
+        """Sample standard deviation over the finished seeds, where there are two at least."""
+        return stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def federation(self) -> tuple[object, ...]:
+        """Methods are comparable where this is the same: the data and who holds them."""
+        return self.config.data.dataset, self.config.data.protocol, self.config.partition
+
+    @property
+    def setting(self) -> str:
+        """The same for methods that differ in nothing but what is generated."""
+        without = {"seed": 0, "policy": "no-generation", "generator": ""}
+        return str(self.config.model_copy(update=without).fingerprint)
+
+    def average(self, *keys: str) -> float:
+        """A number of the summaries, found by these keys, averaged over seeds."""
+        found: list[Any] = list(self.summaries)
+        for key in keys:
+            found = [each[key] for each in found]
+        return float(mean(found))
+
+
+def methods_of(runs: Sequence[Recorded]) -> list[Method]:
+    """Runs by method, in the order of samples and then of falling accuracy, each with a name and a look of its own."""
+    groups: dict[str, dict[int, Recorded]] = {}
+    for each in runs:
+        config = each.run.config
+        seeds = groups.setdefault(config.model_copy(update={"seed": 0}).fingerprint, {})
+        twin = seeds.setdefault(config.seed, each)
+        if twin is not each:
+            raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
+    methods = [Method("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
+    methods.sort(key=lambda method: (method.total, -method.accuracy if method.summaries else math.inf))
+    looks = figures.looks([method.config.policy.partition("(")[0] for method in methods])
+    named = zip(methods, _names(methods), looks, strict=True)
+    return [replace(method, name=name, look=look) for method, name, look in named]
+
+
+def recorded(run: Run) -> Recorded:
+    """What the run directory holds, refused if it is not whole or has no round yet."""
+    try:
+        summary = run.summary() if run.finished else None
+        recorded = Recorded(run, run.rounds(), summary, *run.allocation())
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{run.path}: not a whole run directory ({reason}); run it again") from None
+    if not recorded.rounds:
+        raise InputError(f"{run.path}: no round is recorded yet; wait for the first or leave this run out")
+    return recorded
+
+
+def _names(methods: Sequence[Method]) -> list[str]:
+    """Labels where they tell methods apart, else policy and algorithm, else these and whatever differs."""
+    specs = [f"{method.config.policy} + {method.config.algorithm}" for method in methods]
+    labels = [{each.run.config.label for each in method.runs} for method in methods]
+    names = [label.pop() if len(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
+    names = [spec if names.count(name) > 1 else name for name, spec in zip(names, specs, strict=True)]
+    return [name + _apart(method, methods, names) for name, method in zip(names, methods, strict=True)]
+
+
+def _apart(method: Method, methods: Sequence[Method], names: Sequence[str]) -> str:
+    """What sets the method apart from others of its name, if there are any."""
+    mine = names[methods.index(method)]
+    namesakes = [other for other, name in zip(methods, names, strict=True) if name == mine]
+    keys = differing(namesakes) if len(namesakes) > 1 else []
+    return "".join(f", {key}={values_of(method.runs, key)}" for key in keys)
+
+
+def baseline(method: Method, methods: Sequence[Method]) -> Method | None:
+    """The finished method without generation that is otherwise the same."""
+    without = (each for each in methods if each.summaries and not each.total)
+    return next((each for each in without if each.setting == method.setting), None)
+
+
+def matched(methods: Iterable[Method]) -> list[list[Method]]:
+    """Finished methods that generate the same number of samples for the same federation, best first."""
+    groups: dict[tuple[object, ...], list[Method]] = {}
+    for method in methods:
+        if method.summaries and method.total:
+            groups.setdefault((*method.federation, method.total), []).append(method)
+    return [sorted(group, key=lambda each: -each.accuracy) for group in groups.values() if len(group) > 1]
+
+
+def marks_of(methods: Sequence[Method]) -> dict[Method, str]:
+    """Best and second at each matched budget; equals share a mark, and of two there is no second."""
+    marks: dict[Method, str] = {}
+    for group in matched(methods):
+        ranks = sorted({method.accuracy for method in group}, reverse=True)
+        marks |= {method: "best" for method in group if method.accuracy == ranks[0]}
+        if len(group) > 2 and len(ranks) > 1:
+            marks |= {method: "second" for method in group if method.accuracy == ranks[1]}
+    return marks
+
+
+def differing(methods: Sequence[Method]) -> list[str]:
+    """Keys of the config whose values are not the same in all runs."""
+    found = [each.settings for method in methods for each in method.runs]
+    return [key for key in found[0] if any(each[key] != found[0][key] for each in found)]
+
+
+def values_of(runs: Iterable[Recorded], key: str) -> str:
+    """The different values of a setting, in words."""
+    return joined(each.settings[key] for each in runs)
+
+
+def _flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def joined(values: Iterable[object]) -> str:
+    """The different ones of these values, in words."""
+    texts = (value if isinstance(value, str) and value else json.dumps(value) for value in values)
+    return ", ".join(dict.fromkeys({"null": "none", '""': "none"}.get(text, text) for text in texts))

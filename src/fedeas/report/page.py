@@ -1,0 +1,313 @@
+"""One HTML page that tells what came of some runs: self-contained, without scripts, for a screen, a phone or paper."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from importlib import resources
+from statistics import mean, median
+
+from fedeas import __version__, scores
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.plots import MOST_CLIENTS
+from fedeas.report import figures
+from fedeas.report.figures import Curve, Point, Spent
+from fedeas.report.methods import (
+    Method,
+    Recorded,
+    baseline,
+    differing,
+    joined,
+    marks_of,
+    matched,
+    methods_of,
+    recorded,
+    values_of,
+)
+from fedeas.store import Run
+
+
+def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str = "FedEAS report") -> None:
+    """Write one self-contained HTML file about these runs, finished or not.
+
+    Runs that differ only in their seed count as one method. Those that are still under way are drawn and listed but
+    have no part in the table.
+    """
+    if not runs:
+        raise InputError("a report needs at least one run; make one with `fedeas run`")
+    page = _page(methods_of([recorded(run) for run in runs]), title)
+    with written_whole(path) as part:
+        part.write_text(page, "utf-8")
+
+
+def _result(methods: Sequence[Method]) -> str:
+    """The main result in one sentence."""
+    finished = [method for method in methods if method.summaries]
+    if not finished:
+        return "None of these runs has finished yet; the curves show how far they are."
+    group = max(matched(methods), key=len, default=[])
+    best = group[0] if group else max(finished, key=lambda method: (method.total > 0, method.accuracy))
+    base = baseline(best, methods) if best.total else None
+    others = [f"{_difference(best, base)}, which uses none"] if base else []
+    others += [f"{_difference(best, group[1])}, the next best at this budget"] if group else []
+    budget = f"With {best.total:,} synthetic samples" if best.total else "Without synthetic samples"
+    number = f"<span>{_accuracy(best)} %</span>"
+    reached = f"{budget}, <b>{escape(best.name)}</b> reaches {number} accuracy (<span>n = {len(best.summaries)}</span>)"
+    return reached + (f": {', and '.join(others)}." if others else ".")
+
+
+def _difference(method: Method, other: Method) -> str:
+    points = method.accuracy - other.accuracy
+    if abs(points) < 0.05:
+        return f"level with {escape(other.name)}"
+    within = abs(points) <= max(method.spread or 0, other.spread or 0)
+    doubt = " (within one standard deviation over seeds)" if within else ""
+    return f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than {escape(other.name)}{doubt}"
+
+
+def _accuracy(method: Method) -> str:
+    return f"{method.accuracy:.2f}" + ("" if method.spread is None else f" ± {method.spread:.2f}")
+
+
+def _result_table(methods: Sequence[Method]) -> str:
+    thresholds = _thresholds(methods)
+    aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
+    head = [
+        "method", "accuracy, %", "peak, %", f"rounds to {aim}", "samples generated", "imbalance removed, %",
+        "median Gamma-hat", "eta", "generation, s", "training, s",
+    ]  # fmt: skip
+    marks = marks_of(methods)
+    rows = [_result_row(method, methods, marks.get(method, "")) for method in methods if method.summaries]
+    return _table("Methods, averaged over seeds", head, rows)
+
+
+def _result_row(method: Method, methods: Sequence[Method], mark: str) -> list[str]:
+    base = baseline(method, methods)
+    gain = method.accuracy - base.accuracy if base else 0.0
+    hats = [each["gamma_hat"] for each in method.summaries if each["gamma_hat"] is not None]
+    note = f"n = {len(method.summaries)}" + (f", <em>{mark}</em>" if mark else "")
+    return [
+        _key(method),
+        f"<span class='{mark}'>{_accuracy(method)}</span><small>{note}</small>",
+        f"{100 * method.average('peak'):.2f}",
+        _rounds_to_threshold([each["rounds_to_threshold"] for each in method.summaries]),
+        _generated(method),
+        f"{100 * method.average('imbalance_removed'):.1f}",
+        f"{mean(hats):.3f}" if hats else "-",
+        f"{scores.efficiency(gain, method.total):.2f}" if base and method.total else "-",
+        f"{method.average('seconds', 'generate'):,.1f}",
+        f"{method.average('seconds', 'train'):,.1f}",
+    ]
+
+
+def _rounds_to_threshold(rounds: Sequence[int | None]) -> str:
+    """The median, for which a seed that never gets there counts as late as can be."""
+    never, middle = rounds.count(None), median(math.inf if each is None else each for each in rounds)
+    some = f"<small>{never} of {len(rounds)} never</small>" if never else ""
+    return "never" if math.isinf(middle) else f"{middle:g}{some}"
+
+
+def _generated(method: Method) -> str:
+    generated = round(method.average("generated"))
+    planned = f"<small>of {method.total:,} planned</small>" if generated != method.total else ""
+    return f"{generated:,}{planned}"
+
+
+def _result_section(methods: Sequence[Method]) -> Iterator[str]:
+    yield f"<p class='lead'>{_result(methods)}</p>"
+    if not any(method.summaries for method in methods):
+        return
+    yield _result_table(methods)
+    yield f"<p class='note'>{RESULT_NOTE}</p>"
+    waiting = [each for method in methods for each in method.runs if not each.finished]
+    if waiting:
+        names = ", ".join(f"{escape(each.run.path.name)} ({each.progress})" for each in waiting)
+        yield f"<p class='note'>Not in the table: {names}.</p>"
+
+
+def _convergence_section(methods: Sequence[Method]) -> Iterator[str]:
+    curves = {method: _curve(method) for method in methods}
+    drawn = [method for method, curve in curves.items() if curve.finished or curve.unfinished]
+    if drawn:
+        source = figures.convergence([curves[method] for method in drawn], _thresholds(methods))
+        words = "Line: mean over seeds. Band: from the lowest to the highest seed. Dashed: the threshold."
+        words += " Dotted: runs that are unfinished." if any(curve.unfinished for curve in curves.values()) else ""
+        keys = "".join(f"<li>{_key(method)}</li>" for method in drawn)
+        alt = f"Accuracy over rounds of {', '.join(method.name for method in drawn)}"
+        yield _figure(source, alt, words, f"<ul class='key'>{keys}</ul>")
+
+
+def _curve(method: Method) -> Curve:
+    evaluated = [each for each in method.runs if each.course.rounds]
+    finished, unfinished = ([each.course for each in evaluated if each.finished is done] for done in (True, False))
+    return Curve(method.look, finished, unfinished)
+
+
+def _price_section(methods: Sequence[Method]) -> Iterator[str]:
+    finished = [method for method in methods if method.summaries]
+    points = [Point(each.name, each.look, each.total, each.accuracy, each.spread or 0.0) for each in finished]
+    if points:
+        said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
+        words = PRICE_NOTE + (" Points of the same number stand side by side." if matched(methods) else "")
+        yield _figure(figures.price(points), f"Accuracy against synthetic samples. {said}", words)
+
+
+def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
+    federations: dict[tuple[object, ...], list[Method]] = {}
+    for method in methods:
+        counts = method.runs[0].counts
+        federations.setdefault((counts.n.shape, counts.n.tobytes()), []).append(method)
+    for members in federations.values():
+        if len(federations) > 1:
+            yield f"<h3>{escape(', '.join(method.name for method in members))}</h3>"
+        yield from _federation(members)
+
+
+def _federation(methods: Sequence[Method]) -> Iterator[str]:
+    """Heat maps of one table of real counts and of the different plans made for it."""
+    counts = methods[0].runs[0].counts
+    plans: dict[bytes, list[Method]] = {}
+    for method in methods:
+        if method.total:
+            plans.setdefault(method.runs[0].plan.n.tobytes(), []).append(method)
+    tables = [counts.n, *(same[0].runs[0].plan.n for same in plans.values())]
+    captions = [f"real: {counts.total:,} samples"]
+    captions += [f"{', '.join(each.name for each in same)}: {same[0].total:,} synthetic" for same in plans.values()]
+    maps, scale = figures.heat_maps(tables)
+    shape = f"{counts.num_clients:,} clients and {counts.num_classes:,} classes"
+    of_many = f"; shown are the {MOST_CLIENTS} clients that hold most" if counts.num_clients > MOST_CLIENTS else ""
+    yield f"<p>{shape}, one colour scale for all{of_many}.</p><div class='maps'>"
+    for source, caption in zip(maps, captions, strict=True):
+        yield _figure(source, f"Heat map of clients by classes, {caption}", escape(caption))
+    yield f"</div>{_figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
+
+
+def _time_section(methods: Sequence[Method]) -> Iterator[str]:
+    spent = [_spent(method) for method in methods if method.summaries]
+    if spent:
+        said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
+        words = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
+        alt = f"Seconds for generation, training and the rest. {said}"
+        yield _figure(figures.times(spent), alt, words)
+
+
+def _spent(method: Method) -> Spent:
+    generation, training, total = (method.average("seconds", name) for name in ("generate", "train", "total"))
+    return Spent(method.name, method.look, generation, training, max(total - generation - training, 0.0))
+
+
+def _setup_section(methods: Sequence[Method]) -> Iterator[str]:
+    runs = [each for method in methods for each in method.runs]
+    keys = differing(methods)
+    if keys:
+        rows = [[_key(method), *(escape(values_of(method.runs, key)) for key in keys)] for method in methods]
+        yield _table("What differs", ["method", *keys], rows, "words")
+    shared = {key: values_of(runs, key) for key in runs[0].settings if key not in keys}
+    yield "<h3>What all runs share</h3>" + _facts(shared)
+    yield "<h3>Environment</h3>" + (_facts(_environment(runs)) or "<p>Not recorded.</p>")
+    listed = [
+        [escape(each.run.path.name), _key(method), str(each.run.config.seed), each.progress]
+        for method in methods
+        for each in sorted(method.runs, key=lambda each: each.run.config.seed)
+    ]
+    yield _table("Run directories", ["directory", "method", "seed", "status"], listed, "words")
+
+
+def _environment(runs: Iterable[Recorded]) -> dict[str, str]:
+    found = [each.run.environment() for each in runs]
+    keys = dict.fromkeys(key for each in found for key in each)
+    return {key: joined(each.get(key) for each in found) for key in keys}
+
+
+def _thresholds(methods: Sequence[Method]) -> list[float]:
+    return sorted({method.config.rounds.threshold for method in methods})
+
+
+def _key(method: Method) -> str:
+    """The method's name behind a dash that looks like its line."""
+    dash = f"<i style='border-top:3px {method.look.dash} {method.look.colour}'></i>"
+    return f"<span class='name'>{dash}{escape(method.name)}</span>"
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
+    """Cells are HTML already; a wide table scrolls in its own box."""
+    heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in rows
+    )
+    parts = f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody>"
+    box = f"class='scroll' role='region' tabindex='0' aria-label='{caption}'"
+    return f"<div {box}><table class='{kind}'>{parts}</table></div>"
+
+
+def _facts(facts: dict[str, str]) -> str:
+    pairs = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in facts.items())
+    return f"<dl>{pairs}</dl>" if pairs else ""
+
+
+def _figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
+    words = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{above}<img src='{source}' alt='{escape(alt)}'>{words}</figure>"
+
+
+SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
+    "Result": _result_section,
+    "Accuracy over rounds": _convergence_section,
+    "Accuracy against samples": _price_section,
+    "Where the samples go": _plans_section,
+    "Where the time goes": _time_section,
+    "What was run": _setup_section,
+}
+
+
+def _page(methods: Sequence[Method], title: str) -> str:
+    told = {name: "\n".join(tell(methods)) for name, tell in SECTIONS.items()}
+    sections = [f"<section>\n<h2>{name}</h2>\n{content}\n</section>" for name, content in told.items() if content]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_css()}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+<p class="about">{escape(_about(methods))}</p>
+{chr(10).join(sections)}
+<footer>Made by FedEAS {escape(__version__)} from the run directories above.</footer>
+</main>
+</body>
+</html>
+"""
+
+
+def _css() -> str:
+    return resources.files(__package__).joinpath("style.css").read_text("utf-8")
+
+
+def _about(methods: Sequence[Method]) -> str:
+    runs = [each for method in methods for each in method.runs]
+    unfinished = sum(not each.finished for each in runs)
+    words = f"{_number_of(len(methods), 'method')}, {_number_of(len(runs), 'run')}"
+    words += f", {unfinished:,} of them unfinished" if unfinished else ""
+    data, clients = values_of(runs, "data.dataset"), values_of(runs, "partition.clients")
+    return f"{words}; {data} split over {clients} clients"
+
+
+def _number_of(count: int, name: str) -> str:
+    return f"{count:,} {name}" + ("" if count == 1 else "s")
+
+
+PRICE_NOTE = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
+
+
+RESULT_NOTE = """Accuracy is the mean over the last 20 rounds of each run, ± the sample standard deviation over n seeds.
+Best and second are marked among methods that generate the same number of samples. Rounds to the threshold: median over
+seeds. Gamma-hat: how far the clients’ updates disagree, 0 if they do not; median over rounds, mean over seeds. Eta:
+points of accuracy gained over the same method without generation, for each thousand samples planned. Seconds are for
+one run."""
