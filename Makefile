@@ -39,6 +39,7 @@ slow: setup
 	$(BIN)/python -m pytest -n auto -m slow
 
 bench: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
 	$(BIN)/python benchmarks/run.py
 
 docs: setup

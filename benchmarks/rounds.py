@@ -1,13 +1,16 @@
-"""Rounds per second against Flower's simulation runtime, what a round costs beside local SGD, and how time grows with K.
+"""How do rounds compare with Flower's simulation, what do they cost beside local SGD, and how do they grow with K?
 
-Both sides train the same clients with the same local loop (`local_sgd`), the same batches and one thread; Flower runs on
-its Ray backend with as many actors as cores.
+Both sides train ten clients a round with the same local loop (`local_sgd`), batch size and one thread for each client.
+Ours takes one client after the other; Flower runs on its Ray backend with as many actors as there are cores. The more
+local epochs, the more both sides do the same thing: one epoch shows what the runtimes themselves cost.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1")
 
@@ -16,7 +19,8 @@ import torch
 from measure import save
 
 from fedeas.algorithms import FedAvg
-from fedeas.algorithms.base import MODEL, ClientJob, Fleet, model_arrays
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, model_arrays
+from fedeas.checkpoint import save_checkpoint
 from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.engines.local import LocalEngine
@@ -26,28 +30,30 @@ from fedeas.models import build_model, parameter_names
 from fedeas.run import Federation
 from fedeas.worker import Worker
 
-CLIENTS, PARTICIPANTS = 20, 10
-TRAIN = TrainConfig(lr=0.05, batch_size=32, epochs=5)
+CLIENTS, PARTICIPANTS, ROUNDS = 20, 10, 10
 CONFIG = RunConfig(
     partition=PartitionConfig(clients=CLIENTS, min_size=10),
-    train=TRAIN,
-    rounds=RoundsConfig(total=10, participation=PARTICIPANTS / CLIENTS),
+    rounds=RoundsConfig(total=ROUNDS, participation=PARTICIPANTS / CLIENTS),
 )
 
 
-def ours(rounds: int) -> float:
-    """Seconds for so many rounds on the local engine, evaluation and Gamma-hat left out on both sides."""
-    federation = Federation(CONFIG)
+def training(epochs: int) -> TrainConfig:
+    return TrainConfig(lr=0.05, batch_size=64, epochs=epochs)
+
+
+def ours(epochs: int, rounds: int = 3 * ROUNDS) -> float:
+    """Seconds a round on the local engine; evaluation and Gamma-hat are left out on both sides."""
+    federation = Federation(CONFIG.model_copy(update={"train": training(epochs)}))
     engine = LocalEngine(federation._worker())
     server = FedAvg().init(federation.model, Fleet(federation.counts.sizes, 10))
     start = time.perf_counter()
     federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / rounds
 
 
-def flowers(rounds: int) -> float:
-    """Seconds for so many rounds on Flower's simulation, its start left out."""
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+def flowers(epochs: list[int]) -> list[float]:
+    """Seconds a round on Flower's simulation for each number of local epochs; the start of its actors is left out."""
+    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
@@ -65,12 +71,12 @@ def flowers(rounds: int) -> float:
             client=client,
             round=int(message.content["config"]["server-round"]) - 1,
             seed=0,
-            total_rounds=rounds,
+            total_rounds=ROUNDS,
             model=federation.model,
             data=_data_of(federation, client),
             broadcast={MODEL + name: tensor for name, tensor in weights.items()},
             state={},
-            train=TRAIN,
+            train=training(int(message.content["config"]["epochs"])),
         )
         reply, _ = FedAvg().client_update(job)
         arrays = ArrayRecord({name.removeprefix(MODEL): tensor for name, tensor in reply.arrays.items()})
@@ -79,16 +85,21 @@ def flowers(rounds: int) -> float:
 
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
-        model = build_model("small-cnn", (1, 8, 8), 10, seed=0)
+        initial = ArrayRecord(build_model("small-cnn", (1, 8, 8), 10, seed=0).state_dict())
         strategy = FlowerFedAvg(fraction_train=PARTICIPANTS / CLIENTS, fraction_evaluate=0.0)
-        strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=2)  # actors start, clients load their data
-        start = time.perf_counter()
-        strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=rounds)
-        spent.append(time.perf_counter() - start)
+
+        def run(rounds: int, local_epochs: int) -> float:
+            start = time.perf_counter()
+            config = ConfigRecord({"epochs": local_epochs})
+            strategy.start(grid, initial, num_rounds=rounds, train_config=config)
+            return (time.perf_counter() - start) / rounds
+
+        run(2, 1)  # actors start, clients load their data
+        spent.extend(run(ROUNDS, each) for each in epochs)
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server_app, client_app, CLIENTS, backend_config=resources)
-    return spent[0]
+    return spent
 
 
 _cache: dict[object, object] = {}
@@ -108,21 +119,26 @@ def _data_of(federation: Federation, client: int) -> ClientData:
 
 
 def overhead() -> dict[str, object]:
-    """The share of a round that is not local SGD, for a ResNet-18: choosing, loading, aggregating, Gamma-hat, saving."""
+    """The share of a ResNet-18 round that is not local SGD: choosing, loading, aggregating, Gamma-hat, saving."""
     model = build_model("resnet18", (3, 32, 32), 10, seed=0)
     rng = np.random.default_rng(0)
     normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3)
     data = ClientData.of(rng.integers(0, 256, (256, 3, 32, 32), dtype=np.uint8), rng.integers(0, 10, 256), normalise)
-    train, clients = TrainConfig(batch_size=64, epochs=1), 4
+    clients = 4
     nothing = np.zeros((clients, 10), dtype=np.int64)
-    worker = Worker(FedAvg(), model, lambda client: data, nothing, None, train, 0, 1)
+    worker = Worker(FedAvg(), model, lambda client: data, nothing, None, training(epochs=1), 0, 1)
     records: list[dict[str, object]] = []
     probe = (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, parameter_names(model))},)
-    federate(
-        FedAvg(), LocalEngine(worker), model_arrays(model), Schedule(1, clients, clients, 0), lambda s: {}, probe,
-        lambda record, state: records.append(record),
-    )  # fmt: skip
-    seconds: dict[str, float] = records[0]["seconds"]  # type: ignore[assignment]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def keep(record: dict[str, object], state: Arrays) -> None:
+            start = time.perf_counter()
+            save_checkpoint(Path(folder) / "checkpoint.safetensors", "benchmark", 1, state, {})
+            records.append({**record, "save": time.perf_counter() - start})
+
+        engine, schedule = LocalEngine(worker), Schedule(1, clients, clients, 0)
+        federate(FedAvg(), engine, model_arrays(model), schedule, lambda s: {}, probe, keep)
+    seconds: dict[str, float] = {**records[0]["seconds"], "save": records[0]["save"]}  # type: ignore[dict-item]
     rest = sum(value for name, value in seconds.items() if name not in ("train", "evaluate"))
     return {
         "model": "resnet18, 4 clients of 256 images, 1 epoch",
@@ -141,7 +157,7 @@ def growth() -> list[dict[str, object]]:
     for clients in (20, 1_000, 100_000):
         model = build_model("small-cnn", (1, 8, 8), 10, seed=0)
         nothing = np.zeros((clients, 10), dtype=np.int64)
-        worker = Worker(FedAvg(), model, lambda client: data, nothing, None, TRAIN, 0, 1)
+        worker = Worker(FedAvg(), model, lambda client: data, nothing, None, training(epochs=1), 0, 1)
         schedule = Schedule(15, clients, PARTICIPANTS, 0)
         start = time.perf_counter()
         federate(FedAvg(), LocalEngine(worker), model_arrays(model), schedule, lambda state: {})
@@ -151,11 +167,20 @@ def growth() -> list[dict[str, object]]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    ours(3)  # warm
-    mine, theirs = 30 / ours(30), 10 / flowers(10)
-    question = "Rounds per second on digits: small CNN, 20 clients, 10 a round, the same local loop on both sides"
-    row = {"fedeas, local engine": round(mine, 2), "Flower simulation": round(theirs, 2), "times faster": round(mine / theirs, 1)}
-    save("rounds", question, [row])
+    epochs = [1, 5]
+    ours(1, rounds=3)  # warm
+    mine, theirs = [ours(each) for each in epochs], flowers(epochs)
+    rows: list[dict[str, object]] = [
+        {
+            "local epochs": each,
+            "fedeas, rounds a second": round(1 / own, 2),
+            "Flower, rounds a second": round(1 / other, 2),
+            "times faster": round(other / own, 1),
+        }
+        for each, own, other in zip(epochs, mine, theirs, strict=True)
+    ]
+    question = "Rounds on digits: small CNN, 20 clients, 10 a round, the same local loop on both sides"
+    save("rounds", question, rows)
     save("rounds-overhead", "What a round costs beside local SGD, evaluation apart", [overhead()])
     save("rounds-growth", "A round with ten participants as the federation grows", growth())
 

@@ -1,4 +1,4 @@
-"""Run every benchmark and render docs/performance.md from what they measured."""
+"""Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import allocate
+import rounds
 import search
 import start
 import stream
@@ -29,7 +30,14 @@ def table(rows: list[dict[str, object]]) -> list[str]:
 def section(name: str, document: dict[str, Any]) -> list[str]:
     where = document["machine"]
     machine = f"{where['processor']}, {where['system']}, Python {where['python']}, numpy {where['numpy']}"
-    return [f"## {document['question']}", "", *table(document["rows"]), "", f"`benchmarks/{name}.py` on {machine}.", ""]
+    return [
+        f"## {document['question']}",
+        "",
+        *table(document["rows"]),
+        "",
+        f"`benchmarks/{name.partition('-')[0]}.py` on {machine}.",
+        "",
+    ]
 
 
 def page() -> str:
@@ -38,7 +46,7 @@ def page() -> str:
 
 
 def main() -> None:
-    for benchmark in (start, allocate, search, stream):
+    for benchmark in (start, allocate, search, stream, rounds):
         benchmark.main()
     (RESULTS.parent.parent / "docs" / "performance.md").write_text(page())
 

@@ -275,3 +275,17 @@ def test_bad_runs_are_one_line_and_exit_code_2(run, tmp_path, monkeypatch, comma
     assert code == 2
     assert BAD_RUNS[command] in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_tensorboard_is_an_optional_tracker(run, tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    code, _, _ = run("run", *QUICK, "--tensorboard", "--runs", tmp_path)
+    assert code == 0
+    assert list(tmp_path.glob("run-*/tensorboard/events*"))
+
+
+def test_tensorboard_is_asked_for_by_name_where_it_is_missing(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = run("run", *QUICK, "--tensorboard", "--runs", tmp_path)
+    assert code == 2
+    assert "pip install tensorboard" in err

@@ -36,7 +36,7 @@ class Schedule:
         """The ids of a round's clients, in order.
 
         >>> Schedule(rounds=5, num_clients=6, participants=3, seed=0).clients(round=2)
-        [0, 3, 5]
+        [0, 1, 3]
         """
         rng = np.random.default_rng((self.seed, round))
         return sorted(rng.choice(self.num_clients, self.participants, replace=False).tolist())
