@@ -36,6 +36,16 @@ def counts_file(tmp_path):
     return path
 
 
+def test_help_says_what_each_argument_is(run):
+    for command, words in {
+        "plan": "Label counts: CSV, Parquet or NPY.",
+        "run": "key=value, such as train.lr=0.05",
+    }.items():
+        code, out, _ = run(command, "--help")
+        assert code == 0
+        assert words in out
+
+
 def test_the_example_gives_the_papers_total(run):
     code, out, _ = run("plan", "--example")
     assert code == 0
