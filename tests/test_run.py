@@ -156,6 +156,44 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(tmp_path):
     assert resumed.summary()["generated"] == whole.summary()["generated"] > 0
 
 
+class InterruptedRunError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox(mu=0.1)", "scaffold", "scaffold(option=I)", "moon(mu=1)"])
+@pytest.mark.parametrize("policy", ["no-generation", "fedeas(beta=3)"])
+def test_state_of_server_and_clients_resumes_bit_for_bit(tmp_path, algorithm, policy):
+    this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=4", "rounds.participation=0.5")
+    whole = execute(this, RunStore(tmp_path / "whole"))
+
+    def interrupt(record):
+        if record["round"] == 2:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        execute(this, RunStore(tmp_path / "broken"), interrupt)
+    resumed = execute(this, RunStore(tmp_path / "broken"))
+    assert without_times(resumed.rounds()) == without_times(whole.rounds())
+    for one, other in zip(_checkpoint(resumed), _checkpoint(whole), strict=True):
+        assert same(one, other)
+
+
+def _checkpoint(run):
+    """The server's tensors, then those of each client that has a state."""
+    _, server, clients = load_checkpoint(run.checkpoint, run.config.fingerprint)
+    return [server, *(clients[client] for client in sorted(clients))]
+
+
+def test_algorithms_differ_from_fedavg_where_they_should(tmp_path):
+    common = ("rounds.total=3", "rounds.participation=1.0")
+    plain = execute(config(*common), RunStore(tmp_path))
+    for algorithm in ("fedprox(mu=1)", "scaffold", "moon"):
+        other = execute(config(*common, f"algorithm={algorithm}"), RunStore(tmp_path))
+        key = "model/head.weight"
+        assert not torch.equal(weights(other)[key], weights(plain)[key])
+        assert other.summary()["accuracy"] > 0.1
+
+
 def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     store = RunStore(tmp_path)
     mine, other = store.open(config()), config("seed=9")

@@ -3,9 +3,11 @@
 from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.fedprox import FedProx
+from fedeas.algorithms.moon import MOON
+from fedeas.algorithms.scaffold import SCAFFOLD
 from fedeas.spec import read_spec
 
-ALGORITHMS: dict[str, type[FedAvg]] = {algorithm.name(): algorithm for algorithm in (FedAvg, FedProx)}
+ALGORITHMS: dict[str, type[FedAvg]] = {algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON)}
 
 
 def parse_algorithm(text: str) -> FedAvg:
@@ -17,4 +19,15 @@ def parse_algorithm(text: str) -> FedAvg:
     return read_spec(text, ALGORITHMS, "algorithm")
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "Arrays", "ClientJob", "FedAvg", "FedProx", "Reply", "parse_algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "MOON",
+    "SCAFFOLD",
+    "Algorithm",
+    "Arrays",
+    "ClientJob",
+    "FedAvg",
+    "FedProx",
+    "Reply",
+    "parse_algorithm",
+]

@@ -1,0 +1,138 @@
+"""SCAFFOLD: control variates take the clients' drift out of local training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedeas.algorithms.base import (
+    MODEL,
+    Arrays,
+    ClientJob,
+    Fleet,
+    Reply,
+    group,
+    load_model,
+    model_arrays,
+    weighted_mean,
+)
+from fedeas.algorithms.fedavg import FedAvg
+from fedeas.algorithms.local_sgd import Correction, learning_rate, local_sgd
+from fedeas.errors import InputError
+
+CONTROL, TOTAL, CLIENTS = "control/", "fleet/total", "fleet/clients"
+
+
+@dataclass(frozen=True)
+class SCAFFOLD(FedAvg):
+    """SCAFFOLD (Karimireddy et al., ICML 2020, algorithm 1).
+
+    Client i takes local steps y <- y - lr (g_i(y) - c_i + c) and then renews its control,
+
+        option II:  c_i+ = c_i - c + (x - y_i) / (steps * lr),      option I:  c_i+ = g_i(x), over all its data.
+
+    Controls start at zero and cover trainable parameters only. The server moves by `server_lr` along the mean of
+    y_i - x.
+
+    With ``weighting="size"`` the mean is weighted by N_k and c grows by sum_{k in S} p_k (c_k+ - c_k), p_k over the
+    whole fleet, so that c is always sum_k p_k c_k and the fixed point minimises Eq. (objective). ``"uniform"`` is the
+    rule of its own paper, which weighs clients equally. Mixing the two (models by size, controls unweighted) converges
+    to the wrong point.
+    """
+
+    server_lr: float = 1.0
+    option: Literal["I", "II"] = "II"
+    weighting: Literal["size", "uniform"] = "size"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.server_lr < float("inf"):
+            raise InputError(f"server_lr must be a finite number above 0, not {self.server_lr}")
+        if self.option not in ("I", "II"):
+            raise InputError(f"option must be 'I' or 'II', not {self.option!r}")
+        if self.weighting not in ("size", "uniform"):
+            raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
+
+    def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
+        """The initial weights, a control of zeros, and the size of the fleet."""
+        controls = {CONTROL + name: torch.zeros_like(parameter) for name, parameter in _trainable(model)}
+        sizes = {TOTAL: torch.tensor(int(fleet.sizes.sum())), CLIENTS: torch.tensor(len(fleet.sizes))}
+        return {**model_arrays(model), **controls, **sizes}
+
+    def broadcast(self, server: Arrays, round: int) -> Arrays:
+        """The global model and the server's control."""
+        return {**group(server, MODEL), **group(server, CONTROL)}
+
+    def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
+        """Corrected local steps; the reply holds the model and what was added to the client's control."""
+        if job.train.momentum and self.option == "II":
+            raise InputError("scaffold's option II reads gradients off the way taken; set train.momentum=0 or option=I")
+        load_model(job.model, job.broadcast)
+        old = {key: job.state.get(key, torch.zeros_like(c)) for key, c in group(job.broadcast, CONTROL).items()}
+        at_start = self._full_gradient(job) if self.option == "I" else {}
+        result = local_sgd(job, self.local_loss(job), _towards_the_fleet(job.broadcast, old))
+        new = at_start or self._read_off(job, old, result.steps)
+        change = {key: new[key] - old[key] for key in new}
+        metrics = {"loss": result.loss, "steps": float(result.steps)}
+        return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, metrics), new
+
+    def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
+        """Move the model along the mean way, and the control by what the clients' controls changed."""
+        uniform = self.weighting == "uniform"
+        weighed = [Reply(r.client, 1 if uniform else r.weight, r.arrays) for r in replies]
+        mean = weighted_mean(weighed, group(server, MODEL))
+        whole = int(server[CLIENTS] if uniform else server[TOTAL])
+        controls = {key: tensor.clone() for key, tensor in group(server, CONTROL).items()}
+        for key, control in controls.items():
+            name = MODEL + key.removeprefix(CONTROL)
+            mean[name] = server[name] + self.server_lr * (mean[name] - server[name])
+            for reply in weighed:
+                control.add_(reply.arrays[key], alpha=reply.weight / whole)
+        return {**server, **mean, **controls}
+
+    def _read_off(self, job: ClientJob, old: Arrays, steps: int) -> Arrays:
+        """Option II: the mean corrected gradient is the way taken, divided by steps and learning rate."""
+        scale = 1 / (steps * learning_rate(job))
+        return {
+            CONTROL + name: old[CONTROL + name]
+            - job.broadcast[CONTROL + name]
+            + scale * (job.broadcast[MODEL + name] - parameter.detach())
+            for name, parameter in _trainable(job.model)
+        }
+
+    def _full_gradient(self, job: ClientJob) -> Arrays:
+        """Option I: the gradient of the client's loss at the global model, over all its data."""
+        loss, size = self.local_loss(job), job.train.batch_size
+        job.model.zero_grad(set_to_none=True)
+        buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
+        for start in range(0, len(job.data), size):
+            images, labels = job.data.images[start : start + size], job.data.labels[start : start + size]
+            part = loss(job.model, job.data.normalise(images), labels) * (len(labels) / len(job.data))
+            part.backward()  # type: ignore[no-untyped-call]
+        for name, buffer in job.model.named_buffers():
+            buffer.copy_(buffers[name])  # looking at the data must not move BatchNorm's statistics
+        return {CONTROL + name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}
+
+
+def _towards_the_fleet(broadcast: Arrays, own: Arrays) -> Correction:
+    """Add c - c_i to the gradients."""
+    difference = {key: broadcast[key] - own[key] for key in own}
+
+    def correct(model: nn.Module) -> None:
+        for name, parameter in _trainable(model):
+            _gradient(parameter).add_(difference[CONTROL + name])
+
+    return correct
+
+
+def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
