@@ -156,11 +156,33 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(tmp_path):
     assert resumed.summary()["generated"] == whole.summary()["generated"] > 0
 
 
+STATEFUL = [
+    "fedavg",
+    "fedprox(mu=0.1)",
+    "scaffold",
+    "scaffold(option=I)",
+    "moon(mu=1)",
+    "fedmix",
+    "fedgen(ensemble_epochs=3)",
+]
+
+
 class InterruptedRunError(Exception):
     pass
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox(mu=0.1)", "scaffold", "scaffold(option=I)", "moon(mu=1)"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "fedavg",
+        "fedprox(mu=0.1)",
+        "scaffold",
+        "scaffold(option=I)",
+        "moon(mu=1)",
+        "fedmix",
+        "fedgen(ensemble_epochs=3)",
+    ],
+)
 @pytest.mark.parametrize("policy", ["no-generation", "fedeas(beta=3)"])
 def test_state_of_server_and_clients_resumes_bit_for_bit(tmp_path, algorithm, policy):
     this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=4", "rounds.participation=0.5")
@@ -184,14 +206,22 @@ def _checkpoint(run):
     return [server, *(clients[client] for client in sorted(clients))]
 
 
-def test_algorithms_differ_from_fedavg_where_they_should(tmp_path):
-    common = ("rounds.total=3", "rounds.participation=1.0")
-    plain = execute(config(*common), RunStore(tmp_path))
-    for algorithm in ("fedprox(mu=1)", "scaffold", "moon"):
-        other = execute(config(*common, f"algorithm={algorithm}"), RunStore(tmp_path))
-        key = "model/head.weight"
-        assert not torch.equal(weights(other)[key], weights(plain)[key])
-        assert other.summary()["accuracy"] > 0.1
+ALGORITHMS = ["fedprox(mu=0.1)", "scaffold", "moon", "fedgen(ensemble_epochs=5)", "fedmix(mash=5)"]
+POLICIES = ["no-generation", "fedeas(beta=2.7)", "uniform(budget=fedeas(beta=2.7))"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_algorithm_composes_with_every_policy(tmp_path, algorithm, policy):
+    """Two seeds each: the model learns, and no algorithm is FedAvg in disguise."""
+    common = (f"policy={policy}", "rounds.total=5", "train.epochs=2", "partition.clients=10", "partition.min_size=20")
+    for seed in ("seed=0", "seed=1"):
+        plain = execute(config(*common, seed), RunStore(tmp_path))
+        other = execute(config(*common, seed, f"algorithm={algorithm}"), RunStore(tmp_path))
+        assert not torch.equal(weights(other)["model/head.weight"], weights(plain)["model/head.weight"])
+        assert [record["clients"] for record in other.rounds()] == [record["clients"] for record in plain.rounds()]
+        assert 0.3 < other.summary()["peak"] <= 1
+        assert abs(other.summary()["peak"] - plain.summary()["peak"]) < 0.4
 
 
 def test_a_checkpoint_of_another_config_is_refused(tmp_path):

@@ -59,6 +59,7 @@ class ModelConfig(_Section):
     stem: Literal["3x3", "imagenet"] = "3x3"
     norm: Literal["auto", "batch", "group", "none"] = "auto"
     weights: str = ""
+    projection: Annotated[int, Field(ge=0)] = 0
 
 
 class TrainConfig(_Section):

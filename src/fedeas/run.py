@@ -115,8 +115,16 @@ class Federation:
         chosen, shape = self.config.model, self.data.dataset.shape
         name = chosen.name if chosen.name != "auto" else ("small-cnn" if max(shape[1:]) < 16 else "resnet18")
         norm = None if chosen.norm == "auto" else chosen.norm
-        classes, seed = self.data.dataset.num_classes, self.config.seed
-        model = build_model(name, shape, classes, seed=seed, stem=chosen.stem, norm=norm, weights=chosen.weights)
+        model = build_model(
+            name,
+            shape,
+            self.data.dataset.num_classes,
+            seed=self.config.seed,
+            stem=chosen.stem,
+            norm=norm,
+            weights=chosen.weights,
+            projection=chosen.projection,
+        )
         return model.to(self.device)
 
     def _worker(self) -> Worker:

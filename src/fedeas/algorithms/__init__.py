@@ -2,12 +2,16 @@
 
 from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
+from fedeas.algorithms.fedgen import FedGen
+from fedeas.algorithms.fedmix import FedMix
 from fedeas.algorithms.fedprox import FedProx
 from fedeas.algorithms.moon import MOON
 from fedeas.algorithms.scaffold import SCAFFOLD
 from fedeas.spec import read_spec
 
-ALGORITHMS: dict[str, type[FedAvg]] = {algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON)}
+ALGORITHMS: dict[str, type[FedAvg]] = {
+    algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
+}
 
 
 def parse_algorithm(text: str) -> FedAvg:
@@ -27,6 +31,8 @@ __all__ = [
     "Arrays",
     "ClientJob",
     "FedAvg",
+    "FedGen",
+    "FedMix",
     "FedProx",
     "Reply",
     "parse_algorithm",

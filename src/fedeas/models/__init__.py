@@ -13,12 +13,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedeas.errors import InputError
+from fedeas.models.projection import Projected
 from fedeas.models.resnet import Norm, ResNet18, Stem
 from fedeas.models.small import SmallCNN
 
-__all__ = ["MODELS", "Model", "ResNet18", "SmallCNN", "buffer_names", "build_model", "parameter_names"]
+__all__ = ["MODELS", "Model", "Projected", "ResNet18", "SmallCNN", "buffer_names", "build_model", "parameter_names"]
 
-Model = ResNet18 | SmallCNN
+Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
 
@@ -31,6 +32,7 @@ def build_model(
     stem: Stem = "3x3",
     norm: Norm | None = None,
     weights: str | os.PathLike[str] = "",
+    projection: int = 0,
 ) -> Model:
     """A classifier on the CPU; its initial weights depend on `seed` alone, and no random state changes.
 
@@ -43,6 +45,7 @@ def build_model(
         norm: ``"batch"``, ``"group"`` or ``"none"``; by default what suits the model.
         weights: nothing, a ``.safetensors`` file, or ``"torchvision"`` for its ResNet-18 trained on ImageNet. A head of
             another number of classes is left as it was initialised; everything else must fit.
+        projection: width of a two-layer projection between features and head, as MOON's paper has it; 0 for none.
 
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
@@ -62,7 +65,7 @@ def build_model(
     if weights:
         place = str(weights)
         _load(model, _torchvision_weights(name) if place == "torchvision" else _read(place), place)
-    return model
+    return _projected(model, projection, num_classes, seed) if projection else model
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:
@@ -83,6 +86,18 @@ def buffer_names(model: nn.Module) -> tuple[str, ...]:
     """
     trainable = set(parameter_names(model))
     return tuple(name for name in model.state_dict() if name not in trainable)
+
+
+def _projected(model: Model, width: int, num_classes: int, seed: int) -> Projected:
+    if width < 0:
+        raise InputError(f"projection must be 0 or more, not {width}")
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed + 1)
+        return Projected(model, _head_name(model), width, num_classes)
+
+
+def _head_name(model: Model) -> str:
+    return next(name for name, module in model.named_modules() if module is model.head)
 
 
 def _resnet18(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
@@ -142,7 +157,7 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
 
 def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[str]:
     """Names of the head's tensors, if the given ones are for the same features but another number of classes."""
-    prefix = next(name for name, module in model.named_modules() if module is model.head)
+    prefix = _head_name(model)
     weight, bias = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias")
     if weight is None or bias is None or weight.shape == model.head.weight.shape:
         return set()

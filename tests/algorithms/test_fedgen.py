@@ -1,0 +1,148 @@
+"""FedGen's lessons against loops and finite differences, and on a toy federation."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedeas.algorithms import FedAvg, FedGen
+from fedeas.algorithms.base import ClientJob, Fleet, Reply, model_arrays
+from fedeas.algorithms.fedgen import LatentGenerator, draw, likeness, teaching_loss
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.errors import InputError
+from fedeas.models import build_model
+
+NORMALISE = Normaliser.of((0.5,), (0.25,))
+TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)
+COUNTS = torch.tensor([[5.0, 0.0, 3.0], [1.0, 4.0, 0.0]]).double()
+
+
+@pytest.fixture
+def lesson():
+    torch.manual_seed(0)
+    heads, biases = torch.randn(2, 3, 4).double(), torch.randn(2, 3).double()
+    return torch.tensor([0, 2, 1, 1, 0]), heads, biases, COUNTS
+
+
+def test_each_sample_is_weighed_by_its_own_class(lesson):
+    """A (B,) by (B, 1) product would silently average over all pairs of samples."""
+    labels, heads, biases, counts = lesson
+    features = torch.randn(5, 4).double()
+    total = 0.0
+    for sample, label in enumerate(labels.tolist()):
+        for client in range(2):
+            logits = heads[client] @ features[sample] + biases[client]
+            weight = counts[client, label] / counts[:, label].sum()
+            total += weight.item() * functional.cross_entropy(logits[None], torch.tensor([label])).item()
+    assert teaching_loss(features, *lesson).item() == pytest.approx(total / 5)
+
+
+def test_gradients_equal_finite_differences(lesson):
+    torch.manual_seed(1)
+    generator = LatentGenerator(3, 6, 7, 4).double()
+    noise, step = torch.randn(5, 6).double(), 1e-6
+
+    def loss():
+        features = generator(lesson[0], noise)
+        return teaching_loss(features, *lesson) + 0.5 * likeness(features, noise)
+
+    loss().backward()
+    for parameter in generator.parameters():
+        flat, gradient = parameter.data.view(-1), parameter.grad.view(-1)
+        for place in range(0, flat.numel(), max(1, flat.numel() // 6)):
+            values = []
+            for sign in (1, -1):
+                flat[place] += sign * step
+                values.append(loss().item())
+                flat[place] -= sign * step
+            assert gradient[place].item() == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-4, abs=1e-8)
+
+
+def test_noise_is_gaussian_and_labels_follow_their_shares():
+    labels, noise = draw(torch.tensor([0.7, 0.0, 0.3]), 4000, 50, torch.Generator().manual_seed(0))
+    flat = noise.flatten()
+    assert flat.mean().item() == pytest.approx(0, abs=0.01)
+    assert flat.std().item() == pytest.approx(1, abs=0.01)
+    assert (flat**4).mean().item() == pytest.approx(3, abs=0.1)  # 1.8 if it were uniform
+    assert torch.bincount(labels, minlength=3)[1] == 0
+    assert (labels == 0).float().mean().item() == pytest.approx(0.7, abs=0.03)
+
+
+def test_the_diversity_term_rewards_features_that_differ_with_the_noise():
+    noise = torch.randn(6, 4)
+    assert likeness(torch.ones(6, 3), noise).item() == pytest.approx(1)
+    assert likeness(5 * torch.randn(6, 3), noise) < likeness(0.1 * torch.randn(6, 3), noise) < 1
+
+
+def toy_replies(algorithm, net, server):
+    """Three clients whose heads know the classes: class c is the direction c of the feature space."""
+    features = net.head.in_features
+    replies = []
+    for client in range(3):
+        weight = torch.zeros(3, features)
+        weight[torch.arange(3), torch.arange(3)] = 4.0
+        weight += 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(client))
+        arrays = {**model_arrays(net), "head/weight": weight, "head/bias": torch.zeros(3)}
+        replies.append(Reply(client, 10, arrays, {"loss": 0.0}))
+    return replies
+
+
+def test_the_generator_learns_and_its_features_are_classified_as_asked():
+    net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
+    algorithm = FedGen(ensemble_lr=3e-3, ensemble_epochs=30, noise=16, hidden=32)
+    server = algorithm.init(net, Fleet(np.array([10, 10, 10]), 3))
+    server["fleet/counts"] = torch.tensor([[8, 1, 1], [1, 8, 1], [1, 1, 8]])
+    replies = toy_replies(algorithm, net, server)
+    heads, biases = (torch.stack([reply.arrays[key] for reply in replies]) for key in ("head/weight", "head/bias"))
+    labels, noise = draw(torch.full((3,), 1 / 3), 200, 16, torch.Generator().manual_seed(9))
+
+    def judged(state):
+        features = algorithm._loaded(state, 3, net.head.in_features)(labels, noise).detach()
+        right = (torch.einsum("bd,kcd->bc", features, heads).argmax(dim=1) == labels).float().mean().item()
+        return teaching_loss(features, labels, heads, biases, server["fleet/counts"].float()).item(), right
+
+    before, after = judged(server), judged(algorithm.server_update(server, replies, 0))
+    assert after[0] < 0.2 * before[0]
+    assert after[1] > 0.95
+
+
+def client_job(net, broadcast):
+    rng = np.random.default_rng(3)
+    data = ClientData.of(rng.integers(0, 256, (20, 1, 8, 8), dtype=np.uint8), rng.integers(0, 3, 20), NORMALISE)
+    return ClientJob(0, 1, 0, 2, copy.deepcopy(net), data, broadcast, {}, TRAIN)
+
+
+def test_clients_tell_their_real_label_counts_once():
+    net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
+    algorithm = FedGen()
+    server = algorithm.init(net, Fleet(np.array([20]), 3))
+    this = client_job(net, server)
+    reply = algorithm.setup_client(this)
+    assert reply.arrays["fleet/counts"].tolist() == torch.bincount(this.data.labels, minlength=3).tolist()
+    assert algorithm.setup_server(server, [reply, reply])["fleet/counts"].shape == (2, 3)
+
+
+def test_the_first_round_is_fedavgs_and_later_ones_are_not():
+    net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
+    algorithm = FedGen(ensemble_epochs=1, noise=8, hidden=8)
+    server = {**algorithm.init(net, Fleet(np.array([20]), 3)), "fleet/counts": torch.tensor([[7, 6, 7]])}
+    first, _ = algorithm.client_update(client_job(net, algorithm.broadcast(server, 0)))
+    plain, _ = FedAvg().client_update(client_job(net, model_arrays(net)))
+    assert all(torch.equal(first.arrays[key], plain.arrays[key]) for key in plain.arrays)
+    assert torch.equal(first.arrays["head/weight"], first.arrays["model/head.weight"])
+    trained = {**algorithm.server_update(server, [first], 0), **model_arrays(net)}
+    second, _ = algorithm.client_update(client_job(net, algorithm.broadcast(trained, 1)))
+    assert not torch.equal(second.arrays["model/head.weight"], plain.arrays["model/head.weight"])
+    without, _ = FedGen(ensemble_epochs=1, noise=8, hidden=8, weight=0).client_update(
+        client_job(net, algorithm.broadcast(trained, 1))
+    )
+    assert torch.equal(without.arrays["model/head.weight"], plain.arrays["model/head.weight"])
+
+
+@pytest.mark.parametrize("arguments", [{"batch": 0}, {"ensemble_lr": -1}, {"weight": -1}, {"hidden": 0}])
+def test_hyperparameters_out_of_range_are_refused(arguments):
+    with pytest.raises(InputError):
+        FedGen(**arguments)
