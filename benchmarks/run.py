@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import algorithms
 import allocate
 import rounds
 import search
@@ -46,7 +47,7 @@ def page() -> str:
 
 
 def main() -> None:
-    for benchmark in (start, allocate, search, stream, rounds):
+    for benchmark in (start, allocate, search, stream, algorithms, rounds):
         benchmark.main()
     (RESULTS.parent.parent / "docs" / "performance.md").write_text(page())
 

@@ -1,8 +1,13 @@
+import numpy as np
 import pytest
 import torch
 
 from fedeas import InputError
-from fedeas.algorithms import MOON
+from fedeas.algorithms import MOON, FedAvg
+from fedeas.algorithms.base import ClientJob, model_arrays
+from fedeas.algorithms.moon import contrast
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
 from fedeas.models import build_model, parameter_names
 
 
@@ -26,6 +31,15 @@ def test_the_base_is_the_same_as_without_and_the_rest_depends_on_the_seed():
 
 
 def test_moon_contrasts_what_the_projection_gives():
-    assert MOON().spec == "moon(mu=5)"
-    model = build_model("small-cnn", (1, 8, 8), 5, seed=0, projection=16)
-    assert model.head.in_features == 16
+    local, anchor = (build_model("small-cnn", (1, 8, 8), 5, seed=seed, projection=16) for seed in (0, 1))
+    rng = np.random.default_rng(0)
+    data = ClientData.of(
+        rng.integers(0, 256, (6, 1, 8, 8), dtype=np.uint8), rng.integers(0, 5, 6), Normaliser.of((0.5,), (0.25,))
+    )
+    images = data.normalise(data.images)
+    state = {f"previous/{name}": tensor for name, tensor in local.state_dict().items()}
+    job = ClientJob(0, 0, 0, 1, anchor, data, model_arrays(anchor), state, TrainConfig())
+    term = MOON(mu=1).local_loss(job)(local, images, data.labels) - FedAvg().local_loss(job)(local, images, data.labels)
+    near, far = anchor.features(images), local.features(images)
+    assert near.shape == (6, 16)
+    assert term.item() == pytest.approx(contrast(far, near, far, 0.5).item(), rel=1e-4)

@@ -97,7 +97,7 @@ def _projected(model: Model, width: int, num_classes: int, seed: int) -> Project
 
 
 def _head_name(model: Model) -> str:
-    return next(name for name, module in model.named_modules() if module is model.head)
+    return str(next(name for name, module in model.named_modules() if module is model.head))
 
 
 def _resnet18(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
