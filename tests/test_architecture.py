@@ -40,7 +40,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
     "matplotlib": {"plots", "paper.figures", "report.figures"},
-    "pyarrow": {"tables", "data.parquet"},
+    "pyarrow": {"tables.reading", "tables.writing", "data.parquet"},
     "PIL": {"data.cache"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},

@@ -99,9 +99,9 @@ def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
 
 
 def test_equal_hashes_of_different_names_are_no_duplicate(tmp_path, monkeypatch):
-    from fedeas import tables
+    from fedeas.tables import reading
 
-    monkeypatch.setattr(tables, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
+    monkeypatch.setattr(reading, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
     write_parquet(tmp_path / "fine.parquet", ["a", "b", "c"], np.ones((3, 2), dtype=int))
     assert len(list(count_chunks(tmp_path / "fine.parquet", cells=3))) == 3
 
