@@ -104,12 +104,15 @@ class Federation:
     def _starting_point(self, run: Run, engine: LocalEngine) -> tuple[int, Arrays]:
         if run.checkpoint.exists():
             start, server, clients = load_checkpoint(run.checkpoint, self.config.fingerprint)
-            engine.restore(clients)
+            engine.restore({client: self._on_device(arrays) for client, arrays in clients.items()})
             run.keep_rounds(start)
-            return start, {key: tensor.to(self.device) for key, tensor in server.items()}
+            return start, self._on_device(server)
         run.keep_rounds(0)
         server = self.algorithm.init(self.model, Fleet(self.counts.sizes, self.counts.num_classes))
         return 0, set_up(self.algorithm, engine, server, self.counts.num_clients)
+
+    def _on_device(self, arrays: Arrays) -> Arrays:
+        return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
     def _model(self) -> nn.Module:
         chosen, shape = self.config.model, self.data.dataset.shape

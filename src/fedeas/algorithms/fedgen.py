@@ -81,6 +81,7 @@ class FedGen(FedAvg):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             generator = self._generator(fleet.num_classes, _head(model).in_features)
+        generator.to(_head(model).weight.device)
         return {**model_arrays(model), **_named(generator), CLASSES: torch.tensor(fleet.num_classes)}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
