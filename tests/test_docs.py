@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,11 @@ def test_every_rendered_block_has_its_end():
     for page in PAGES:
         text = page.read_text()
         assert text.count("<!-- $ ") == text.count("<!-- end -->")
+
+
+def test_the_performance_page_is_rendered_from_the_measured_results():
+    script = "import run; print(run.page(), end='')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (ROOT / "docs" / "performance.md").read_text(), "run `make bench`"
