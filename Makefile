@@ -28,7 +28,7 @@ demo: setup
 	$(BIN)/fedeas demo --out demo
 
 test: check
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
 
 check: setup
 	$(BIN)/ruff check .
@@ -36,7 +36,7 @@ check: setup
 	$(BIN)/mypy
 
 slow: setup
-	$(BIN)/python -m pytest -n auto -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 bench: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
