@@ -1,0 +1,18 @@
+"""Answers from first principles, for tests to hold results against."""
+
+import pytest
+
+
+def assert_gradients_match(loss, parameters, step=1e-6, places=7):
+    """The gradients of `loss()` equal central differences at some places of each (double-precision) parameter."""
+    loss().backward()
+    for parameter in parameters:
+        flat, gradient = parameter.data.view(-1), parameter.grad.view(-1)
+        for place in range(0, flat.numel(), max(1, flat.numel() // places)):
+            values = []
+            for sign in (1, -1):
+                flat[place] += sign * step
+                values.append(loss().item())
+                flat[place] -= sign * step
+            slope = (values[0] - values[1]) / (2 * step)
+            assert gradient[place].item() == pytest.approx(slope, rel=1e-4, abs=1e-8)
