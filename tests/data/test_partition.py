@@ -56,6 +56,14 @@ def test_a_smaller_alpha_is_more_skewed():
     assert skews == sorted(skews, reverse=True)
 
 
+def test_no_client_collects_the_leftovers_of_rounding():
+    """Cuts that are floored give the last client a sample of nearly every class."""
+    labels = np.repeat(np.arange(100), 50)
+    held = np.mean([(dirichlet(labels, 50, 0.1, seed=seed).counts.n > 0).sum(axis=1) for seed in range(20)], axis=0)
+    others = held[:-1]
+    assert abs(held[-1] - others.mean()) < 5 * others.std()
+
+
 def test_the_cap_evens_out_sizes():
     free, capped = (dirichlet(LABELS, 20, 0.1, seed=0, cap=cap).counts.sizes for cap in (False, True))
     assert capped.std() < free.std()

@@ -224,7 +224,8 @@ def _draw(
         shares = rng.dirichlet(np.full(clients, alpha)) * hungry
         if not shares.sum() > 0:  # all the weight fell on clients that are full, or everyone is
             shares = hungry if hungry.any() else np.ones(clients)
-        cuts = (np.cumsum(shares / shares.sum()) * members.size).astype(int)[:-1]
+        # Rounded, not floored: floors would hand every class's leftover sample to the last client.
+        cuts = np.rint(np.cumsum(shares / shares.sum()) * members.size).astype(int)[:-1]
         for client, piece in enumerate(np.split(rng.permutation(members), cuts)):
             pieces[client].append(piece)
             sizes[client] += piece.size
