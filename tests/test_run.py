@@ -171,18 +171,7 @@ class InterruptedRunError(Exception):
     pass
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        "fedavg",
-        "fedprox(mu=0.1)",
-        "scaffold",
-        "scaffold(option=I)",
-        "moon(mu=1)",
-        "fedmix",
-        "fedgen(ensemble_epochs=3)",
-    ],
-)
+@pytest.mark.parametrize("algorithm", STATEFUL)
 @pytest.mark.parametrize("policy", ["no-generation", "fedeas(beta=3)"])
 def test_state_of_server_and_clients_resumes_bit_for_bit(tmp_path, algorithm, policy):
     this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=4", "rounds.participation=0.5")

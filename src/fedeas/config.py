@@ -127,6 +127,11 @@ class RunConfig(_Section):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
+    def method(self) -> str:
+        """The fingerprint of all runs that differ from this one in nothing but the seed."""
+        return self.model_copy(update={"seed": 0}).fingerprint
+
+    @property
     def directory(self) -> str:
         """The name of the run's folder."""
         return f"{self.label}-{self.fingerprint[:8]}"

@@ -158,8 +158,7 @@ def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
     methods: dict[str, list[Run]] = {}
     for run in runs:
         if run.finished:
-            key = run.config.model_copy(update={"seed": 0}).fingerprint
-            methods.setdefault(key, []).append(run)
+            methods.setdefault(run.config.method, []).append(run)
     return methods
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,18 @@ def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
     for name, tensor in model.state_dict().items():
         tensor.copy_(arrays[MODEL + name])
+
+
+def features_of(model: Any, images: Tensor) -> Tensor:
+    """What the model's head sees."""
+    features: Tensor = model.features(images)
+    return features
+
+
+def head_of(model: Any) -> nn.Linear:
+    """The model's last layer."""
+    head: nn.Linear = model.head
+    return head
 
 
 def group(arrays: Arrays, prefix: str) -> Arrays:

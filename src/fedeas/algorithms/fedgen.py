@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, head_of, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Loss, cross_entropy
 from fedeas.errors import InputError
@@ -80,8 +80,8 @@ class FedGen(FedAvg):
         """The initial weights, and a generator for the features that the model's head reads."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
-            generator = self._generator(fleet.num_classes, _head(model).in_features)
-        generator.to(_head(model).weight.device)
+            generator = self._generator(fleet.num_classes, head_of(model).in_features)
+        generator.to(head_of(model).weight.device)
         return {**model_arrays(model), **_named(generator), CLASSES: torch.tensor(fleet.num_classes)}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
@@ -101,7 +101,7 @@ class FedGen(FedAvg):
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """FedAvg with the generated-feature loss; the head goes along under a name of its own."""
         reply, state = super().client_update(job)
-        head = _head(job.model)
+        head = head_of(job.model)
         teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}
         return replace(reply, arrays={**reply.arrays, **teacher}), state
 
@@ -110,7 +110,7 @@ class FedGen(FedAvg):
         if SHARES not in job.broadcast:
             return cross_entropy
         shares = job.broadcast[SHARES]
-        generator = self._loaded(job.broadcast, len(shares), _head(job.model).in_features)
+        generator = self._loaded(job.broadcast, len(shares), head_of(job.model).in_features)
         stream = _stream(shares, job.seed, job.round, job.client)
 
         def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class FedGen(FedAvg):
             with torch.no_grad():
                 features = generator(asked, noise)
             return cross_entropy(model, images, labels) + self.weight * functional.cross_entropy(
-                _head(model)(features), asked
+                head_of(model)(features), asked
             )
 
         return loss
@@ -186,8 +186,3 @@ def _stream(like: Tensor, *seed: int) -> torch.Generator:
 
 def _named(generator: LatentGenerator) -> Arrays:
     return {GENERATOR + name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
-
-
-def _head(model: Any) -> nn.Linear:
-    head: nn.Linear = model.head
-    return head

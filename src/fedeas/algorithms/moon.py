@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, group, load_model
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of, load_model
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Loss
 from fedeas.errors import InputError
@@ -53,10 +52,10 @@ class MOON(FedAvg):
         anchor, opposite = (_frozen_copy(job.model, arrays) for arrays in (job.broadcast, last or job.broadcast))
 
         def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-            features = _features(model, images)
-            logits = _head(model)(features)
+            features = features_of(model, images)
+            logits = head_of(model)(features)
             with torch.no_grad():
-                near, far = _features(anchor, images), _features(opposite, images)
+                near, far = features_of(anchor, images), features_of(opposite, images)
             return functional.cross_entropy(logits, labels) + self.mu * contrast(features, near, far, self.tau)
 
         return loss
@@ -74,13 +73,3 @@ def _frozen_copy(model: nn.Module, arrays: Arrays) -> nn.Module:
     frozen = copy.deepcopy(model)
     load_model(frozen, arrays)
     return frozen.eval().requires_grad_(False)
-
-
-def _features(model: Any, images: Tensor) -> Tensor:
-    features: Tensor = model.features(images)
-    return features
-
-
-def _head(model: Any) -> nn.Module:
-    head: nn.Module = model.head
-    return head

@@ -101,8 +101,8 @@ class Method:
     @property
     def setting(self) -> str:
         """The same for methods that differ in nothing but what is generated."""
-        without = {"seed": 0, "policy": "no-generation", "generator": ""}
-        return str(self.config.model_copy(update=without).fingerprint)
+        without = {"policy": "no-generation", "generator": ""}
+        return str(self.config.model_copy(update=without).method)
 
     def average(self, *keys: str) -> float:
         """A number of the summaries, found by these keys, averaged over seeds."""
@@ -117,7 +117,7 @@ def methods_of(runs: Sequence[Recorded]) -> list[Method]:
     groups: dict[str, dict[int, Recorded]] = {}
     for each in runs:
         config = each.run.config
-        seeds = groups.setdefault(config.model_copy(update={"seed": 0}).fingerprint, {})
+        seeds = groups.setdefault(config.method, {})
         twin = seeds.setdefault(config.seed, each)
         if twin is not each:
             raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
