@@ -274,3 +274,10 @@ def test_files_that_are_no_generator_are_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match="do not match their fingerprint"):
         GaussianGenerator.load(path)
+
+
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_a_later_part_of_the_noise_is_a_part_of_the_whole(start, count):
+    labels, index = np.array([2, 7]), np.array([5, 1 << 40])
+    whole = address_noise(labels, index, start + count)
+    assert np.array_equal(address_noise(labels, index, count, start), whole[:, start:])

@@ -40,8 +40,18 @@ class Generator(Protocol):
         ...
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of its images."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """How many images it makes at once; who keeps images does so after each batch."""
+        ...
+
+    @property
     def fingerprint(self) -> str:
-        """Hex hash of what determines the images: weights and sampler settings."""
+        """Hex hash of what determines the images: weights, sampler settings and precision."""
         ...
 
     def sample(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
@@ -72,8 +82,8 @@ def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tu
     return classes, numbers
 
 
-def address_noise(labels: IntArray, index: IntArray, count: int) -> FloatArray:
-    """`count` standard normal numbers for each address, in whole multiples of 1 / `NOISE_STEPS`.
+def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0) -> FloatArray:
+    """Standard normal numbers `start` to `start + count` of each address, in whole multiples of 1 / `NOISE_STEPS`.
 
     A counter-based generator, all of it in whole numbers: SplitMix64 (Steele, Lea, Flood 2014) hashes
     (class, index, counter) to 64 bits, and each 16 of them pick a quantile of the normal distribution. So every number
@@ -83,10 +93,15 @@ def address_noise(labels: IntArray, index: IntArray, count: int) -> FloatArray:
     >>> bool((address_noise(np.array([3]), np.array([5]), 10) == together[1]).all())
     True
     """
-    key = _splitmix(_splitmix(labels.astype(np.uint64) + _GOLDEN) + index.astype(np.uint64))
-    counter = np.arange(1, -(-count // 4) + 1, dtype=np.uint64) * _GOLDEN
-    bits = _splitmix(key[:, None] + counter).astype("<u8", copy=False)  # the low 16 bits first, on any machine
-    return _normal_quantiles().take(bits.view("<u2")[:, :count])
+    first, last = start // 4, -(-(start + count) // 4)  # four numbers to a word of 64 bits
+    counter = np.arange(first + 1, last + 1, dtype=np.uint64) * _GOLDEN
+    bits = _splitmix(noise_keys(labels, index)[:, None] + counter).astype("<u8", copy=False)  # low bits first, anywhere
+    return normal_quantiles().take(bits.view("<u2")[:, start - 4 * first :][:, :count])
+
+
+def noise_keys(labels: IntArray, index: IntArray) -> NDArray[np.uint64]:
+    """Where the stream of each address begins."""
+    return _splitmix(_splitmix(labels.astype(np.uint64) + _GOLDEN) + index.astype(np.uint64))
 
 
 def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -97,7 +112,7 @@ def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @cache
-def _normal_quantiles() -> FloatArray:
+def normal_quantiles() -> FloatArray:
     """The middle of each of 2**16 equally likely slices; rounded, so that no machine's logarithm shows."""
     upper = [NormalDist().inv_cdf((slice_ + 0.5) / 2**16) for slice_ in range(2**15, 2**16)]
     steps = np.rint(np.array(upper) * NOISE_STEPS)

@@ -102,6 +102,11 @@ class GaussianGenerator:
         return len(self.class_means)
 
     @property
+    def batch_size(self) -> int:
+        """Any number can be made at once; this many are a fraction of a second."""
+        return 4096
+
+    @property
     def components(self) -> int:
         """Number of PCA directions."""
         return len(self.basis)
