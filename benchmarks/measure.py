@@ -50,11 +50,20 @@ def machine() -> dict[str, str]:
         name = models[0] if models else name
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
+        **_gpu(),
         "processor": f"{name}, {cores} cores",
         "system": platform.system(),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
+
+
+def _gpu() -> dict[str, str]:
+    """The GPU, for benchmarks that have already loaded torch and can see one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return {}
+    return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 
 def save(name: str, question: str, rows: list[dict[str, object]]) -> None:

@@ -44,7 +44,7 @@ def training(epochs: int) -> TrainConfig:
 def ours(epochs: int, rounds: int = 3 * ROUNDS) -> float:
     """Seconds a round on the local engine; evaluation and Gamma-hat are left out on both sides."""
     federation = Federation(CONFIG.model_copy(update={"train": training(epochs)}))
-    engine = LocalEngine(federation._worker())
+    engine = LocalEngine(federation._worker(None))
     server = FedAvg().init(federation.model, Fleet(federation.counts.sizes, 10))
     start = time.perf_counter()
     federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})

@@ -291,7 +291,7 @@ def test_classes_that_no_client_holds_still_count():
         (("data.dataset=cifar10", "data.root=nowhere"), "nowhere"),
         (("data.dataset=magic",), "magic"),
         (("partition.clients=5000",), "clients must be between 1 and"),
-        (("engine.device=cuda:9",), "engine.device 'cuda:9' cannot be used"),
+        (("engine.device=cuda:9",), "device 'cuda:9' cannot be used"),
         (("model.weights=none.safetensors",), "none.safetensors: no such file"),
         (("algorithm=fedsgd",), "unknown algorithm 'fedsgd'"),
         (("generator=magic", "policy=full-balance"), "unknown generator 'magic'"),

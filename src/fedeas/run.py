@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -24,11 +26,13 @@ from fedeas.data import partition as schemes
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset, load_dataset
+from fedeas.devices import chosen_device
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
+from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.registry import Setting, parse_generator
 from fedeas.measures import Evaluation, gamma_hat, summarise
 from fedeas.models import build_model, parameter_names
 from fedeas.policies import parse_policy
@@ -56,24 +60,30 @@ class FederatedData:
         return LabelCounts(np.stack(rows), classes=self.dataset.classes)
 
 
-def execute(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
-    """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once."""
+def execute(
+    config: RunConfig, store: RunStore, progress: Progress | None = None, bank: str | os.PathLike[str] | None = None
+) -> Run:
+    """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once.
+
+    Synthetic images are kept in the folder `bank`, by default ``bank`` beside the run directories; all runs share it.
+    """
     run = store.open(config)
     if run.finished:
         return run
     with run.locked():
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
-        Federation(config).run(run, progress)
+        Federation(config, bank or store.root / "bank").run(run, progress)
     return run
 
 
 class Federation:
     """The parts of one run, built from its config."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, bank: str | os.PathLike[str] | None = None) -> None:
         self.config = config
-        self.device = _device(config.engine.device)
+        self.bank = bank
+        self.device = chosen_device(config.engine.device)
         self.algorithm: Algorithm = parse_algorithm(config.algorithm)
         self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
         self.counts = self.data.counts
@@ -86,7 +96,9 @@ class Federation:
         """Train, record each round, and finish the run directory."""
         run.save_allocation(self.counts, self.allocation)
         run.write_json("env.json", environment(self.device))
-        engine = LocalEngine(self._worker())
+        generator = self._generator()
+        _keep_generator(run, self.config.generator, generator)
+        engine = LocalEngine(self._worker(generator))
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in record["clients"]}
 
@@ -130,9 +142,9 @@ class Federation:
         )
         return model.to(self.device)
 
-    def _worker(self) -> Worker:
+    def _worker(self, generator: Generator | None) -> Worker:
         return Worker(
-            self.algorithm, self.model, self._client, self.allocation.n, self._generator(), self.config.train,
+            self.algorithm, self.model, self._client, self.allocation.n, generator, self.config.train,
             self.config.seed, self.config.rounds.total,
         )  # fmt: skip
 
@@ -141,10 +153,14 @@ class Federation:
         return ClientData.of(self.data.images[mine], self.data.labels[mine], self.normalise)
 
     def _generator(self) -> Generator | None:
-        """Fitted to the official training part, whatever the protocol; not at all where nothing is generated."""
-        generator = parse_generator(self.config.generator)
-        dataset = self.data.dataset
-        return generator.fitted(dataset.images, dataset.labels, dataset.num_classes) if self.allocation.total else None
+        """It saw the official training part, whatever the protocol; there is none where nothing is generated."""
+        source, dataset = parse_generator(self.config.generator), self.data.dataset
+        if not self.allocation.total:
+            return None
+        protocol, device = self.config.data.protocol, str(self.device)
+        setting = Setting(dataset.name, dataset.images, dataset.labels, dataset.classes, protocol, device)
+        generator = source.ready(setting)
+        return generator if self.bank is None else Bank(self.bank).of(generator)
 
     def _schedule(self, start: int) -> Schedule:
         rounds = self.config.rounds
@@ -195,6 +211,19 @@ def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
     return FederatedData(dataset, dataset.images, dataset.labels, split, dataset.test_images, dataset.test_labels)
 
 
+def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
+    """Record which generator it is; a run cannot go on with another, whose images would not be the same."""
+    if generator is None:
+        return
+    path = run.path / "generator.json"
+    if path.exists() and json.loads(path.read_text())["fingerprint"] != generator.fingerprint:
+        raise InputError(
+            f"{run.path}: begun with another generator than {spec} now is; remove the folder to start anew"
+        )
+    about = {"spec": spec, "description": getattr(generator, "description", spec), "fingerprint": generator.fingerprint}
+    run.write_json("generator.json", about)
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """What a result was computed with."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
@@ -217,18 +246,6 @@ def _partition(config: RunConfig, labels: IntArray) -> Partition:
     if this.scheme == "shards":
         return schemes.shards(labels, this.clients, this.per_client, seed=this.seed)
     return schemes.dirichlet(labels, this.clients, this.alpha, seed=this.seed, min_size=this.min_size, cap=this.cap)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"engine.device {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
-    return device
 
 
 def _commit() -> str | None:

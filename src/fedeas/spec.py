@@ -1,7 +1,7 @@
 """Objects as text: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``, ``fedprox(mu=0.01)``, and back.
 
 spec   = name [ "(" [ field "=" value { "," field "=" value } ] ")" ]
-value  = number | true | false | word | spec
+value  = number | true | false | word | "text" | spec
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from fedeas.errors import FedEASError, SpecError
 MAX_LENGTH = 500  # far beyond any real spec, and short enough to rule out runaway nesting
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=]))"
+    r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=])"
+    r'|(?P<text>"[^"]*"))'
 )
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 class Described:
@@ -72,6 +74,8 @@ def _literal(value: object) -> str:
     if isinstance(value, float | np.floating):
         number = float(value)
         return str(int(number)) if number.is_integer() and number < 1e15 else repr(number)
+    if isinstance(value, str) and not _WORD.fullmatch(value):
+        return f'"{value}"'
     return str(value)
 
 
@@ -129,6 +133,8 @@ class _Reader:
             return word == "true"
         if word[0].isalpha():
             return word
+        if word[0] == '"':
+            return word[1:-1]
         try:
             return int(word)
         except ValueError:

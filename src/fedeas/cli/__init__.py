@@ -1,4 +1,4 @@
-"""The command line: ``fedeas plan``, ``partition``, ``run``, ``runs``, ``reproduce``."""
+"""The command line: ``fedeas plan``, ``partition``, ``generator``, ``bank``, ``run``, ``runs``, ``reproduce``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 
 from fedeas import __version__
+from fedeas.cli.bank import bank
+from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
@@ -22,6 +24,8 @@ app = typer.Typer(
 )
 for command in (plan, partition, run, runs, report, demo):
     app.command()(command)
+app.add_typer(generator, name="generator")
+app.add_typer(bank, name="bank")
 app.add_typer(reproduce, name="reproduce")
 
 

@@ -30,6 +30,7 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from the config's on.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
+    bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/bank by default.")] = None,
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is shown at once, a broken-off one goes on."""
@@ -38,7 +39,7 @@ def run(
         print(json.dumps({**chosen.model_dump(mode="json"), "directory": chosen.directory}, indent=1))
         return
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
-    done = [_execute(each, RunStore(folder), tensorboard) for each in configs]
+    done = [_execute(each, RunStore(folder), tensorboard, bank) for each in configs]
     Console().print(runs_table(done))
 
 
@@ -85,7 +86,7 @@ def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -
     return load_config(path, overrides)
 
 
-def _execute(config: RunConfig, store: RunStore, tensorboard: bool) -> Run:
+def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None) -> Run:
     from fedeas.run import execute
 
     with _progress(config) as show, _tensorboard(store, config, tensorboard) as log:
@@ -94,7 +95,7 @@ def _execute(config: RunConfig, store: RunStore, tensorboard: bool) -> Run:
             show(record)
             log(record)
 
-        return execute(config, store, on_round)
+        return execute(config, store, on_round, bank)
 
 
 @contextmanager

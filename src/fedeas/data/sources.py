@@ -63,6 +63,14 @@ class Dataset:
         _, channels, height, width = self.images.shape
         return channels, height, width
 
+    def seen_under(self, protocol: str) -> tuple[ByteArray, IntArray]:
+        """What a generator may be trained on: ``clean`` the training part, ``merged`` both parts."""
+        if protocol == "clean":
+            return self.images, self.labels
+        if protocol == "merged":
+            return np.concatenate([self.images, self.test_images]), np.concatenate([self.labels, self.test_labels])
+        raise InputError(f"protocol must be clean or merged, not {protocol!r}")
+
     @property
     def channel_mean(self) -> tuple[float, ...]:
         """Mean of each channel over the training part, with pixels from 0 to 1."""

@@ -1,0 +1,115 @@
+"""``fedeas bank``: the generated images that are kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.table import Table
+
+from fedeas.errors import InputError, RunError
+from fedeas.generators.bank import Bank, Kept, Verification
+
+bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")
+
+Folder = Annotated[Path, typer.Option("--bank", help="Folder of the images.")]
+Fingerprints = Annotated[
+    list[str] | None, typer.Argument(help="Generators, by the first digits of their fingerprints.", show_default=False)
+]
+BANK = Path("runs/bank")
+SHOWN = 10  # damaged images; the rest is counted
+
+
+@bank.command("ls")
+def list_kept(folder: Folder = BANK) -> None:
+    """List the generators whose images are kept."""
+    Console().print(kept_table([Bank(folder).kept(name) for name in _chosen(folder, None)]))
+
+
+@bank.command()
+def verify(fingerprints: Fingerprints = None, folder: Folder = BANK) -> None:
+    """Hash all images, or those of some generators."""
+    with Console().status("hashing images"):
+        results = [Bank(folder).verify(name) for name in _chosen(folder, fingerprints)]
+    for line in _damage(results):
+        print(line)
+    checked, damaged = sum(each.checked for each in results), sum(len(each.damaged) for each in results)
+    if damaged:
+        raise RunError(
+            f"{damaged:,} of {checked:,} images are damaged; they will be made anew at their next use, "
+            "or empty their places with `fedeas bank prune --damaged`"
+        )
+    print(f"all {checked:,} images are good")
+
+
+@bank.command()
+def prune(
+    fingerprints: Fingerprints = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove the images of all generators.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Remove only images that are damaged.")] = False,
+    folder: Folder = BANK,
+) -> None:
+    """Remove kept images; those that are needed again will be generated again."""
+    if everything and (fingerprints or damaged):
+        raise InputError("--all goes with neither fingerprints nor --damaged")
+    if not (fingerprints or everything or damaged):
+        raise InputError("nothing chosen; give fingerprints as `fedeas bank ls` lists them, --all or --damaged")
+    chosen = _chosen(folder, fingerprints)
+    if damaged:
+        _clear(Bank(folder), chosen)
+    else:
+        _remove(Bank(folder), chosen)
+
+
+def kept_table(kept: Sequence[Kept]) -> RenderableType:
+    """A row for each generator; what cannot be used says why below."""
+    tight = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}  # fits eighty columns
+    table = Table(title="Generated images", title_justify="left", caption_justify="left", **tight)  # type: ignore[arg-type]
+    table.add_column("fingerprint", no_wrap=True)
+    table.add_column("generator")
+    for name in ("images", "clients", "on disk", "last used"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in kept:
+        images = "?" if each.images is None else f"{each.images:,}"
+        used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
+        what = "[red]unusable[/]" if each.problem else escape(each.description)
+        table.add_row(each.name, what, images, f"{each.clients:,}", decimal(each.bytes), used)
+    table.caption = "\n".join(escape(each.problem) for each in kept if each.problem) or None
+    return table
+
+
+def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> list[str]:
+    """Names in the bank, each once; all are looked up before anything is done to the first."""
+    if fingerprints:
+        return list(dict.fromkeys(Bank(folder).name(each) for each in fingerprints))
+    names = Bank(folder).names()
+    if not names:
+        raise InputError(f"{folder}: no generated images are kept here")
+    return names
+
+
+def _damage(results: Iterable[Verification]) -> Iterable[str]:
+    for result in results:
+        yield from (f"{result.name}: {address} is damaged" for address in result.damaged[:SHOWN])
+        if len(result.damaged) > SHOWN:
+            yield f"{result.name}: and {len(result.damaged) - SHOWN:,} more"
+
+
+def _clear(kept: Bank, names: Iterable[str]) -> None:
+    for name in names:
+        result = kept.clear_damaged(name)
+        print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
+
+
+def _remove(kept: Bank, names: Iterable[str]) -> None:
+    for name in names:
+        removed = kept.prune(name)
+        images = "images" if removed.images is None else f"{removed.images:,} images"
+        print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")

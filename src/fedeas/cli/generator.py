@@ -1,0 +1,177 @@
+"""``fedeas generator train`` and ``check``: make class-conditional generators, and see what their images are worth."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedeas.files import written_whole
+
+if TYPE_CHECKING:
+    from fedeas.generators.classifier import Classifier
+    from fedeas.generators.diffusion import Weights
+    from fedeas.generators.quality import Report
+
+generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
+
+Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
+Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+PLAIN_SECONDS = 15.0  # between lines where nobody watches
+
+
+@generator.command()
+def train(
+    dataset: Dataset,
+    preset: Annotated[str, typer.Option(help="digits, compact or paper.")] = "compact",
+    out: Annotated[Path | None, typer.Option(help="Folder; generators/DATASET-PRESET by default.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
+    updates: Annotated[int, typer.Option(min=0, help="Of the whole training; the preset's if 0.")] = 0,
+    protocol: Annotated[
+        str, typer.Option(help="clean: the official training part. merged: the test part too.")
+    ] = "clean",
+    grid_minutes: Annotated[float, typer.Option(min=0.0, help="A sample grid every so often; 0 for none.")] = 5.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights and random streams.")] = 0,
+    device: Device = "auto",
+    compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the network first.")] = False,
+    start: Annotated[Path | None, typer.Option(help="Weights to begin with instead of random ones.")] = None,
+    data_root: Root = None,
+) -> None:
+    """Train a diffusion model; a training that was broken off goes on."""
+    from fedeas.data.sources import load_dataset
+    from fedeas.devices import chosen_device
+    from fedeas.generators import diffusion
+
+    recipe, data = diffusion.preset(preset), load_dataset(dataset, data_root)
+    images, labels = data.seen_under(protocol)
+    folder = out or Path("generators") / f"{dataset.replace(':', '-').replace('/', '-')}-{preset}"
+    trainer = diffusion.Trainer(
+        images, labels, data.classes, recipe, updates=updates, seed=seed, device=chosen_device(device),
+        compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
+    )  # fmt: skip
+    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
+    with _shown(trainer.updates) as show:
+        grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
+        limit = minutes or float("inf")
+        weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=grid)
+    print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+
+
+@generator.command()
+def check(
+    spec: Annotated[str, typer.Argument(help="A generator as in a config, such as 'diffusion(weights=\"FILE\")'.")],
+    dataset: Dataset,
+    per_class: Annotated[int, typer.Option(min=1, help="Images drawn of each class.")] = 500,
+    classifier: Annotated[Path | None, typer.Option(help="Judge to use, or to keep if there is none yet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.json and grid.png.")] = None,
+    device: Device = "auto",
+    data_root: Root = None,
+) -> None:
+    """Judge a generator: class agreement, Frechet distance over the judge's features, nearness to training images."""
+    from fedeas.data.sources import load_dataset
+    from fedeas.devices import chosen_device
+    from fedeas.generators.grid import sample_grid
+    from fedeas.generators.quality import Yardstick, check_generator
+    from fedeas.generators.registry import Setting, parse_generator
+
+    data, place = load_dataset(dataset, data_root), str(chosen_device(device))
+    source = parse_generator(spec)
+    made = source.ready(Setting(data.name, data.images, data.labels, data.classes, "any", place))
+    judge = _judge(data, classifier, place)
+    yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
+    report = check_generator(made, yardstick, per_class)
+    Console().print(_report_table(report, data.classes))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        with written_whole(out / "report.json") as part:
+            part.write_text(
+                json.dumps({"spec": source.spec, "dataset": data.name, **report.as_dict()}, indent=1) + "\n"
+            )
+        sample_grid(made, data.classes, out / "grid.png")
+        print(f"{out / 'report.json'}, {out / 'grid.png'}")
+
+
+def _judge(data: Any, path: Path | None, device: str) -> Classifier:
+    from fedeas.generators.classifier import Classifier
+
+    if path is not None and path.exists():
+        return Classifier.load(path, device)
+    judge = Classifier.train(data.images, data.labels, data.num_classes, device=device, class_names=data.classes)
+    judge = judge.measured(data.test_images, data.test_labels)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        judge.save(path)
+    return judge
+
+
+def _report_table(report: Report, classes: tuple[str, ...]) -> Table:
+    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
+    for row in report.rows():
+        table.add_row(*row)
+    table.add_section()
+    for name, generated, real in zip(classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
+        table.add_row(f"agreement: {name}", _share(generated), _share(real))
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:
+    from fedeas.generators.diffusion import DiffusionGenerator
+    from fedeas.generators.grid import sample_grid
+
+    last = time.monotonic()
+
+    def draw(weights: Weights) -> None:
+        nonlocal last
+        if minutes and (time.monotonic() - last >= 60 * minutes or not path.exists()):
+            sample_grid(DiffusionGenerator(weights, device=device, batch_size=100), weights.class_names, path)
+            last = time.monotonic()
+
+    return draw
+
+
+@contextmanager
+def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
+    """A live line on a terminal, a plain one now and then elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        yield _plain_lines()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("training", total=updates)
+        yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
+
+
+def _plain_lines() -> Callable[[Any], None]:
+    last = time.monotonic()
+
+    def show(now: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_SECONDS:
+            print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+            last = time.monotonic()
+
+    return show
+
+
+def _in_words(now: Any) -> str:
+    return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
+
+
+def _device_name(device: Any) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

@@ -1,0 +1,44 @@
+"""The noise of an address, on the device: the same numbers as `address_noise`, without a trip over the bus."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedeas.arrays import IntArray
+from fedeas.generators.base import noise_keys, normal_quantiles
+
+# SplitMix64 as in `base`, in the signed numbers that torch computes with; the wrap-around is the same.
+_GOLDEN, _FIRST, _SECOND = (
+    int(np.uint64(value).astype(np.int64)) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+class DeviceNoise:
+    """Standard normal numbers of the addresses of one batch, in pieces of a fixed size."""
+
+    def __init__(self, labels: IntArray, index: IntArray, size: int, device: torch.device) -> None:
+        self.keys = torch.from_numpy(noise_keys(labels, index).view(np.int64)).to(device)[:, None]
+        self.size = size
+        self.words = -(-size // 4)  # a piece begins with a fresh word of four numbers
+        self.table = torch.from_numpy(normal_quantiles().astype(np.float32)).to(device)
+
+    def piece(self, number: int) -> Tensor:
+        """Piece `number` of each address, float32 (addresses, size)."""
+        first = number * self.words + 1
+        counter = torch.arange(first, first + self.words, device=self.keys.device) * _GOLDEN
+        words = _splitmix(self.keys + counter)
+        quarters = torch.stack([_shifted(words, 16 * place) & 0xFFFF for place in range(4)], dim=-1)
+        return self.table[quarters.flatten(1)[:, : self.size]]
+
+
+def _splitmix(state: Tensor) -> Tensor:
+    mixed = (state ^ _shifted(state, 30)) * _FIRST
+    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
+    return mixed ^ _shifted(mixed, 31)
+
+
+def _shifted(words: Tensor, places: int) -> Tensor:
+    """Right shift that brings in zeros, where torch's own brings in the sign."""
+    return (words >> places) & ((1 << (64 - places)) - 1) if places else words

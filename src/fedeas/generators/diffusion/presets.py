@@ -1,0 +1,133 @@
+"""What a diffusion model is made of: its network, its noise schedule and its training, under three names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from diffusers import UNet2DModel
+from torch import nn
+
+from fedeas.errors import InputError
+
+Shape = tuple[int, int, int]
+
+NOISE_LEVELS = 1000
+
+
+@dataclass(frozen=True)
+class Network:
+    """diffusers' UNet2DModel with a class embedding; one more class stands for "no class".
+
+    Args:
+        widths: channels at each resolution, halved from one to the next.
+        layers: residual blocks at each resolution.
+        attention: at which resolutions there is self-attention, beside the middle.
+        groups: of group norm.
+        schedule: how the noise grows, as DDPM ("linear") or improved DDPM ("cosine") have it.
+        target: what the network predicts: the noise, or v (Salimans and Ho 2022).
+    """
+
+    widths: tuple[int, ...]
+    layers: int
+    attention: tuple[bool, ...]
+    groups: int = 32
+    schedule: Literal["linear", "cosine"] = "cosine"
+    target: Literal["epsilon", "v_prediction"] = "epsilon"
+
+    def build(self, shape: Shape, num_classes: int, seed: int = 0) -> nn.Module:
+        """The network with initial weights that depend on the seed alone."""
+        channels, height, width = shape
+        halvings = 2 ** (len(self.widths) - 1)
+        if height % halvings or width % halvings:
+            raise InputError(
+                f"images of {height} x {width} cannot be halved {len(self.widths) - 1} times; use a smaller preset"
+            )
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(seed)
+            model: nn.Module = UNet2DModel(
+                sample_size=(height, width),
+                in_channels=channels,
+                out_channels=channels,
+                layers_per_block=self.layers,
+                block_out_channels=self.widths,
+                down_block_types=tuple("AttnDownBlock2D" if here else "DownBlock2D" for here in self.attention),
+                up_block_types=tuple("AttnUpBlock2D" if here else "UpBlock2D" for here in reversed(self.attention)),
+                norm_num_groups=self.groups,
+                num_class_embeds=num_classes + 1,
+            )
+        return model
+
+    def scheduler_settings(self) -> dict[str, Any]:
+        """What diffusers' schedulers must agree on."""
+        schedule = {"linear": "linear", "cosine": "squaredcos_cap_v2"}[self.schedule]
+        return {"num_train_timesteps": NOISE_LEVELS, "beta_schedule": schedule, "prediction_type": self.target}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for a file."""
+        return asdict(self)
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> Network:
+        """From `as_dict`, by way of JSON."""
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        return Network(**values)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A network and how it is trained.
+
+    Args:
+        network: what is trained.
+        batch: images of an update.
+        updates: of the whole training.
+        lr: Adam's, after the warm-up and until the last tenth, in which it falls to zero.
+        ema: decay of the averaged weights, which are the ones that are kept.
+        class_dropout: share of images shown without their class, so that the network can be guided.
+        flip: mirror half of the images.
+        min_snr: cap of the loss weight (Hang et al. 2023); 0 weighs all noise levels alike, as DDPM.
+        warm_up: updates in which the learning rate grows.
+        steps: evaluations of the default sampler.
+    """
+
+    network: Network
+    batch: int
+    updates: int
+    lr: float
+    ema: float
+    class_dropout: float = 0.1
+    flip: bool = False
+    min_snr: float = 0.0
+    warm_up: int = 200
+    solver: Literal["dpm", "ddim", "ddpm"] = "dpm"
+    steps: int = 20
+
+    def rate(self, update: int, updates: int) -> float:
+        """The learning rate of an update, counted from 0, in a training of so many."""
+        rising, falling = (update + 1) / self.warm_up, (updates - update) / (0.1 * updates)
+        return self.lr * max(0.0, min(1.0, rising, falling))
+
+
+PRESETS = {
+    "digits": Preset(
+        Network((24, 48), layers=1, attention=(False, False), groups=8), batch=256, updates=3000, lr=2e-3, ema=0.998
+    ),
+    "compact": Preset(
+        Network((96, 192, 192), layers=2, attention=(False, True, False)),
+        batch=512, updates=40_000, lr=6e-4, ema=0.9995, flip=True, min_snr=5.0, warm_up=500,
+    ),
+    "paper": Preset(
+        Network((64, 128, 256, 512), layers=2, attention=(False, True, False, False), schedule="linear"),
+        batch=128, updates=300_000, lr=2e-4, ema=0.9999, flip=True, warm_up=5000, solver="ddpm", steps=250,
+    ),
+}  # fmt: skip
+"""digits: minutes on a CPU. compact: 32 x 32 colour images, under an hour on one large GPU. paper: the paper's own."""
+
+
+def preset(name: str) -> Preset:
+    """The preset of this name."""
+    if name not in PRESETS:
+        raise InputError(f"no preset is called {name!r}; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]

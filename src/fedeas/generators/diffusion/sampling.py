@@ -1,0 +1,196 @@
+"""From trained weights to images: solvers of diffusers, a fixed batch shape, and noise that is the address's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from fedeas.arrays import IntArray
+from fedeas.capture import Captured
+from fedeas.errors import InputError
+from fedeas.generators.base import checked_address
+from fedeas.generators.diffusion.noise import DeviceNoise
+from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
+from fedeas.generators.diffusion.weights import Weights
+
+Solver = Literal["dpm", "ddim", "ddpm"]
+Precision = Literal["auto", "fp32", "bf16"]
+
+BATCH = {"cuda": 512, "cpu": 128}
+
+log = logging.getLogger("fedeas")
+
+
+class DiffusionGenerator:
+    """Class-conditional images by denoising.
+
+    Args:
+        weights: trained ones.
+        solver: ``dpm``, DPM-Solver++ of second order; ``ddim``; ``ddpm``, ancestral sampling as DDPM has it, on as
+            many evenly spread noise levels as there are steps. By default as the weights say.
+        steps: evaluations of the network for an image.
+        guidance: 1 is the plain conditional model; above it the class counts for more, at twice the work.
+        precision: of the network, bf16 on a GPU and fp32 elsewhere unless told.
+        device: where it computes.
+        batch_size: images made at once; smaller requests are padded to it, so that an image never depends on how
+            many were asked for with it.
+        compiled: whether to compile the network first, which takes most of a minute and pays for thousands of images.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        solver: str = "",
+        steps: int = 0,
+        guidance: float = 1.0,
+        precision: str = "auto",
+        device: str | torch.device = "cpu",
+        batch_size: int = 0,
+        compiled: bool = False,
+    ) -> None:
+        self.weights = weights
+        self.device = torch.device(device)
+        self.solver = solver or weights.solver
+        self.steps = steps or (weights.steps if self.solver == weights.solver else {"ddpm": 250}.get(self.solver, 20))
+        self.guidance = float(guidance)
+        self.precision = _precision(precision, self.device)
+        self.batch_size = batch_size or BATCH.get(self.device.type, BATCH["cpu"])
+        self.compiled = compiled
+        self._check()
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.weights.num_classes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images."""
+        return self.weights.shape
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of weights, sampler and precision."""
+        content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        seen = self.weights.provenance
+        guided = f", guidance {self.guidance:g}" if self.guidance != 1 else ""
+        trained = f"{seen.get('dataset', 'unknown data')} ({seen.get('protocol', 'unknown')})"
+        return f"diffusion on {trained}, {self.solver}-{self.steps}{guided}, {self.precision}"
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
+        """The images of these addresses."""
+        classes, numbers = checked_address(labels, index, self.num_classes)
+        images = np.empty((classes.size, *self.shape), dtype=np.uint8)
+        start = 0
+        while start < classes.size:
+            rows = slice(start, start + self.batch_size)
+            try:
+                images[rows] = self._images(classes[rows], numbers[rows])
+            except torch.OutOfMemoryError:
+                self._halve()
+                continue
+            start = rows.stop
+        return images
+
+    def _halve(self) -> None:
+        if self.batch_size == 1:
+            raise
+        self.batch_size //= 2
+        self.__dict__.pop("_network_call", None)
+        torch.cuda.empty_cache()
+        log.warning("out of memory while sampling; going on with %d images at a time", self.batch_size)
+
+    @torch.inference_mode()
+    def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        count, padding = labels.size, (0, self.batch_size - labels.size)
+        labels, index = np.pad(labels, padding), np.pad(index, padding)
+        noise = DeviceNoise(labels, index, math.prod(self.shape), self.device)
+        classes = torch.from_numpy(labels).to(self.device)
+        pixels = self._denoised(noise, classes)
+        return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)[:count].cpu().numpy()
+
+    def _denoised(self, noise: DeviceNoise, classes: Tensor) -> Tensor:
+        scheduler = solver(self.solver, self.weights.network, self.steps)
+        sample = noise.piece(0).view(-1, *self.shape)
+        for number, level in enumerate(scheduler.timesteps):
+            predicted = self._network_call(sample, level.to(self.device).expand(len(classes)), classes)
+            sample = scheduler.step(predicted, level, sample, **self._step_noise(noise, number)).prev_sample
+        return sample
+
+    def _step_noise(self, noise: DeviceNoise, number: int) -> dict[str, Any]:
+        """What `ddpm` adds after each step: eta = 1 makes DDIM's step the ancestral one."""
+        if self.solver != "ddpm":
+            return {}
+        return {"eta": 1.0, "variance_noise": noise.piece(number + 1).view(-1, *self.shape)}
+
+    @cached_property
+    def _network_call(self) -> Callable[..., Tensor]:
+        # The plain method: diffusers' own warns of modules that must stay in float32, of which there are none.
+        network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
+        if self.device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)
+        called = torch.compile(network, dynamic=False) if self.compiled else network
+        return Captured(lambda *arguments: self._predicted(called, *arguments), self.device)
+
+    def _predicted(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
+        sample = sample.to(self._dtype)
+        if self.guidance == 1:
+            predicted: Tensor = network(sample, level, class_labels=classes).sample.float()
+            return predicted
+        nothing = torch.full_like(classes, self.num_classes)
+        twice = network(sample.repeat(2, 1, 1, 1), level.repeat(2), class_labels=torch.cat([classes, nothing])).sample
+        conditional, plain = twice.float().chunk(2)
+        return torch.lerp(plain, conditional, self.guidance)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    def _check(self) -> None:
+        if self.solver not in get_args(Solver):
+            raise InputError(f"solver must be one of {', '.join(get_args(Solver))}, not {self.solver!r}")
+        if not 1 <= self.steps <= NOISE_LEVELS:
+            raise InputError(f"steps must be between 1 and {NOISE_LEVELS}, not {self.steps}")
+        if not (math.isfinite(self.guidance) and self.guidance >= 0):
+            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
+
+
+def solver(name: str, network: Network, steps: int) -> Any:
+    """The scheduler of this name, set to so many steps; predictions of the clean image are kept in range."""
+    settings = network.scheduler_settings()
+    scheduler: Any
+    if name == "dpm":
+        # Without the cut a cosine schedule has no finite signal-to-noise ratio to start from (diffusers' own advice).
+        cut = {"lambda_min_clipped": -5.1} if network.schedule == "cosine" else {}
+        scheduler = DPMSolverMultistepScheduler(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
+    else:
+        scheduler = DDIMScheduler(**settings, clip_sample=True)
+    scheduler.set_timesteps(steps)
+    return scheduler
+
+
+def _precision(chosen: str, device: torch.device) -> str:
+    if chosen not in get_args(Precision):
+        raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, not {chosen!r}")
+    if chosen != "auto":
+        return chosen
+    return "bf16" if device.type == "cuda" else "fp32"

@@ -1,0 +1,158 @@
+"""A trained diffusion model as one file: half-precision averaged weights with all that is needed to use them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.generators.diffusion.presets import Network, Shape
+
+FORMAT = "fedeas-diffusion-1"
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What a training leaves behind.
+
+    Args:
+        network: what the tensors are the weights of.
+        shape: channels, height and width of the images.
+        class_names: one for each class.
+        tensors: by name, float16.
+        solver, steps: how to sample unless told otherwise.
+        provenance: which data were seen under which protocol, for how long, where.
+    """
+
+    network: Network
+    shape: Shape
+    class_names: tuple[str, ...]
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    solver: str = "dpm"
+    steps: int = 20
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of network, tensors and of what they were trained on."""
+        seen = {key: self.provenance.get(key) for key in ("dataset", "protocol", "data")}
+        content = [FORMAT, self.network.as_dict(), self.shape, self.num_classes, seen]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        for name, tensor in sorted(self.tensors.items()):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def build(self) -> nn.Module:
+        """The network with these weights, in float32, ready to be evaluated."""
+        network = self.network.build(self.shape, self.num_classes)
+        network.load_state_dict({name: tensor.float() for name, tensor in self.tensors.items()})
+        return network.eval().requires_grad_(False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, whole or not at all."""
+        about = {
+            "format": FORMAT,
+            "network": self.network.as_dict(),
+            "shape": self.shape,
+            "class_names": self.class_names,
+            "sampler": {"solver": self.solver, "steps": self.steps},
+            "provenance": dict(self.provenance),
+        }
+        with written_whole(Path(path)) as part:
+            save_file(
+                {name: tensor.contiguous() for name, tensor in self.tensors.items()},
+                part,
+                {"fedeas": json.dumps(about)},
+            )
+
+    @staticmethod
+    def load(place: str | os.PathLike[str]) -> Weights:
+        """Read a file, or the weights that come with the package, by the name of their dataset.
+
+        >>> Weights.load("digits").shape
+        (1, 8, 8)
+        """
+        path = weights_file(place)
+        about, tensors = _read(path)
+        network = Network.of(about["network"])
+        shape = (int(about["shape"][0]), int(about["shape"][1]), int(about["shape"][2]))
+        sampler = about["sampler"]
+        weights = Weights(
+            network,
+            shape,
+            tuple(about["class_names"]),
+            tensors,
+            sampler["solver"],
+            sampler["steps"],
+            about["provenance"],
+        )
+        _check_tensors(weights, path)
+        return weights
+
+    def trained_for(self, **more: Any) -> Weights:
+        """The same with more provenance."""
+        return replace(self, provenance={**self.provenance, **more})
+
+
+def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as they are kept: copies in half precision."""
+    return {name: tensor.detach().to("cpu", torch.float16).clone() for name, tensor in tensors.items()}
+
+
+def weights_file(place: str | os.PathLike[str]) -> Path:
+    """The file of this path, or of this name among those that come with the package."""
+    path = Path(place)
+    if path.suffix or path.exists() or len(path.parts) > 1:
+        return path
+    folder = Path(str(files("fedeas.generators.diffusion"))) / "trained"
+    embedded = folder / f"{path.name}{SUFFIX}"
+    if not embedded.exists():
+        known = ", ".join(sorted(file.stem for file in folder.glob(f"*{SUFFIX}")))
+        raise InputError(f"no weights called {str(place)!r} come with the package ({known} do); give a {SUFFIX} file")
+    return embedded
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path}: generators are {SUFFIX} files; pickled checkpoints are not opened")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; make it with `fedeas generator train`") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
+    if about.get("format") != FORMAT:
+        raise InputError(f"{path}: not a diffusion generator of this version; make one with `fedeas generator train`")
+    return about, tensors
+
+
+def _check_tensors(weights: Weights, path: Path) -> None:
+    wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
+    if set(wanted) != set(weights.tensors):
+        odd = sorted(set(wanted) ^ set(weights.tensors))[0]
+        raise InputError(f"{path}: {odd} is missing or unknown; the file does not fit its own description")
+    for name, tensor in weights.tensors.items():
+        if tensor.shape != wanted[name].shape:
+            raise InputError(f"{path}: {name} is {tuple(tensor.shape)}, the network has {tuple(wanted[name].shape)}")

@@ -1,0 +1,227 @@
+"""Quality control: of a generator's images only those in which a classifier sees the class that was asked for.
+
+Image j of a client and class is the j-th of the generator's images 0, 1, 2, ... of that client and class with which the
+classifier agrees. So it is a function of its address still, whatever is drawn together with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.arrays import FloatArray, IntArray
+from fedeas.errors import InputError, RunError
+from fedeas.generators.base import CLIENT_BITS, Generator, checked_address, image_index
+
+Images = NDArray[np.uint8]
+Address = tuple[int, int]
+"""Class and index."""
+
+FORMAT = "fedeas-filtered-1"
+
+PATIENCE = 10
+"""A class is given up after `PATIENCE` times `limit` images at the earliest: fewer say little about it."""
+
+
+class Predictor(Protocol):
+    """What the filter needs of a classifier; an image's class must not depend on the images beside it."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of its images."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what determines its answers."""
+        ...
+
+    def predict(self, images: Images) -> IntArray:
+        """The class it sees in each image."""
+        ...
+
+
+@dataclass(eq=False)
+class _Stream:
+    """The generator's images of one class and client, as far as they have been judged."""
+
+    label: int
+    client: int
+    judged: int = 0
+    agreed: list[int] = field(default_factory=list)
+    """Generator's indices of the images that the classifier agrees with, in order."""
+    returned: set[int] = field(default_factory=set)
+
+    def next(self, count: int) -> IntArray:
+        return image_index(self.client, count, start=self.judged)
+
+
+class Filtered:
+    """A generator whose images a classifier agrees with.
+
+    It costs 1 / agreement raw images for each. Ask for many at once, of several classes and clients: a generator that
+    fills its batches with padding makes the last few of them at the price of many.
+
+    Args:
+        generator: the source.
+        classifier: of the same classes and shape.
+        limit: raw images for each image kept that a class may cost.
+    """
+
+    def __init__(self, generator: Generator, classifier: Predictor, limit: int = 50) -> None:
+        _check(generator, classifier, limit)
+        self.generator, self.classifier, self.limit = generator, classifier, limit
+        self._streams: dict[Address, _Stream] = {}
+        self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
+        self._at_hand: dict[Address, Images] = {}  # judged good but not yet asked for, by the generator's address
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.generator.num_classes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of its images."""
+        return self.generator.shape
+
+    @property
+    def batch_size(self) -> int:
+        """The generator's."""
+        return self.generator.batch_size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the generator's and the classifier's; the limit does not change any image."""
+        parts = [FORMAT, self.generator.fingerprint, self.classifier.fingerprint]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def generated(self) -> int:
+        """Raw images drawn and judged so far."""
+        return int(self._judged.sum())
+
+    @property
+    def kept(self) -> int:
+        """Different images returned so far."""
+        return sum(len(stream.returned) for stream in self._streams.values())
+
+    @property
+    def agreement(self) -> FloatArray:
+        """Share of each class's raw images that the classifier agrees with so far; NaN for classes not drawn."""
+        shares = np.full(self.num_classes, np.nan)
+        np.divide(self._agreed, self._judged, out=shares, where=self._judged > 0)
+        return shares
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
+        """The images of these addresses; each depends on its own address alone, whatever was asked for before."""
+        classes, numbers = checked_address(labels, index, self.num_classes)
+        requests = list(zip(classes.tolist(), numbers.tolist(), strict=True))
+        self._judge_enough(requests)
+        raw = [(label, self._stream(label, number).agreed[_place(number)]) for label, number in requests]
+        images = self._images(raw)
+        for (label, number), address in zip(requests, raw, strict=True):
+            self._stream(label, number).returned.add(_place(number))
+            self._at_hand.pop(address, None)
+        self._forget_beyond(self.batch_size)
+        return images
+
+    def _stream(self, label: int, number: int) -> _Stream:
+        key = (label, number >> CLIENT_BITS)
+        if key not in self._streams:
+            self._streams[key] = _Stream(*key)
+        return self._streams[key]
+
+    def _judge_enough(self, requests: list[Address]) -> None:
+        """Judge raw images of all streams together until each has as many good ones as are asked for."""
+        wanted: dict[_Stream, int] = {}
+        for label, number in requests:
+            stream = self._stream(label, number)
+            wanted[stream] = max(wanted.get(stream, 0), _place(number) + 1)
+        room = len(requests) + 2 * self.batch_size
+        while short := {stream: count for stream, count in wanted.items() if len(stream.agreed) < count}:
+            draws = [(stream, self._draws(stream, count)) for stream, count in short.items()]
+            for streams, index in self._batches(draws):
+                self._judge(streams, index)
+                self._forget_beyond(room)
+
+    def _draws(self, stream: _Stream, count: int) -> int:
+        """How many raw images should do, by the class's agreement so far and two standard deviations to be safe."""
+        missing = count - len(stream.agreed)
+        rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
+        likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate
+        return min(math.ceil(likely), missing * self.limit)
+
+    def _batches(self, draws: list[tuple[_Stream, int]]) -> Iterator[tuple[list[_Stream], IntArray]]:
+        """Stream and index of each raw image to draw; a stream's come in order, so that they can be counted off."""
+        streams = [stream for stream, count in draws for _ in range(count)]
+        index = np.concatenate([stream.next(count) for stream, count in draws])
+        start = 0
+        while start < len(streams):
+            stop = start + self.batch_size  # read anew each time: a generator may learn that it has less memory
+            yield streams[start:stop], index[start:stop]
+            start = stop
+
+    def _judge(self, streams: list[_Stream], index: IntArray) -> None:
+        labels = np.array([stream.label for stream in streams])
+        images = self.generator.sample(labels, index)
+        agrees = self.classifier.predict(images) == labels
+        for stream, number, image, good in zip(streams, index.tolist(), images, agrees.tolist(), strict=True):
+            stream.judged += 1
+            if good:
+                stream.agreed.append(number)
+                self._at_hand[stream.label, number] = image.copy()
+        self._judged += np.bincount(labels, minlength=self.num_classes)
+        self._agreed += np.bincount(labels[agrees], minlength=self.num_classes)
+        self._give_up_hopeless(np.unique(labels))
+
+    def _give_up_hopeless(self, labels: IntArray) -> None:
+        for label, judged, agreed in zip(labels, self._judged[labels], self._agreed[labels], strict=True):
+            if judged >= PATIENCE * self.limit and judged > self.limit * agreed:
+                raise RunError(
+                    f"class {label}: the classifier agrees with {agreed:,} of {judged:,} generated images, fewer than "
+                    f"one in {self.limit}; train the generator further or raise the limit"
+                )
+
+    def _images(self, raw: list[Address]) -> Images:
+        """The generator's images of these addresses; those that are no longer at hand are drawn again, not judged."""
+        gone = list(dict.fromkeys(address for address in raw if address not in self._at_hand))
+        found = dict(self._at_hand)
+        if gone:
+            labels, index = np.array(gone, dtype=np.int64).T
+            found |= zip(gone, self.generator.sample(labels, index), strict=True)
+        return np.stack([found[address] for address in raw]) if raw else np.empty((0, *self.shape), dtype=np.uint8)
+
+    def _forget_beyond(self, room: int) -> None:
+        """Drop the oldest images at hand that there is no room for; they can be drawn again."""
+        for address in list(self._at_hand)[: max(0, len(self._at_hand) - room)]:
+            del self._at_hand[address]
+
+
+def _place(number: int) -> int:
+    """The j of an index (client << 32) + j."""
+    return number % (1 << CLIENT_BITS)
+
+
+def _check(generator: Generator, classifier: Predictor, limit: int) -> None:
+    if classifier.num_classes != generator.num_classes:
+        ours, theirs = generator.num_classes, classifier.num_classes
+        raise InputError(f"the generator has {ours} classes, the classifier {theirs}; they are of different datasets")
+    if tuple(classifier.shape) != tuple(generator.shape):
+        ours_, theirs_ = tuple(generator.shape), tuple(classifier.shape)
+        raise InputError(f"the generator's images are {ours_}, the classifier's {theirs_}; they must be the same")
+    if limit < 1:
+        raise InputError(f"limit must be 1 or more, not {limit}")

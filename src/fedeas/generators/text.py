@@ -1,0 +1,337 @@
+"""Off-the-shelf text-to-image models as generators: a class is a prompt, and large images are scaled down.
+
+This is the generator change of the paper: SD-Turbo, one step, no guidance, 512 x 512 scaled to 32 x 32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.arrays import IntArray
+from fedeas.errors import InputError, RunError
+from fedeas.generators.base import address_noise, checked_address, noise_keys
+
+FORMAT = "fedeas-text-1"
+"""Names the sampler; part of the fingerprint."""
+
+SD_TURBO = "stabilityai/sd-turbo"
+TEMPLATE = "a photo of a {}"
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in a grey image (ITU-R BT.601)."""
+
+SIZE_STEP = 8  # diffusers refuses other multiples
+
+# Settings that say where a model came from or how it was stored, not what it computes.
+_PROVENANCE = {"architectures", "dtype", "torch_dtype", "transformers_version"}
+
+_log = logging.getLogger("fedeas")
+
+
+@dataclass(eq=False)
+class TextToImage:
+    """Images of a diffusers text-to-image pipeline with a UNet, such as Stable Diffusion's and SDXL's.
+
+    Latents come from the noise of the image's address, and whatever noise the scheduler draws from a generator seeded
+    by it. Batches are filled up to `batch_size` with the last address, so that the arithmetic is the same whatever is
+    asked for together. `batch_size` is no part of the fingerprint, and neither are the device, the number of threads
+    and the versions of libraries: all of these can change the order of a sum, and with it a pixel by one step of 256,
+    but not what the image shows. So the law "same address, same bytes" holds for as long as they stay the same. A batch
+    that memory cannot hold is computed in halves, which counts as another `batch_size`.
+
+    Args:
+        pipeline: a loaded pipeline; its progress bar is turned off.
+        class_names: the prompt of a class is its name, spaces for underscores, in place of the template's ``{}``.
+        shape: channels (3, or 1 for luminance), height and width of the images.
+        template: text with one ``{}``.
+        steps: denoising steps.
+        guidance: classifier-free guidance scale; 1 or less is none.
+        size: height and width that the pipeline works at.
+        batch_size: how many are computed at once.
+        source: what the model is called, in `description`.
+    """
+
+    pipeline: Any = field(repr=False)
+    class_names: Sequence[str]
+    shape: tuple[int, int, int]
+    _: KW_ONLY
+    template: str = TEMPLATE
+    steps: int = 1
+    guidance: float = 0.0
+    size: int = 512
+    batch_size: int = 16
+    source: str = "text-to-image"
+    _at_once: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.class_names = tuple(map(str, self.class_names))
+        _check_prompts(self.template, self.class_names)
+        _check_pipeline(self.pipeline)
+        self._check_numbers()
+        self.pipeline.set_progress_bar_config(disable=True)
+        self._at_once = self.batch_size
+
+    @classmethod
+    def load(
+        cls,
+        model: str | os.PathLike[str] = SD_TURBO,
+        class_names: Sequence[str] = (),
+        shape: tuple[int, int, int] = (3, 32, 32),
+        *,
+        device: str | torch.device = "auto",
+        precision: Precision = "auto",
+        **settings: Any,
+    ) -> TextToImage:
+        """A generator from a model's local folder or its name on the Hugging Face Hub.
+
+        Weights must be safetensors: pickled ones can run code as they load, and are refused.
+
+        Args:
+            model: folder or Hub name.
+            class_names: as for the class itself, like `shape` and `settings`.
+            shape: of the images.
+            device: ``auto`` is CUDA where there is one.
+            precision: ``auto`` is fp16 on CUDA, else fp32.
+            settings: `template`, `steps`, `guidance`, `size`, `batch_size`.
+        """
+        _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
+        place, dtype = _placed(device, precision)
+        pipeline = _loaded(os.fspath(model), dtype).to(place)
+        return cls(pipeline, class_names, shape, source=os.fspath(model), **settings)
+
+    @property
+    def num_classes(self) -> int:
+        """C, one for each name."""
+        return len(self.class_names)
+
+    @cached_property
+    def prompts(self) -> tuple[str, ...]:
+        """What each class is asked for with."""
+        return tuple(self.template.replace("{}", name.replace("_", " ")) for name in self.class_names)
+
+    @property
+    def precision(self) -> str:
+        """Number format of the weights, such as ``fp32``."""
+        dtype = self.pipeline.unet.dtype
+        return next((name for name, known in PRECISIONS.items() if known == dtype), str(dtype))
+
+    @property
+    def description(self) -> str:
+        """One line about the model and its settings."""
+        _, height, width = self.shape
+        return (
+            f"{self.source}, {self.template!r}, {self.steps} step{'s' * (self.steps > 1)}, guidance {self.guidance:g}, "
+            f"{self.size} x {self.size} to {height} x {width}, {self.precision}"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of weights, configs, scheduler, prompts and settings; weights are read once, on first use."""
+        settings = [self.prompts, self.shape, self.steps, float(self.guidance), self.size, self.precision]
+        digest = hashlib.sha256(json.dumps([FORMAT, settings]).encode())
+        for name, part in sorted(self.pipeline.components.items()):
+            for piece in _content(part, self.prompts):
+                digest.update(name.encode())
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
+        """The images of these addresses; each depends on its own address alone, whatever the batch."""
+        classes, numbers = checked_address(labels, index, self.num_classes)
+        images = np.empty((classes.size, *self.shape), dtype=np.uint8)
+        start = 0
+        while start < classes.size:
+            rows = slice(start, start + self._at_once)
+            made = self._images(classes[rows], numbers[rows])
+            if made is None:
+                self._halve()
+            else:
+                images[rows], start = made, rows.stop
+        return images
+
+    def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8] | None:
+        """One batch, or none where memory does not hold it.
+
+        The error ends here: as long as it lives, so do the tensors of the frames it came through.
+        """
+        missing = (0, self._at_once - labels.size)
+        try:
+            pictures = self._pictures(np.pad(labels, missing, "edge"), np.pad(index, missing, "edge"))
+        except torch.OutOfMemoryError:
+            return None
+        if not torch.isfinite(pictures).all():
+            raise RunError(f"{self.source} gave numbers that are not finite; {self.precision} may be too coarse for it")
+        return to_bytes(pictures[: labels.size], self.shape)
+
+    def _pictures(self, labels: IntArray, index: IntArray) -> torch.Tensor:
+        """The pipeline's own images, float32 from 0 to 1, on the CPU."""
+        answer = self.pipeline(
+            prompt=[self.prompts[label] for label in labels],
+            height=self.size,
+            width=self.size,
+            num_inference_steps=self.steps,
+            guidance_scale=self.guidance,
+            latents=self._latents(labels, index),
+            generator=_generators(labels, index),
+            output_type="pt",
+        )
+        return torch.as_tensor(answer.images).float().cpu()
+
+    def _latents(self, labels: IntArray, index: IntArray) -> torch.Tensor:
+        unet, side = self.pipeline.unet, self.size // self.pipeline.vae_scale_factor
+        shape = (unet.config.in_channels, side, side)
+        noise = torch.from_numpy(address_noise(labels, index, int(np.prod(shape)))).reshape(-1, *shape)
+        return noise.to(unet.device, unet.dtype)
+
+    def _halve(self) -> None:
+        if self._at_once == 1:
+            raise RunError(f"{self.source}: memory does not hold one image at {self.size} x {self.size}; lower size")
+        self._at_once //= 2
+        torch.cuda.empty_cache()  # nothing to do, and no error, without CUDA
+        _log.warning("%s: out of memory; from here on %d images at once", self.source, self._at_once)
+
+    def _check_numbers(self) -> None:
+        step = max(SIZE_STEP, self.pipeline.vae_scale_factor)
+        if self.shape[0] not in (1, 3) or min(self.shape) < 1:
+            raise InputError(f"images must have 1 or 3 channels and at least one pixel, not shape {self.shape}")
+        if self.size < step or self.size % step:
+            raise InputError(f"size must be a multiple of {step}, not {self.size}")
+        if self.steps < 1 or self.batch_size < 1:
+            raise InputError(f"steps and batch_size must be at least 1, not {self.steps} and {self.batch_size}")
+        if not 0 <= self.guidance < float("inf"):
+            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
+
+
+def to_bytes(pictures: torch.Tensor, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """RGB images from 0 to 1, (N, 3, height, width), scaled to a shape without aliasing and rounded once.
+
+    >>> to_bytes(torch.ones(1, 3, 64, 64) / 5, (1, 2, 2)).tolist()
+    [[[[51, 51], [51, 51]]]]
+    """
+    if shape[0] == 1:
+        pictures = torch.tensordot(pictures, torch.tensor(LUMINANCE), dims=([1], [0])).unsqueeze(1)
+    scaled = torch.nn.functional.interpolate(pictures, shape[1:], mode="bicubic", antialias=True)
+    pixels: NDArray[np.uint8] = (scaled * 255).round().clamp(0, 255).to(torch.uint8).numpy()
+    return pixels
+
+
+def _generators(labels: IntArray, index: IntArray) -> list[torch.Generator]:
+    """One for each image, for schedulers that add noise on the way; on the CPU, so that every device has the same.
+
+    Torch looks at 32 bits of a seed. Two addresses that share them still begin with different latents.
+    """
+    return [torch.Generator().manual_seed(int(key)) for key in noise_keys(labels, index)]
+
+
+def _check_prompts(template: str, class_names: Sequence[str]) -> None:
+    if template.count("{}") != 1:
+        raise InputError(f"template {template!r} must contain {{}} once, where the name of the class goes")
+    if not class_names:
+        raise InputError("no class names; a text-to-image generator needs one for each class")
+    for label, name in enumerate(class_names):
+        if not str(name).strip():
+            raise InputError(f"class {label} has an empty name; it is what the model is asked for")
+
+
+def _check_pipeline(pipeline: Any) -> None:
+    missing = [part for part in ("unet", "vae", "scheduler") if getattr(pipeline, part, None) is None]
+    if missing:
+        kind = type(pipeline).__name__
+        raise InputError(f"a {kind} has no {' and no '.join(missing)}; use a model such as {SD_TURBO}")
+
+
+def _placed(device: str | torch.device, precision: str) -> tuple[torch.device, torch.dtype]:
+    if precision not in ("auto", *PRECISIONS):
+        raise InputError(f"precision must be auto, {', '.join(PRECISIONS)}, not {precision!r}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError) as error:
+        raise InputError(f"device {str(device)!r} cannot be used ({_first_line(error)})") from None
+    usual = "fp16" if place.type == "cuda" else "fp32"
+    return place, PRECISIONS[usual if precision == "auto" else precision]
+
+
+def _loaded(model: str, dtype: torch.dtype) -> Any:
+    loader = _pipeline_loader()
+    if _is_path(model) and not Path(model).is_dir():
+        raise InputError(f"{model}: no such folder")
+    try:
+        with warnings.catch_warnings():
+            # Diffusers asks the Hub's client for what it no longer has; nobody here can change that.
+            warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
+            return loader.from_pretrained(model, use_safetensors=True, dtype=dtype)
+    except Exception as error:  # many kinds, of four libraries; to the user they are one
+        raise InputError(
+            f"text-to-image model {model!r} cannot be loaded ({_reason(error)}); "
+            "give a folder that holds it, with its weights as safetensors"
+        ) from error
+
+
+def _pipeline_loader() -> Any:
+    try:
+        import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
+        from diffusers import AutoPipelineForText2Image
+    except ImportError as error:
+        raise InputError(
+            f"text-to-image generators need more packages ({_first_line(error)}): "
+            "pip install 'fedeas[train]' transformers"
+        ) from None
+    return AutoPipelineForText2Image
+
+
+def _is_path(model: str) -> bool:
+    """Whether it cannot be the name of a model on the Hub, which is ``owner/name``."""
+    return model.count("/") != 1 or model.startswith((".", "~", "/"))
+
+
+def _reason(error: BaseException) -> str:
+    """What the error says, and what it began with: a Hub out of reach first looks like a missing file."""
+    origin = error
+    while (earlier := origin.__cause__ or origin.__context__) is not None:
+        origin = earlier
+    return ": ".join(dict.fromkeys(map(_first_line, (error, origin))))
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _content(part: Any, prompts: Sequence[str]) -> Iterator[bytes]:
+    """What of one component of a pipeline the images depend on, as bytes to hash."""
+    yield type(part).__name__.encode()
+    if hasattr(part, "config"):
+        yield _settings(part.config)
+    if isinstance(part, torch.nn.Module):
+        yield from _tensors(part)
+    elif hasattr(part, "batch_decode"):  # a tokenizer: its many files show in what it makes of the prompts
+        yield json.dumps(part(list(prompts))["input_ids"]).encode()
+
+
+def _settings(config: Any) -> bytes:
+    """A config less its origin; of transformers' only what is not default, as defaults grow with every version."""
+    content = config.to_diff_dict() if hasattr(config, "to_diff_dict") else dict(config)
+    kept = {key: value for key, value in content.items() if not key.startswith("_") and key not in _PROVENANCE}
+    return json.dumps(kept, sort_keys=True, default=str).encode()
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[bytes]:
+    for name, tensor in sorted(module.state_dict().items()):
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()
+        yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
