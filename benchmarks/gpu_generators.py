@@ -150,11 +150,11 @@ def sampling(weights: Weights, per_class: int, yardstick: Yardstick | None, name
     ]
     rows[0] |= judged(images, labels, yardstick)
     print(rows[0], flush=True)
-    settings: list[dict[str, object]] = [{"solver": "dpm", "steps": 20, "compiled": not SMALL}]
+    settings: list[dict[str, object]] = [{"guidance": 1.0, "compiled": not SMALL}, {"compiled": not SMALL}]
     if yardstick is not None:
-        settings += [{"solver": "ddpm", "steps": 250}, {"solver": "ddim", "steps": 50}]
-        settings += [{"solver": "dpm", "steps": steps} for steps in (10, 30, 50)]
-        settings += [{"solver": "dpm", "steps": 20, "guidance": guidance} for guidance in (1.25, 1.5, 2.0)]
+        settings += [{"solver": "ddpm", "guidance": 1.0}, {"solver": "ddim", "steps": 50, "guidance": 1.0}]
+        settings += [{"steps": steps, "guidance": 1.0} for steps in (10, 30, 50)]
+        settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)]
     for each in settings:
         images, seconds, begin, about = our_images(weights, labels, **each)
         speed = len(labels) / seconds

@@ -18,6 +18,7 @@ from fedeas.selection import select_beta
 from fedeas.store import Run, RunStore, read_run
 
 BASE = RunConfig(
+    generator="diffusion",
     partition=PartitionConfig(clients=20, alpha=0.1, min_size=10),
     train=TrainConfig(lr=0.05, batch_size=64, epochs=5),
     rounds=RoundsConfig(total=15, participation=0.5),

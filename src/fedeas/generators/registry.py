@@ -64,7 +64,7 @@ class Diffusion(Described):
     weights: str = ""
     solver: str = ""
     steps: int = 0
-    guidance: float = 1.0
+    guidance: float | None = None
     precision: str = "auto"
     compiled: bool = False
 

@@ -89,7 +89,7 @@ class Preset:
         flip: mirror half of the images.
         min_snr: cap of the loss weight (Hang et al. 2023); 0 weighs all noise levels alike, as DDPM.
         warm_up: updates in which the learning rate grows.
-        steps: evaluations of the default sampler.
+        solver, steps, guidance: how to sample unless told otherwise.
     """
 
     network: Network
@@ -103,6 +103,7 @@ class Preset:
     warm_up: int = 200
     solver: Literal["dpm", "ddim", "ddpm"] = "dpm"
     steps: int = 20
+    guidance: float = 1.0
 
     def rate(self, update: int, updates: int) -> float:
         """The learning rate of an update, counted from 0, in a training of so many."""
@@ -112,11 +113,11 @@ class Preset:
 
 PRESETS = {
     "digits": Preset(
-        Network((24, 48), layers=1, attention=(False, False), groups=8), batch=256, updates=3000, lr=2e-3, ema=0.998
+        Network((24, 48), layers=1, attention=(False, False), groups=8), batch=256, updates=3000, lr=2e-3, ema=0.998, steps=10
     ),
     "compact": Preset(
         Network((96, 192, 192), layers=2, attention=(False, True, False)),
-        batch=512, updates=40_000, lr=6e-4, ema=0.9995, flip=True, min_snr=5.0, warm_up=500,
+        batch=512, updates=40_000, lr=6e-4, ema=0.9995, flip=True, min_snr=5.0, warm_up=500, guidance=1.5,
     ),
     "paper": Preset(
         Network((64, 128, 256, 512), layers=2, attention=(False, True, False, False), schedule="linear"),

@@ -27,7 +27,7 @@ from fedeas.generators.diffusion.weights import Weights
 Solver = Literal["dpm", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
 
-BATCH = {"cuda": 512, "cpu": 128}
+BATCH = {"cuda": 512, "cpu": 32}
 
 log = logging.getLogger("fedeas")
 
@@ -40,7 +40,8 @@ class DiffusionGenerator:
         solver: ``dpm``, DPM-Solver++ of second order; ``ddim``; ``ddpm``, ancestral sampling as DDPM has it, on as
             many evenly spread noise levels as there are steps. By default as the weights say.
         steps: evaluations of the network for an image.
-        guidance: 1 is the plain conditional model; above it the class counts for more, at twice the work.
+        guidance: 1 is the plain conditional model; above it the class counts for more, at twice the work. By default as
+            the weights say.
         precision: of the network, bf16 on a GPU and fp32 elsewhere unless told.
         device: where it computes.
         batch_size: images made at once; smaller requests are padded to it, so that an image never depends on how
@@ -54,7 +55,7 @@ class DiffusionGenerator:
         *,
         solver: str = "",
         steps: int = 0,
-        guidance: float = 1.0,
+        guidance: float | None = None,
         precision: str = "auto",
         device: str | torch.device = "cpu",
         batch_size: int = 0,
@@ -64,7 +65,7 @@ class DiffusionGenerator:
         self.device = torch.device(device)
         self.solver = solver or weights.solver
         self.steps = steps or (weights.steps if self.solver == weights.solver else {"ddpm": 250}.get(self.solver, 20))
-        self.guidance = float(guidance)
+        self.guidance = float(weights.guidance if guidance is None else guidance)
         self.precision = _precision(precision, self.device)
         self.batch_size = batch_size or BATCH.get(self.device.type, BATCH["cpu"])
         self.compiled = compiled
@@ -144,8 +145,7 @@ class DiffusionGenerator:
     def _network_call(self) -> Callable[..., Tensor]:
         # The plain method: diffusers' own warns of modules that must stay in float32, of which there are none.
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
-        if self.device.type == "cuda":
-            network = network.to(memory_format=torch.channels_last)
+        network = network.to(memory_format=torch.channels_last)
         called = torch.compile(network, dynamic=False) if self.compiled else network
         return Captured(lambda *arguments: self._predicted(called, *arguments), self.device)
 

@@ -148,7 +148,8 @@ class Trainer:
         seen["images"] = self.images_seen + before.get("images", 0)
         seen["minutes"] = round(self.seconds / 60 + before.get("minutes", 0), 2)
         preset = self.preset
-        return Weights(preset.network, self.shape, self.class_names, tensors, preset.solver, preset.steps, seen)
+        sampler = preset.solver, preset.steps, preset.guidance
+        return Weights(preset.network, self.shape, self.class_names, tensors, *sampler, provenance=seen)
 
     def save(self, path: Path) -> None:
         """Everything that is needed to go on."""

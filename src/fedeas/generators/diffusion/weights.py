@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -34,7 +34,7 @@ class Weights:
         shape: channels, height and width of the images.
         class_names: one for each class.
         tensors: by name, float16.
-        solver, steps: how to sample unless told otherwise.
+        solver, steps, guidance: how to sample unless told otherwise.
         provenance: which data were seen under which protocol, for how long, where.
     """
 
@@ -44,6 +44,7 @@ class Weights:
     tensors: Mapping[str, Tensor] = field(repr=False)
     solver: str = "dpm"
     steps: int = 20
+    guidance: float = 1.0
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,7 +76,7 @@ class Weights:
             "network": self.network.as_dict(),
             "shape": self.shape,
             "class_names": self.class_names,
-            "sampler": {"solver": self.solver, "steps": self.steps},
+            "sampler": {"solver": self.solver, "steps": self.steps, "guidance": self.guidance},
             "provenance": dict(self.provenance),
         }
         with written_whole(Path(path)) as part:
@@ -104,14 +105,11 @@ class Weights:
             tensors,
             sampler["solver"],
             sampler["steps"],
+            sampler.get("guidance", 1.0),
             about["provenance"],
         )
         _check_tensors(weights, path)
         return weights
-
-    def trained_for(self, **more: Any) -> Weights:
-        """The same with more provenance."""
-        return replace(self, provenance={**self.provenance, **more})
 
 
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -120,16 +118,18 @@ def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def weights_file(place: str | os.PathLike[str]) -> Path:
-    """The file of this path, or of this name among those that come with the package."""
+    """The file of this path; or of this name, from the package or from the folder ``weights`` of a checkout."""
     path = Path(place)
-    if path.suffix or path.exists() or len(path.parts) > 1:
+    if path.suffix or len(path.parts) > 1:
         return path
-    folder = Path(str(files("fedeas.generators.diffusion"))) / "trained"
-    embedded = folder / f"{path.name}{SUFFIX}"
-    if not embedded.exists():
-        known = ", ".join(sorted(file.stem for file in folder.glob(f"*{SUFFIX}")))
-        raise InputError(f"no weights called {str(place)!r} come with the package ({known} do); give a {SUFFIX} file")
-    return embedded
+    folders = [Path(str(files("fedeas.generators.diffusion"))) / "trained", Path("weights")]
+    for folder in folders:
+        if (folder / f"{path.name}{SUFFIX}").exists():
+            return folder / f"{path.name}{SUFFIX}"
+    known = ", ".join(sorted(file.stem for folder in folders for file in folder.glob(f"*{SUFFIX}")))
+    raise InputError(
+        f"there are no weights called {str(place)!r} (but {known}); make some with `fedeas generator train`"
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
