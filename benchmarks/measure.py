@@ -69,7 +69,9 @@ def _gpu() -> dict[str, str]:
 def save(name: str, question: str, rows: list[dict[str, object]]) -> None:
     """Keep a result as JSON, from which docs/performance.md is rendered."""
     RESULTS.mkdir(exist_ok=True)
-    document = {"question": question, "machine": machine(), "rows": rows}
+    document = {"question": question, "script": Path(sys.argv[0]).name, "machine": machine(), "rows": rows}
+    if document["script"] == "run.py":
+        del document["script"]  # the name of the result begins with that of its script
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     print(f"{name}: {question}")
     for row in rows:

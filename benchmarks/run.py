@@ -1,4 +1,7 @@
-"""Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`."""
+"""Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`.
+
+`gpu_generators.py` needs a GPU and is started by hand; the page shows what it measured last.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,21 @@ def table(rows: list[dict[str, object]]) -> list[str]:
     def cell(value: object) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
-    head = list(rows[0])
+    head = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
-    return lines + ["| " + " | ".join(cell(row[name]) for name in head) + " |" for row in rows]
+    return lines + ["| " + " | ".join(cell(row.get(name, "")) for name in head) + " |" for row in rows]
 
 
 def section(name: str, document: dict[str, Any]) -> list[str]:
     where = document["machine"]
-    machine = f"{where['processor']}, {where['system']}, Python {where['python']}, numpy {where['numpy']}"
+    gpu = f"{where['gpu']} (torch {where['torch']}), " if "gpu" in where else ""
+    machine = f"{gpu}{where['processor']}, {where['system']}, Python {where['python']}, numpy {where['numpy']}"
     return [
         f"## {document['question']}",
         "",
         *table(document["rows"]),
         "",
-        f"`benchmarks/{name.partition('-')[0]}.py` on {machine}.",
+        f"`benchmarks/{document.get('script', name.partition('-')[0] + '.py')}` on {machine}.",
         "",
     ]
 

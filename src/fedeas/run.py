@@ -30,7 +30,7 @@ from fedeas.devices import chosen_device
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
-from fedeas.generators.bank import Bank
+from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
 from fedeas.generators.registry import Setting, parse_generator
 from fedeas.measures import Evaluation, gamma_hat, summarise
@@ -111,7 +111,7 @@ class Federation:
                 progress(record)
 
         federate(self.algorithm, engine, server, self._schedule(start), self._evaluation(), self._probes(), on_round)
-        run.write_json("summary.json", self._summary(run))
+        run.write_json("summary.json", self._summary(run, generator))
 
     def _starting_point(self, run: Run, engine: LocalEngine) -> tuple[int, Arrays]:
         if run.checkpoint.exists():
@@ -178,7 +178,7 @@ class Federation:
         trainable = parameter_names(self.model)
         return (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, trainable)},)
 
-    def _summary(self, run: Run) -> Record:
+    def _summary(self, run: Run, generator: Generator | None) -> Record:
         rounds = run.rounds()
         names = rounds[-1]["seconds"]
         seconds = {name: sum(record["seconds"][name] for record in rounds) for name in names}
@@ -193,6 +193,7 @@ class Federation:
             **summarise(rounds, self.config.rounds.threshold),
             "total": self.allocation.total,
             "generated": sum(record["generated"] for record in rounds),
+            "images": generator.tally if isinstance(generator, BankedGenerator) else None,
             "imbalance_removed": scores.removed(self.counts, self.allocation),
             "synthetic_share": scores.synthetic_share(self.counts, self.allocation),
             "seconds": {**seconds, "total": sum(seconds.values())},
@@ -220,7 +221,8 @@ def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
         raise InputError(
             f"{run.path}: begun with another generator than {spec} now is; remove the folder to start anew"
         )
-    about = {"spec": spec, "description": getattr(generator, "description", spec), "fingerprint": generator.fingerprint}
+    described = getattr(generator, "description", "") or spec
+    about = {"spec": spec, "description": described, "fingerprint": generator.fingerprint}
     run.write_json("generator.json", about)
 
 

@@ -100,6 +100,58 @@ def check(
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
 
 
+@generator.command()
+def info(
+    weights: Annotated[str, typer.Argument(help="A generator.safetensors, or the name of one that is known.")],
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
+) -> None:
+    """What a generator is, what it has seen, and how it was judged, if NAME.report.json lies beside it."""
+    from fedeas.generators.diffusion.weights import Weights, weights_file
+
+    path = weights_file(weights)
+    rows = [*_facts(Weights.load(path), path), *_judged(path.with_suffix(".report.json"))]
+    if as_markdown:
+        print("\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]))
+        return
+    table = Table(show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
+    seen, count = weights.provenance, sum(tensor.numel() for tensor in weights.tensors.values())
+    return [
+        ("file", f"{path.name}, {path.stat().st_size / 1e6:.1f} MB, float16"),
+        ("fingerprint", weights.fingerprint[:16]),
+        ("network", f"UNet2DModel of widths {weights.network.widths}, {count:,} parameters"),
+        ("images", f"{weights.num_classes} classes of {' x '.join(map(str, weights.shape))}"),
+        ("trained on", f"{seen.get('dataset')}, protocol {seen.get('protocol')}"),
+        ("training", f"{seen.get('minutes')} minutes on {seen.get('device')}, preset {seen.get('preset')}"),
+        ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
+        ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
+    ]
+
+
+def _judged(path: Path) -> list[tuple[str, str]]:
+    """The measures of `check`, each beside that of real test images."""
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    return [
+        (f"class agreement of {found['images']:,} images", f"{found['agreement']:.1%} (real: {found['ceiling']:.1%})"),
+        (
+            "classifier Frechet distance",
+            f"{found['classifier_frechet']:.3f} (real: {found['classifier_frechet_floor']:.3f})",
+        ),
+        (
+            "nearest training image, median",
+            f"{found['nearest']['median']:.4f} (real: {found['nearest_of_test']['median']:.4f})",
+        ),
+        ("suspected and exact copies", f"{found['suspected_copies']:.1%} (real: about 1%), {found['copies']}"),
+    ]
+
+
 def _judge(data: Any, path: Path | None, device: str) -> Classifier:
     from fedeas.generators.classifier import Classifier
 

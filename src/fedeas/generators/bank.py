@@ -190,6 +190,18 @@ class BankedGenerator:
         """That of the generator: the images are the same."""
         return self.generator.fingerprint
 
+    @property
+    def description(self) -> str:
+        """That of the generator."""
+        return self._disk.header.description
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Images read and made; and, where a filter stands before the bank, drawn for it and kept by it."""
+        filtered = {name: getattr(self.generator, name, None) for name in ("generated", "kept")}
+        counted = {name: number for name, number in filtered.items() if isinstance(number, int)}
+        return {"found": self.found, "made": self.made, **counted}
+
     def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses."""
         at, inverse = _distinct(*checked_address(labels, index, self.num_classes))

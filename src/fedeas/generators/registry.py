@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,29 @@ class Source(Protocol):
         """The generator itself."""
 
 
+_TYPES: dict[type, tuple[str, Any]] = {
+    bool: ("true or false", bool),
+    int: ("a whole number", int),
+    float: ("a number", int | float),
+    type(None): ("a number", int | float | None),
+    str: ("text", str),
+}
+"""What a field takes, in words and as a type, by the type of its default; all others take a generator."""
+
+
+class Settings(Described):
+    """Fields of a kind of generator; a value of another type, such as a word for a number, is refused."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            words, kind = _TYPES.get(type(field.default), ("a generator", Described))
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise InputError(f"{field.name} must be {words}, not {value!r}")
+
+
 @dataclass(frozen=True)
-class Gaussian(Described):
+class Gaussian(Settings):
     """Settings of `GaussianGenerator`, which is fitted to the training part when the run begins."""
 
     components: int = 32
@@ -58,7 +79,7 @@ class Gaussian(Described):
 
 
 @dataclass(frozen=True)
-class Diffusion(Described):
+class Diffusion(Settings):
     """Settings of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
 
     weights: str = ""
@@ -86,7 +107,7 @@ class Diffusion(Described):
 
 
 @dataclass(frozen=True)
-class SdTurbo(Described):
+class SdTurbo(Settings):
     """Settings of `TextToImage`: an off-the-shelf model that is told the names of the classes."""
 
     model: str = "stabilityai/sd-turbo"
@@ -107,7 +128,7 @@ class SdTurbo(Described):
 
 
 @dataclass(frozen=True)
-class Agreeing(Described):
+class Agreeing(Settings):
     """Only the images of another generator whose class a classifier confirms.
 
     Args:
@@ -125,7 +146,7 @@ class Agreeing(Described):
         from fedeas.generators.filtered import Filtered
 
         if self.classifier:
-            judge = Classifier.load(self.classifier)
+            judge = Classifier.load(self.classifier, setting.device)
         else:
             judge = Classifier.train(setting.images, setting.labels, len(setting.classes), device=setting.device)
         source: Source = self.of  # type: ignore[assignment]

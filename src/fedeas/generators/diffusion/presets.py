@@ -107,13 +107,14 @@ class Preset:
 
     def rate(self, update: int, updates: int) -> float:
         """The learning rate of an update, counted from 0, in a training of so many."""
-        rising, falling = (update + 1) / self.warm_up, (updates - update) / (0.1 * updates)
+        rising, falling = (update + 1) / max(1, self.warm_up), (updates - update) / (0.1 * updates)
         return self.lr * max(0.0, min(1.0, rising, falling))
 
 
 PRESETS = {
     "digits": Preset(
-        Network((24, 48), layers=1, attention=(False, False), groups=8), batch=256, updates=3000, lr=2e-3, ema=0.998, steps=10
+        Network((24, 48), layers=1, attention=(False, False), groups=8),
+        batch=256, updates=3000, lr=2e-3, ema=0.998, steps=10,
     ),
     "compact": Preset(
         Network((96, 192, 192), layers=2, attention=(False, True, False)),

@@ -136,10 +136,14 @@ class DiffusionGenerator:
         return sample
 
     def _step_noise(self, noise: DeviceNoise, number: int) -> dict[str, Any]:
-        """What `ddpm` adds after each step: eta = 1 makes DDIM's step the ancestral one."""
+        """What `ddpm` adds after each step: eta = 1 makes DDIM's step the ancestral one.
+
+        DDPM takes the noise, too, from the clean image that was cut to its range; DDIM does so only if told.
+        """
         if self.solver != "ddpm":
             return {}
-        return {"eta": 1.0, "variance_noise": noise.piece(number + 1).view(-1, *self.shape)}
+        fresh = noise.piece(number + 1).view(-1, *self.shape)
+        return {"eta": 1.0, "use_clipped_model_output": True, "variance_noise": fresh}
 
     @cached_property
     def _network_call(self) -> Callable[..., Tensor]:

@@ -25,6 +25,7 @@ from fedeas.arrays import IntArray
 from fedeas.capture import Captured
 from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
+from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 
@@ -80,6 +81,8 @@ class Trainer:
     ) -> None:
         if not len(images):
             raise InputError("there are no images to train on")
+        labels, _ = checked_address(labels, np.arange(len(images)), len(class_names))
+        self.seed = seed
         self.preset, self.class_names, self.device = preset, tuple(class_names), torch.device(device)
         self.updates, self.batch = updates or preset.updates, preset.batch
         self.images = torch.from_numpy(np.array(images)).to(self.device)
@@ -144,6 +147,8 @@ class Trainer:
         tensors = half(dict(zip(names, self.ema.shadow_params, strict=True)))
         before = self.start.provenance if self.start is not None else {}
         seen = {"data": self.data, **provenance}
+        if self.start is not None and before.get("protocol") != "clean":
+            seen["protocol"] = before.get("protocol", "unknown")  # what was seen once is never unseen
         seen["updates"] = self.update_number + before.get("updates", 0)
         seen["images"] = self.images_seen + before.get("images", 0)
         seen["minutes"] = round(self.seconds / 60 + before.get("minutes", 0), 2)
@@ -170,7 +175,9 @@ class Trainer:
             with safe_open(path, framework="pt", device=str(self.device)) as file:
                 about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
                 if about.get("identity") != self._identity():
-                    raise InputError(f"{path}: a training of other data, preset or seed; choose another folder")
+                    raise InputError(
+                        f"{path}: a training of other data, preset, updates, seed or start; choose another folder"
+                    )
                 self._take({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path}: cannot be read ({error}); remove it to begin anew") from None
@@ -249,7 +256,7 @@ class Trainer:
         self.loss_sum.copy_(tensors["loss"])
 
     def _identity(self) -> str:
-        recipe = [repr(self.preset), self.updates, self.data, self.class_names]
+        recipe = [repr(self.preset), self.updates, self.data, self.class_names, self.seed]
         recipe += [self.start.fingerprint] if self.start is not None else []
         return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
 
@@ -265,7 +272,8 @@ def train(
 ) -> Weights:
     """Train to the last update or to the time limit, keeping state and averaged weights in the folder every minute.
 
-    A loss that is no longer finite stops the training with the averaged weights of the last look that was still good.
+    A loss or a weight that is no longer finite stops the training with the averaged weights of the last look that was
+    still good.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / STATE).exists():
@@ -276,12 +284,14 @@ def train(
     try:
         while trainer.update_number < trainer.updates and not watch.over:
             progress = watch.look()
-            if not math.isfinite(progress.loss):
+            latest = trainer.averaged(**(provenance or {}))
+            if not (math.isfinite(progress.loss) and latest.finite):
                 weights.save(folder / GENERATOR)
                 good = weights.provenance["updates"]
-                message = f"update {progress.update}: the loss is {progress.loss}; lower the learning rate"
+                found = f"the loss is {progress.loss}" + ("" if latest.finite else ", the weights are not finite")
+                message = f"update {progress.update}: {found}; lower the learning rate"
                 raise RunError(f"{message}. The weights of update {good} are in {folder / GENERATOR}")
-            weights = trainer.averaged(**(provenance or {}))
+            weights = latest
             if on_look is not None:
                 on_look(progress)
             if time.monotonic() - saved > SAVE_SECONDS:

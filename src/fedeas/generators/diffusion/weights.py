@@ -63,6 +63,11 @@ class Weights:
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
+    @property
+    def finite(self) -> bool:
+        """Whether every number is one."""
+        return all(bool(tensor.isfinite().all()) for tensor in self.tensors.values())
+
     def build(self) -> nn.Module:
         """The network with these weights, in float32, ready to be evaluated."""
         network = self.network.build(self.shape, self.num_classes)
@@ -95,20 +100,12 @@ class Weights:
         """
         path = weights_file(place)
         about, tensors = _read(path)
-        network = Network.of(about["network"])
-        shape = (int(about["shape"][0]), int(about["shape"][1]), int(about["shape"][2]))
-        sampler = about["sampler"]
-        weights = Weights(
-            network,
-            shape,
-            tuple(about["class_names"]),
-            tensors,
-            sampler["solver"],
-            sampler["steps"],
-            sampler.get("guidance", 1.0),
-            about["provenance"],
-        )
-        _check_tensors(weights, path)
+        try:
+            weights = _described(about, tensors)
+            wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: its description cannot be used ({error})") from None
+        _check_tensors(weights, wanted, path)
         return weights
 
 
@@ -143,16 +140,32 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise InputError(f"{path}: no such file; make it with `fedeas generator train`") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
-    if about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(f"{path}: not a diffusion generator of this version; make one with `fedeas generator train`")
     return about, tensors
 
 
-def _check_tensors(weights: Weights, path: Path) -> None:
-    wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
+def _described(about: dict[str, Any], tensors: dict[str, Tensor]) -> Weights:
+    channels, height, width = about["shape"]
+    sampler = about["sampler"]
+    return Weights(
+        Network.of(about["network"]),
+        (int(channels), int(height), int(width)),
+        tuple(about["class_names"]),
+        tensors,
+        sampler["solver"],
+        sampler["steps"],
+        sampler.get("guidance", 1.0),
+        dict(about["provenance"]),
+    )
+
+
+def _check_tensors(weights: Weights, wanted: Mapping[str, Tensor], path: Path) -> None:
     if set(wanted) != set(weights.tensors):
         odd = sorted(set(wanted) ^ set(weights.tensors))[0]
         raise InputError(f"{path}: {odd} is missing or unknown; the file does not fit its own description")
     for name, tensor in weights.tensors.items():
         if tensor.shape != wanted[name].shape:
             raise InputError(f"{path}: {name} is {tuple(tensor.shape)}, the network has {tuple(wanted[name].shape)}")
+        if tensor.dtype != torch.float16:
+            raise InputError(f"{path}: {name} is {tensor.dtype}; weights are kept as torch.float16")
