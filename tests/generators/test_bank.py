@@ -25,8 +25,9 @@ from typer.testing import CliRunner
 
 from fedeas.cli.bank import bank as commands
 from fedeas.errors import InputError, RunError
-from fedeas.generators import bank as module
 from fedeas.generators.bank import Address, Bank
+from fedeas.generators.bank import bank as bank_module
+from fedeas.generators.bank import slots as module
 from fedeas.generators.base import checked_address, image_index
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
@@ -127,7 +128,7 @@ def test_batches_are_filled_across_clients_and_locks(clients, batch_size, most_l
         generator = Hashed(batch_size)
         Bank(root).of(generator).sample(*request(clients, 1, labels=[3, 4]))
         assert [len(batch) for batch in generator.batches[:-1]] == [batch_size] * (len(generator.batches) - 1)
-        patch.setattr(module, "MOST_LOCKS", most_locks)
+        patch.setattr(bank_module, "MOST_LOCKS", most_locks)
         generator.batches.clear()
         assert_exact(Bank(root).of(generator), request(clients, 1, labels=[5, 6]), 0, 2 * len(clients))
         few = batch_size < 2 * most_locks
@@ -144,8 +145,8 @@ def test_a_thousand_clients_do_not_run_out_of_files(tmp_path):
 
     generator, before = Counting(batch_size=4096), len(list(Path("/dev/fd").iterdir()))
     assert_exact(Bank(tmp_path).of(generator), request(range(1000), 1, labels=[2]), 0, 1000)
-    assert generator.most <= before + module.MOST_LOCKS + 2
-    assert len(generator.batches) == -(-1000 // module.MOST_LOCKS)
+    assert generator.most <= before + bank_module.MOST_LOCKS + 2
+    assert len(generator.batches) == -(-1000 // bank_module.MOST_LOCKS)
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
@@ -439,14 +440,14 @@ def test_a_write_in_progress_is_not_damage(filled, monkeypatch):
     path, done = files(filled)[0], threading.Event()
     whole = path.read_bytes()
     path.write_bytes(b"torn" + whole[4:])
-    real = module._Disk.client_locked
+    real = module.Disk.client_locked
 
     def finished_first(disk, client):
         path.write_bytes(whole)
         done.set()
         return real(disk, client)
 
-    monkeypatch.setattr(module._Disk, "client_locked", finished_first)
+    monkeypatch.setattr(module.Disk, "client_locked", finished_first)
     assert Bank(filled).verify(NAME).damaged == ()
     assert done.is_set()
 

@@ -82,6 +82,23 @@ def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tu
     return classes, numbers
 
 
+def checked_training(
+    images: NDArray[np.uint8], labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None = None
+) -> IntArray:
+    """The labels as int64, if images, labels and names go together and every class has an image."""
+    if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
+        raise InputError(f"images must be uint8 of (N, channels, height, width), not {images.dtype} {images.shape}")
+    classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
+    if names is not None and len(names) != num_classes:
+        raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
+    empty = np.bincount(classes, minlength=num_classes) == 0
+    if empty.any():
+        first = int(empty.argmax())
+        name = str(first) if names is None else f"{first} ({names[first]})"
+        raise InputError(f"class {name} has no images; give at least one of each class")
+    return classes
+
+
 def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0) -> FloatArray:
     """Standard normal numbers `start` to `start + count` of each address, in whole multiples of 1 / `NOISE_STEPS`.
 

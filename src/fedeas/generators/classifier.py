@@ -21,7 +21,7 @@ from torch.nn import functional
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
 from fedeas.files import written_whole
-from fedeas.generators.base import checked_address
+from fedeas.generators.base import checked_address, checked_training
 from fedeas.models import Model, build_model
 
 Images = NDArray[np.uint8]
@@ -110,7 +110,7 @@ class Classifier:
             progress: called after each epoch with the epochs done and in all.
         """
         names = None if class_names is None else tuple(map(str, class_names))
-        classes = _checked_training(images, labels, num_classes, names)
+        classes = checked_training(images, labels, num_classes, names)
         shape = (images.shape[1], images.shape[2], images.shape[3])
         architecture = "resnet18" if min(shape[1:]) >= PHOTO_SIDE else "small-cnn"
         recipe = _recipe(architecture, epochs)
@@ -358,17 +358,3 @@ def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _slices(count: int, size: int) -> Iterator[slice]:
     yield from (slice(start, start + size) for start in range(0, count, size))
-
-
-def _checked_training(images: Images, labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None) -> IntArray:
-    if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
-        raise InputError(f"images must be uint8 of (N, channels, height, width), not {images.dtype} {images.shape}")
-    classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
-    if names is not None and len(names) != num_classes:
-        raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
-    empty = np.bincount(classes, minlength=num_classes) == 0
-    if empty.any():
-        first = int(empty.argmax())
-        name = str(first) if names is None else f"{first} ({names[first]})"
-        raise InputError(f"class {name} has no images; give at least one of each class")
-    return classes

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.errors import InputError
 from fedeas.files import written_whole
-from fedeas.generators.base import address_noise, checked_address
+from fedeas.generators.base import address_noise, checked_address, checked_training
 
 Images = NDArray[np.uint8]
 
@@ -78,7 +78,7 @@ class GaussianGenerator:
             class_names: for messages, and kept with the generator.
         """
         names = None if class_names is None else tuple(map(str, class_names))
-        classes = _checked_training(images, labels, num_classes, names)
+        classes = checked_training(images, labels, num_classes, names)
         rows = images.reshape(len(images), -1)
         if not 1 <= components <= rows.shape[1]:
             raise InputError(f"components must be between 1 and the {rows.shape[1]} pixels, not {components}")
@@ -189,20 +189,6 @@ def _read(path: str | os.PathLike[str]) -> tuple[GaussianGenerator, str]:
             None if names is None else tuple(names),
         )
         return generator, settings["fingerprint"]
-
-
-def _checked_training(images: Images, labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None) -> IntArray:
-    if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
-        raise InputError(f"images must be uint8 of (N, channels, height, width), not {images.dtype} {images.shape}")
-    classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
-    if names is not None and len(names) != num_classes:
-        raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
-    empty = np.bincount(classes, minlength=num_classes) == 0
-    if empty.any():
-        first = int(empty.argmax())
-        name = str(first) if names is None else f"{first} ({names[first]})"
-        raise InputError(f"class {name} has no images; give at least one of each class")
-    return classes
 
 
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:

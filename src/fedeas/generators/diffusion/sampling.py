@@ -176,6 +176,7 @@ class DiffusionGenerator:
             raise InputError(f"guidance must be 0 or more, not {self.guidance}")
         if self.batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
+        solver(self.solver, self.weights.network, self.steps)
 
 
 def solver(name: str, network: Network, steps: int) -> Any:
@@ -189,6 +190,9 @@ def solver(name: str, network: Network, steps: int) -> Any:
     else:
         scheduler = DDIMScheduler(**settings, clip_sample=True)
     scheduler.set_timesteps(steps)
+    levels = len(scheduler.timesteps.unique())
+    if levels < steps:  # from a level to itself, DPM-Solver divides by zero
+        raise InputError(f"{name} has only {levels} noise levels for {steps} steps; take fewer")
     return scheduler
 
 

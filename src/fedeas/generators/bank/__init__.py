@@ -1,0 +1,9 @@
+"""The image bank: addresses, slots on disk, and the generator that draws on them."""
+
+from __future__ import annotations
+
+from fedeas.generators.bank.addresses import Address
+from fedeas.generators.bank.bank import Bank, BankedGenerator, Kept
+from fedeas.generators.bank.slots import Verification
+
+__all__ = ["Address", "Bank", "BankedGenerator", "Kept", "Verification"]

@@ -1,0 +1,258 @@
+"""Images kept on disk by address, so that none is generated twice, whoever asks for it and when."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedeas.arrays import IntArray
+from fedeas.errors import InputError
+from fedeas.generators.bank.addresses import Addresses, distinct, stretches
+from fedeas.generators.bank.files import flocked, reported
+from fedeas.generators.bank.slots import (
+    HEADER,
+    HEX,
+    NAME_LENGTH,
+    ByteArray,
+    Disk,
+    Header,
+    Verification,
+    gate,
+    image_files,
+    remedy,
+)
+from fedeas.generators.base import Generator, checked_address
+
+PathLike = str | os.PathLike[str]
+
+MOST_LOCKS = 128  # open at a time; a process may have 256 files or more
+
+_NAME = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a bank keeps of one generator, without a look at the pixels."""
+
+    name: str
+    """First 16 characters of the fingerprint."""
+    description: str
+    images: int | None
+    """None if it cannot be told, because of the problem."""
+    clients: int
+    bytes: int
+    """Taken up on disk; holes take up nothing."""
+    used: float
+    """When a generator was last given this bank, in seconds since 1970."""
+    problem: str = ""
+    """Why these images cannot be used."""
+
+
+class Bank:
+    """A folder with the images of any number of generators."""
+
+    def __init__(self, root: PathLike) -> None:
+        self.root = Path(root)
+
+    def of(self, generator: Generator) -> BankedGenerator:
+        """The same generator, which looks here before it makes an image, and keeps here what it makes."""
+        disk = Disk(self.root, Header.of(generator))
+        disk.ensure_header()
+        return BankedGenerator(generator, disk)
+
+    def names(self) -> list[str]:
+        """What is kept here, each by the first 16 characters of its generator's fingerprint."""
+        return sorted(path.name for path in self.root.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
+
+    def name(self, fingerprint: str) -> str:
+        """The one name that a whole fingerprint, or its beginning, stands for."""
+        wanted = fingerprint.lower()
+        if not HEX.fullmatch(wanted):
+            raise InputError(f"{fingerprint!r} is no fingerprint; give its first digits, 0-9 and a-f")
+        found = [name for name in self.names() if name.startswith(wanted[:NAME_LENGTH])]
+        if len(found) > 1:
+            raise InputError(f"{fingerprint} may be {' or '.join(found)}; give more digits")
+        if not found or not self._continues(found[0], wanted):
+            raise InputError(f"{self.root}: nothing of a generator {fingerprint}; `fedeas bank ls` lists what there is")
+        return found[0]
+
+    def kept(self, fingerprint: str) -> Kept:
+        """What there is of this generator; counts slots that are not empty, good or not."""
+        name = self.name(fingerprint)
+        files = image_files(self.root / name)
+        clients = len({client for _, client, _ in files})
+        with reported(self.root / name):
+            size = sum(512 * path.stat().st_blocks for *_, path in files)
+        try:
+            disk = self._disk(name)
+        except InputError as error:
+            return Kept(name, "", None, clients, size, _last_used(self.root / name), str(error))
+        return Kept(name, disk.header.description, disk.count(), clients, size, _last_used(disk.folder))
+
+    def verify(self, fingerprint: str) -> Verification:
+        """Hash all images of this generator."""
+        return self._disk(self.name(fingerprint)).verify(clear=False)
+
+    def clear_damaged(self, fingerprint: str) -> Verification:
+        """Hash all images of this generator and empty the slots of the damaged ones."""
+        return self._disk(self.name(fingerprint)).verify(clear=True)
+
+    def prune(self, fingerprint: str) -> Kept:
+        """Remove all images of this generator, and tell what there was; not while a process adds to them."""
+        kept = self.kept(fingerprint)
+        with flocked(gate(self.root, kept.name), fcntl.LOCK_EX | fcntl.LOCK_NB), reported(self.root / kept.name):
+            shutil.rmtree(self.root / kept.name)
+        return kept
+
+    def _disk(self, name: str) -> Disk:
+        header = Header.read(self.root / name)
+        if header.name != name:
+            raise InputError(f"{self.root / name}: holds images of generator {header.name}; {remedy(self.root, name)}")
+        return Disk(self.root, header)
+
+    def _continues(self, name: str, fingerprint: str) -> bool:
+        """Digits beyond the name have to be right as well, where they are known."""
+        if len(fingerprint) <= NAME_LENGTH:
+            return True
+        with suppress(InputError):
+            return Header.read(self.root / name).fingerprint.startswith(fingerprint)
+        return True
+
+
+class BankedGenerator:
+    """A generator whose images come from a bank as far as they are there; `Bank.of` makes one.
+
+    `found` and `made` count the images that it read and that it had to generate; an address that is given twice in one
+    request counts once.
+    """
+
+    def __init__(self, generator: Generator, disk: Disk) -> None:
+        self.generator = generator
+        self.found = 0
+        self.made = 0
+        self._disk = disk
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.generator.num_classes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.generator.shape
+
+    @property
+    def batch_size(self) -> int:
+        """How many images are made at once and then written."""
+        return self.generator.batch_size
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the generator: the images are the same."""
+        return self.generator.fingerprint
+
+    @property
+    def description(self) -> str:
+        """That of the generator."""
+        return self._disk.header.description
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Images read and made; and, where a filter stands before the bank, drawn for it and kept by it."""
+        filtered = {name: getattr(self.generator, name, None) for name in ("generated", "kept")}
+        counted = {name: number for name, number in filtered.items() if isinstance(number, int)}
+        return {"found": self.found, "made": self.made, **counted}
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
+        """The images of these addresses."""
+        at, inverse = distinct(*checked_address(labels, index, self.num_classes))
+        images = np.empty((len(at.labels), *self.shape), dtype=np.uint8)
+        missing = self._look(at, images, np.arange(len(images)))
+        if missing.size:
+            self._complete(at, images, missing)
+        in_order = np.array_equal(inverse, np.arange(inverse.size))
+        return images if in_order else images[inverse]
+
+    def _look(self, at: Addresses, images: ByteArray, rows: IntArray) -> IntArray:
+        """Read what there is of these rows; give back those that are missing."""
+        good = self._disk.read(at.at(rows), images.reshape(-1, self._disk.pixels), rows)
+        self.found += int(good.sum())
+        return rows[~good]
+
+    def _complete(self, at: Addresses, images: ByteArray, missing: IntArray) -> None:
+        """Make what is missing under the locks of the clients concerned, in full batches across clients.
+
+        Clients are locked in ascending order, each until its last image is written; so no two processes wait for each
+        other, and who had to wait for a lock looks again and finds the images made.
+        """
+        with self._disk.filling(), ClientLocks(self._disk) as locks:
+            pending = missing[:0]
+            for start, stop in stretches(at.clients[missing]):
+                locks.take(int(at.clients[missing[start]]))
+                pending = np.concatenate([pending, self._look(at, images, missing[start:stop])])
+                while pending.size >= self.batch_size:
+                    pending = self._make_batch(at, images, pending)
+                locks.keep(at.clients[pending])
+                if locks.full:
+                    pending = self._make_batch(at, images, pending)
+                    locks.keep([])
+            if pending.size:
+                self._make_batch(at, images, pending)
+
+    def _make_batch(self, at: Addresses, images: ByteArray, pending: IntArray) -> IntArray:
+        """Make and write one batch; give back what is left."""
+        rows = pending[: self.batch_size]
+        batch = at.at(rows)
+        made = np.ascontiguousarray(self.generator.sample(batch.labels, batch.index))
+        if made.shape != (rows.size, *self.shape) or made.dtype != np.uint8:
+            raise InputError(f"the generator returned {made.dtype} {made.shape}, not uint8 {(rows.size, *self.shape)}")
+        self.made += rows.size
+        self._disk.write(batch, made.reshape(rows.size, -1))
+        images[rows] = made
+        return pending[rows.size :]
+
+
+class ClientLocks:
+    """The clients that this process is making images for."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._held: dict[int, ExitStack] = {}
+
+    def __enter__(self) -> ClientLocks:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.keep([])
+
+    @property
+    def full(self) -> bool:
+        """Whether one must be released before another is taken."""
+        return len(self._held) >= MOST_LOCKS
+
+    def take(self, client: int) -> None:
+        """Wait for a client's lock."""
+        stack = ExitStack()
+        stack.enter_context(self._disk.client_locked(client))
+        self._held[client] = stack
+
+    def keep(self, clients: Iterable[int]) -> None:
+        """Release all others."""
+        for client in self._held.keys() - set(map(int, clients)):
+            self._held.pop(client).close()
+
+
+def _last_used(folder: Path) -> float:
+    """Each use touches the header."""
+    with reported(folder):
+        return (folder / HEADER if (folder / HEADER).exists() else folder).stat().st_mtime

@@ -1,0 +1,303 @@
+"""How images lie on disk: files of equal slots, each with its own digest.
+
+``<root>/<first 16 characters of the fingerprint>/`` holds ``generator.json`` and, for every class and client, a file
+``c<class>/k<client>.images`` of equal slots: slot j is image j of that client, followed by a digest of generator,
+address and pixels. A slot is good if its digest is. So nothing has to be recorded beside the images, a write may break
+off anywhere, and a hole, a flipped bit or a file in the wrong place only costs the images that it concerns.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.arrays import IntArray
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.generators.bank.addresses import NUMBER_MASK, Address, Addresses, Mask, stretches
+from fedeas.generators.bank.files import data_stretches, flocked, opened_for_writing, reported, write_all
+from fedeas.generators.base import CLIENT_BITS, Generator
+
+ByteArray = NDArray[np.uint8]
+
+FORMAT = "fedeas-bank-1"
+HEADER = "generator.json"
+NAME_LENGTH = 16  # characters of a fingerprint that name its folder
+DIGEST_BYTES = 8
+BLOCK_BYTES = 2**24  # read at a time
+
+HEX = re.compile("[0-9a-f]+")
+_IMAGES = re.compile(r"c(\d+)/k(\d+)\.images")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of hashing all images of one generator."""
+
+    name: str
+    checked: int
+    damaged: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What ``generator.json`` tells."""
+
+    fingerprint: str
+    num_classes: int
+    shape: tuple[int, int, int]
+    description: str
+
+    @classmethod
+    def of(cls, generator: Generator) -> Header:
+        """Of a generator, if its fingerprint can name a folder."""
+        channels, height, width = map(int, generator.shape)
+        text = str(getattr(generator, "description", ""))
+        header = cls(generator.fingerprint, int(generator.num_classes), (channels, height, width), text)
+        # The fingerprint becomes the name of a folder.
+        if not HEX.fullmatch(header.fingerprint) or len(header.fingerprint) < NAME_LENGTH:
+            raise InputError(f"fingerprint {header.fingerprint!r} is not made of {NAME_LENGTH} or more digits 0-9, a-f")
+        if generator.batch_size < 1:
+            raise InputError(f"the generator's batch_size must be at least 1, not {generator.batch_size}")
+        return header
+
+    @classmethod
+    def read(cls, folder: Path) -> Header:
+        """Of a folder."""
+        try:
+            content = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+            if content.pop("format", None) != FORMAT:
+                raise ValueError("written by another version of fedeas")
+            channels, height, width = map(int, content.pop("shape"))
+            header = cls(shape=(channels, height, width), **content)
+            if not HEX.fullmatch(header.fingerprint) or min(header.shape) < 1:
+                raise ValueError("its fingerprint or shape cannot be right")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"{folder / HEADER}: unusable ({reason}); {remedy(folder.parent, folder.name)}") from None
+        return header
+
+    def write(self, folder: Path) -> None:
+        """Into a folder, whole or not at all."""
+        with written_whole(folder / HEADER) as part:
+            part.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return self.fingerprint[:NAME_LENGTH]
+
+    def refuse_other(self, other: Header, root: Path) -> None:
+        """An error unless both stand for the same images."""
+        if (self.fingerprint, self.num_classes, self.shape) == (other.fingerprint, other.num_classes, other.shape):
+            return
+        shown = NAME_LENGTH if self.name != other.name else None  # the name alone would not tell them apart
+        mine, theirs = (
+            f"{each.fingerprint[:shown]} ({each.num_classes} classes, images {'x'.join(map(str, each.shape))})"
+            for each in (self, other)
+        )
+        raise InputError(
+            f"{root / self.name}: holds images of generator {theirs}, not {mine}; {remedy(root, self.name)}"
+        )
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The slots of one generator. It holds nothing open, so that it can be sent to other processes."""
+
+    root: Path
+    header: Header
+
+    @property
+    def folder(self) -> Path:
+        """Where the slots lie."""
+        return self.root / self.header.name
+
+    @property
+    def pixels(self) -> int:
+        """Bytes of an image."""
+        return prod(self.header.shape)
+
+    @property
+    def slot(self) -> int:
+        """Bytes of an image and its digest."""
+        return self.pixels + DIGEST_BYTES
+
+    @property
+    def block(self) -> int:
+        """Slots that are read at a time."""
+        return max(1, BLOCK_BYTES // self.slot)
+
+    def ensure_header(self) -> None:
+        """Check it, or write it; a complete bank may be read-only."""
+        if not (self.folder / HEADER).exists():
+            with self.filling():
+                return
+        self.header.refuse_other(Header.read(self.folder), self.root)
+        with suppress(OSError):
+            os.utime(self.folder / HEADER)
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """Keep the bank from being pruned; folder and header exist from here on, even if they were pruned before."""
+        with flocked(gate(self.root, self.header.name), fcntl.LOCK_SH):
+            with reported(self.folder):
+                (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+            if (self.folder / HEADER).exists():
+                self.header.refuse_other(Header.read(self.folder), self.root)
+            else:
+                self.header.write(self.folder)
+            yield
+
+    @contextmanager
+    def client_locked(self, client: int) -> Iterator[None]:
+        """Wait until no other process makes images of this client."""
+        with flocked(self.folder / "locks" / f"k{client}", fcntl.LOCK_EX):
+            yield
+
+    def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> Mask:
+        """Put the images that are there and good into these rows; tell which they are."""
+        good = np.zeros(rows.size, dtype=bool)
+        for start, stop in stretches(at.labels, at.clients):
+            path = self._path(at, start)
+            with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+                for first, last in self._runs(at, start, stop):
+                    slots = self._read_slots(file.fileno(), _number(at, first), last - first)
+                    good[first:last] = self._good(at.at(slice(first, last)), slots)
+                    images[rows[first:last]] = slots[:, : self.pixels]  # bad ones will be overwritten
+        return good
+
+    def write(self, at: Addresses, pixels: ByteArray) -> None:
+        """Fill the slots of these addresses; the caller holds their clients' locks."""
+        slots = np.hstack([pixels, self._digests(at, pixels)])
+        for start, stop in stretches(at.labels, at.clients):
+            path = self._path(at, start)
+            with reported(path), opened_for_writing(path) as descriptor:
+                for first, last in self._runs(at, start, stop):
+                    write_all(descriptor, slots[first:last], _number(at, first) * self.slot)
+
+    def count(self) -> int:
+        """Slots that are not empty."""
+        return sum(int(self._filled(slots).sum()) for *_, path in self._files() for _, slots in self._scan(path))
+
+    def verify(self, clear: bool) -> Verification:
+        """Hash every slot that is not empty; `clear` empties the damaged ones."""
+        checked, damaged = 0, list[Address]()
+        for label, client, path in self._files():
+            for start, slots in self._scan(path):
+                filled = np.flatnonzero(self._filled(slots))
+                at = _client_addresses(label, client, start + filled)
+                suspects = at.at(~self._good(at, slots[filled]))
+                checked += filled.size
+                damaged += self._confirmed(suspects, client, clear) if suspects.labels.size else []
+        return Verification(self.header.name, checked, tuple(damaged))
+
+    def _confirmed(self, suspects: Addresses, client: int, clear: bool) -> list[Address]:
+        """Look again under the client's lock: the slot may have been in the middle of being written."""
+        with self.filling(), self.client_locked(client):
+            count = suspects.labels.size
+            good = self.read(suspects, np.empty((count, self.pixels), dtype=np.uint8), np.arange(count))
+            damaged = suspects.at(~good)
+            if clear:
+                self._clear(damaged)
+        numbers = damaged.index & NUMBER_MASK
+        return [Address(int(damaged.labels[i]), client, int(number)) for i, number in enumerate(numbers)]
+
+    def _clear(self, at: Addresses) -> None:
+        for row in range(at.labels.size):
+            path = self._path(at, row)
+            with reported(path), opened_for_writing(path) as descriptor:
+                write_all(descriptor, np.zeros(self.slot, dtype=np.uint8), _number(at, row) * self.slot)
+
+    def _path(self, at: Addresses, row: int) -> Path:
+        return self.folder / f"c{at.labels[row]}" / f"k{at.clients[row]}.images"
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        return image_files(self.folder)
+
+    def _runs(self, at: Addresses, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Rows of slots that follow each other in one file, no more than a block at a time."""
+        place = np.arange(stop - start)
+        for first, last in stretches(at.index[start:stop] - place, place // self.block):
+            yield start + first, start + last
+
+    def _read_slots(self, descriptor: int, number: int, count: int) -> ByteArray:
+        """What the file does not hold, because it ends or the disk is broken there, reads as zeros."""
+        try:
+            content = os.pread(descriptor, count * self.slot, number * self.slot)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            if count > 1:  # the others may be read on their own
+                return np.concatenate([self._read_slots(descriptor, number + i, 1) for i in range(count)])
+            content = b""
+        return np.frombuffer(content.ljust(count * self.slot, b"\0"), dtype=np.uint8).reshape(count, self.slot)
+
+    def _scan(self, path: Path) -> Iterator[tuple[int, ByteArray]]:
+        """Number of the first, and slots, block by block without the holes."""
+        with reported(path), path.open("rb", buffering=0) as file:
+            for first, last in data_stretches(file.fileno(), self.slot):
+                for start in range(first, last, self.block):
+                    yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
+
+    def _filled(self, slots: ByteArray) -> Mask:
+        """Slots with a digest; one without was never written to its end."""
+        return np.asarray(slots[:, self.pixels :].any(axis=1))
+
+    def _good(self, at: Addresses, slots: ByteArray) -> Mask:
+        good = self._filled(slots)
+        filled = slots if good.all() else slots[good]  # most often all are, and need no copy
+        digests = self._digests(at.at(good), filled[:, : self.pixels])
+        good[good] = (digests == filled[:, self.pixels :]).all(axis=1)
+        return good
+
+    def _digests(self, at: Addresses, pixels: ByteArray) -> ByteArray:
+        """Of generator, address and pixels, so that a good image in the wrong place is not good; never all zeros."""
+        key = blake2b(self.header.fingerprint.encode(), digest_size=32).digest()
+        fresh = blake2b(key=key, digest_size=DIGEST_BYTES)
+        addresses = np.column_stack([at.labels, at.index]).astype("<i8")
+        found = bytearray()
+        for address, image in zip(addresses, pixels, strict=True):
+            one = fresh.copy()
+            one.update(address)
+            one.update(image)
+            found += one.digest()
+        digests = np.frombuffer(found, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        digests[~digests.any(axis=1)] = 255  # zeros are what a hole reads as
+        return digests
+
+
+def _number(at: Addresses, row: int) -> int:
+    return int(at.index[row]) & NUMBER_MASK
+
+
+def _client_addresses(label: int, client: int, numbers: IntArray) -> Addresses:
+    return Addresses(np.full(numbers.size, label), numbers + (client << CLIENT_BITS))
+
+
+def image_files(folder: Path) -> list[tuple[int, int, Path]]:
+    """Class, client and path of every file with images; what bears another name is none of ours."""
+    paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
+    return sorted((int(match[1]), int(match[2]), path) for path, match in paths if match)
+
+
+def gate(root: Path, name: str) -> Path:
+    """Who fills a bank shares this lock, who prunes it holds it alone; it outlasts the folder and so lies outside."""
+    return root / ".locks" / name
+
+
+def remedy(root: Path, name: str) -> str:
+    """What to do about a bank that cannot be used."""
+    return f"remove it with `fedeas bank prune {name} --bank {root}`"
