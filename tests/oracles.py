@@ -16,3 +16,9 @@ def assert_gradients_match(loss, parameters, step=1e-6, places=7):
                 flat[place] -= sign * step
             slope = (values[0] - values[1]) / (2 * step)
             assert gradient[place].item() == pytest.approx(slope, rel=1e-4, abs=1e-8)
+
+
+def local_loss(algorithm, job):
+    """What a client minimises, as a function of model, normalised images and labels."""
+    objective = algorithm.objective(job)
+    return lambda model, images, labels: objective.loss(model, objective.batch(images, labels), objective.shared)

@@ -5,11 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
+from oracles import local_loss
 from torch import nn
 
 from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
-from fedeas.algorithms.local_sgd import augmented, batches, learning_rate, local_sgd
+from fedeas.algorithms.local_sgd import learning_rate, local_sgd
+from fedeas.algorithms.plan import Plan, augmented
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.engines.local import LocalEngine
@@ -98,7 +100,7 @@ def test_fedprox_gradient_is_mu_times_the_way_from_the_global_model(net):
             parameter.add_(0.1 * torch.randn_like(parameter))
     images, labels = NORMALISE(data.images), data.labels
     gradients = []
-    for loss in (algorithm.local_loss(job), FedAvg().local_loss(job)):
+    for loss in (local_loss(algorithm, job), local_loss(FedAvg(), job)):
         moved.zero_grad()
         for _ in range(2):  # a second batch must see the anchors too
             value = loss(moved, images, labels)
@@ -153,8 +155,10 @@ def test_synthetic_samples_are_trained_on_but_carry_no_weight():
 @pytest.mark.parametrize(("size", "batch"), [(20, 8), (16, 8), (3, 8), (1, 8)])
 def test_every_sample_is_seen_once_an_epoch(size, batch):
     train = TrainConfig(batch_size=batch, epochs=3)
-    seen = list(batches(size, train, np.random.default_rng(0)))
+    plan = Plan.of(size, 4, train, np.random.default_rng(0), torch.device("cpu"))
+    seen = [plan.index[rows] for rows in plan.batches()]
     per_epoch = -(-size // batch)
+    assert len(seen) == plan.steps == 3 * per_epoch
     for epoch in range(3):
         part = torch.cat(seen[epoch * per_epoch : (epoch + 1) * per_epoch])
         assert sorted(part.tolist()) == list(range(size))
@@ -174,12 +178,16 @@ def test_the_cosine_schedule_falls_over_the_rounds(net):
 def test_augmentation_flips_and_shifts_but_keeps_the_pixels():
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(1, 256, (200, 2, 16, 16), dtype=np.uint8))
-    assert augmented(images, "none", rng) is images
-    flipped = augmented(images, "flip", rng)
+
+    def draws(how):
+        return Plan.of(200, 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
+
+    assert augmented(images, draws("none")) is images
+    flipped = augmented(images, draws("flip"))
     is_flipped = (flipped == images.flip(-1)).all(dim=(1, 2, 3))
     assert ((flipped == images).all(dim=(1, 2, 3)) | is_flipped).all()
     assert 60 < is_flipped.sum() < 140
-    moved = augmented(images, "crop-flip", rng)
+    moved = augmented(images, draws("crop-flip"))
     assert moved.shape == images.shape
     hits = 0
     for before, after in zip(images, moved, strict=True):

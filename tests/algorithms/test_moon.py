@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from oracles import local_loss
 from torch import nn
 
 from fedeas.algorithms import MOON, FedAvg
@@ -54,7 +55,7 @@ def test_the_loss_uses_the_clients_own_last_model_and_both_anchors_in_eval_mode(
     net, last = network(0), network(9)
     state = {f"previous/{name}": tensor for name, tensor in last.state_dict().items()}
     this = job(net, state)
-    loss = MOON(mu=5, tau=0.5).local_loss(this)
+    loss = local_loss(MOON(mu=5, tau=0.5), this)
     local = network(4)
     images, labels = NORMALISE(this.data.images), this.data.labels
     value = loss(local.train(), images, labels)
@@ -69,8 +70,8 @@ def test_the_loss_uses_the_clients_own_last_model_and_both_anchors_in_eval_mode(
 def test_the_first_round_has_the_global_model_on_both_sides():
     net = network(0)
     this = job(net, {})
-    value = MOON(mu=1).local_loss(this)(network(4).train(), NORMALISE(this.data.images), this.data.labels)
-    plain = FedAvg().local_loss(this)(network(4).train(), NORMALISE(this.data.images), this.data.labels)
+    value = local_loss(MOON(mu=1), this)(network(4).train(), NORMALISE(this.data.images), this.data.labels)
+    plain = local_loss(FedAvg(), this)(network(4).train(), NORMALISE(this.data.images), this.data.labels)
     assert (value - plain).item() == pytest.approx(np.log(2), rel=1e-4)
 
 

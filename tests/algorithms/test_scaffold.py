@@ -10,6 +10,7 @@ from torch import nn
 
 from fedeas.algorithms import SCAFFOLD, FedAvg
 from fedeas.algorithms.base import ClientJob, Fleet, model_arrays
+from fedeas.algorithms.local_sgd import Objective
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.engines.local import LocalEngine
@@ -35,22 +36,22 @@ class Point(nn.Module):
 def quadratic(job):
     """F_k(w) = 1/2 (w - a_k)' A_k (w - a_k), whatever the images."""
 
-    def loss(model, images, labels):
+    def loss(model, batch, shared):
         way = model.w - CENTRES[job.client]
         return 0.5 * way @ CURVATURE[job.client] @ way
 
-    return loss
+    return Objective(loss)
 
 
 @dataclass(frozen=True)
 class QuadraticSCAFFOLD(SCAFFOLD):
-    def local_loss(self, job):
+    def objective(self, job):
         return quadratic(job)
 
 
 @dataclass(frozen=True)
 class QuadraticFedAvg(FedAvg):
-    def local_loss(self, job):
+    def objective(self, job):
         return quadratic(job)
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from oracles import local_loss
 
 from fedeas import InputError
 from fedeas.algorithms import MOON, FedAvg
@@ -39,7 +40,9 @@ def test_moon_contrasts_what_the_projection_gives():
     images = data.normalise(data.images)
     state = {f"previous/{name}": tensor for name, tensor in local.state_dict().items()}
     job = ClientJob(0, 0, 0, 1, anchor, data, model_arrays(anchor), state, TrainConfig())
-    term = MOON(mu=1).local_loss(job)(local, images, data.labels) - FedAvg().local_loss(job)(local, images, data.labels)
+    term = local_loss(MOON(mu=1), job)(local, images, data.labels) - local_loss(FedAvg(), job)(
+        local, images, data.labels
+    )
     near, far = anchor.features(images), local.features(images)
     assert near.shape == (6, 16)
     assert term.item() == pytest.approx(contrast(far, near, far, 0.5).item(), rel=1e-4)

@@ -41,6 +41,16 @@ class ClientJob:
     state: Arrays
     train: TrainConfig
 
+    @property
+    def samples_seen(self) -> int:
+        """Samples of all epochs."""
+        return len(self.data) * self.train.epochs
+
+    @property
+    def steps(self) -> int:
+        """Batches of all epochs."""
+        return -(-len(self.data) // self.train.batch_size) * self.train.epochs
+
 
 @dataclass(frozen=True)
 class Reply:

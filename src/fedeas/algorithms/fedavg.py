@@ -19,7 +19,7 @@ from fedeas.algorithms.base import (
     model_arrays,
     weighted_mean,
 )
-from fedeas.algorithms.local_sgd import Loss, cross_entropy, local_sgd
+from fedeas.algorithms.local_sgd import Objective, local_sgd
 from fedeas.spec import Described
 
 
@@ -56,7 +56,7 @@ class FedAvg(Described):
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """Local SGD from the global model."""
         load_model(job.model, job.broadcast)
-        result = local_sgd(job, self.local_loss(job))
+        result = local_sgd(job, self.objective(job))
         metrics = {"loss": result.loss, "steps": float(result.steps)}
         return Reply(job.client, job.data.num_real, model_arrays(job.model), metrics), {}
 
@@ -64,6 +64,6 @@ class FedAvg(Described):
         """The weighted mean of the clients' models."""
         return {**server, **weighted_mean(replies, group(server, MODEL))}
 
-    def local_loss(self, job: ClientJob) -> Loss:
+    def objective(self, job: ClientJob) -> Objective:
         """What a client minimises."""
-        return cross_entropy
+        return Objective()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,11 +12,12 @@ from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, head_of, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.local_sgd import Loss, cross_entropy
+from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
 from fedeas.errors import InputError
 
 GENERATOR, HEAD_WEIGHT, HEAD_BIAS = "generator/", "head/weight", "head/bias"
 COUNTS, SHARES, CLASSES = "fleet/counts", "fleet/shares", "fleet/classes"
+ASKED, NOISE = "asked", "noise"
 
 
 class LatentGenerator(nn.Module):
@@ -24,15 +25,21 @@ class LatentGenerator(nn.Module):
 
     def __init__(self, num_classes: int, noise: int, hidden: int, features: int) -> None:
         super().__init__()
-        self.num_classes = num_classes
         self.inner = nn.Linear(num_classes + noise, hidden)
         self.outer = nn.Linear(hidden, features)
 
     def forward(self, labels: Tensor, noise: Tensor) -> Tensor:
         """One vector for each label and its row of noise."""
-        classes = functional.one_hot(labels, self.num_classes).to(noise.dtype)
-        features: Tensor = self.outer(functional.relu(self.inner(torch.cat([classes, noise], dim=1))))
-        return features
+        return generated(dict(self.named_parameters()), labels, noise)
+
+
+def generated(weights: Mapping[str, Tensor], labels: Tensor, noise: Tensor) -> Tensor:
+    """G(y, noise) under these weights of a `LatentGenerator`."""
+    num_classes = weights["inner.weight"].shape[1] - noise.shape[1]
+    # Compared rather than one_hot, which looks at the labels and makes a GPU wait.
+    classes = (labels[:, None] == torch.arange(num_classes, device=labels.device)).to(noise.dtype)
+    hidden = functional.linear(torch.cat([classes, noise], dim=1), weights["inner.weight"], weights["inner.bias"])
+    return functional.linear(functional.relu(hidden), weights["outer.weight"], weights["outer.bias"])
 
 
 @dataclass(frozen=True)
@@ -105,23 +112,22 @@ class FedGen(FedAvg):
         teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}
         return replace(reply, arrays={**reply.arrays, **teacher}), state
 
-    def local_loss(self, job: ClientJob) -> Loss:
-        """Cross-entropy on the data, plus that of the head on generated features."""
+    def objective(self, job: ClientJob) -> Objective:
+        """Cross-entropy on the data, plus that of the head on features generated for labels drawn ahead."""
         if SHARES not in job.broadcast:
-            return cross_entropy
+            return Objective()
         shares = job.broadcast[SHARES]
-        generator = self._loaded(job.broadcast, len(shares), head_of(job.model).in_features)
         stream = _stream(shares, job.seed, job.round, job.client)
+        labels, noise = zip(*(draw(shares, self.batch, self.noise, stream) for _ in range(job.steps)), strict=True)
+        drawn = {ASKED: torch.stack(labels), NOISE: torch.stack(noise)}
+        return Objective(self._loss, group(job.broadcast, GENERATOR), per_step=drawn)
 
-        def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-            asked, noise = draw(shares, self.batch, self.noise, stream)
-            with torch.no_grad():
-                features = generator(asked, noise)
-            return cross_entropy(model, images, labels) + self.weight * functional.cross_entropy(
-                head_of(model)(features), asked
-            )
-
-        return loss
+    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        asked, head = batch.drawn[ASKED], head_of(model)
+        weights = {key.removeprefix(GENERATOR): tensor for key, tensor in shared.items()}
+        with torch.no_grad():
+            features = generated(weights, asked, batch.drawn[NOISE])
+        return cross_entropy(model, batch, shared) + self.weight * functional.cross_entropy(head(features), asked)
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """FedAvg, then lessons for the generator from the heads of this round."""

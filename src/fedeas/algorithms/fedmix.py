@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.local_sgd import Loss
+from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.errors import InputError
 
-IMAGES, LABELS, CLASSES = "mash/images", "mash/labels", "fleet/classes"
+IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ class FedMix(FedAvg):
         """The global model and the averages."""
         return {**group(server, MODEL), IMAGES: server[IMAGES], LABELS: server[LABELS]}
 
-    def local_loss(self, job: ClientJob) -> Loss:
+    def objective(self, job: ClientJob) -> Objective:
         """The expanded Mixup loss; which average a sample meets depends on (seed, round, client) alone."""
-        means, soft_labels = job.data.normalise(job.broadcast[IMAGES]), job.broadcast[LABELS]
+        averages = {IMAGES: job.data.normalise(job.broadcast[IMAGES]), LABELS: job.broadcast[LABELS]}
         rng = np.random.default_rng((job.seed, job.round, job.client, 1))
+        partners = torch.from_numpy(rng.integers(len(averages[LABELS]), size=job.samples_seen))
+        return Objective(self._loss, averages, per_sample={PARTNER: partners.to(job.data.labels.device)})
 
-        def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-            drawn = torch.from_numpy(rng.integers(len(means), size=len(labels))).to(images.device)
-            return expanded_mixup(model, images, labels, means[drawn], soft_labels[drawn], self.lam)
-
-        return loss
+    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        means, soft_labels = (shared[key][batch.drawn[PARTNER]] for key in (IMAGES, LABELS))
+        return expanded_mixup(model, batch.images, batch.labels, means, soft_labels, self.lam)
 
 
 def expanded_mixup(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import MODEL, ClientJob
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.local_sgd import Loss, cross_entropy
+from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
 from fedeas.errors import InputError
+
+ANCHOR = "anchor/"
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,12 @@ class FedProx(FedAvg):
         if not 0 <= self.mu < float("inf"):
             raise InputError(f"mu must be a finite number, 0 or more, not {self.mu}")
 
-    def local_loss(self, job: ClientJob) -> Loss:
+    def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the proximal term."""
-        # A list, not a generator: it is gone through once for each batch.
-        anchors = [job.broadcast[MODEL + name].clone() for name, _ in job.model.named_parameters()]
+        anchors = {ANCHOR + name: job.broadcast[MODEL + name] for name, _ in job.model.named_parameters()}
+        return Objective(self._loss, anchors)
 
-        def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-            pairs = zip(model.parameters(), anchors, strict=True)
-            distance = torch.stack([(parameter - anchor).square().sum() for parameter, anchor in pairs]).sum()
-            return cross_entropy(model, images, labels) + self.mu / 2 * distance
-
-        return loss
+    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        pairs = ((parameter, shared[ANCHOR + name]) for name, parameter in model.named_parameters())
+        distance = torch.stack([(parameter - anchor).square().sum() for parameter, anchor in pairs]).sum()
+        return cross_entropy(model, batch, shared) + self.mu / 2 * distance

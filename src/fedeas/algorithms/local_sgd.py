@@ -1,22 +1,61 @@
-"""The only local training loop. Algorithms hand it another loss or a correction of the gradients."""
+"""The only local training loop. Algorithms hand it an objective: a loss, what it reads, a correction of gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.algorithms.base import ClientJob
-from fedeas.config import TrainConfig
+from fedeas.algorithms.base import Arrays, ClientJob
+from fedeas.algorithms.plan import Plan, augmented
 from fedeas.errors import RunError
 
-Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
-Correction = Callable[[nn.Module], None]
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples of one step, normalised and augmented, and what the algorithm drew for them."""
+
+    images: Tensor
+    labels: Tensor
+    drawn: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
+Correction = Callable[[nn.Module, Arrays], None]
+
+
+def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+    """The loss of plain training."""
+    return functional.cross_entropy(model(batch.images), batch.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What a client minimises, as functions of tensors alone, which are the same functions for every client.
+
+    Args:
+        loss: of a model and a batch, given the shared tensors.
+        shared: what all steps read.
+        per_sample: rows that go with the samples in the order in which they are seen, over all epochs.
+        per_step: rows that go with the steps.
+        correct: changes the gradients between backward and step, given the shared tensors.
+    """
+
+    loss: Loss = cross_entropy
+    shared: Arrays = field(default_factory=dict)
+    per_sample: Arrays = field(default_factory=dict)
+    per_step: Arrays = field(default_factory=dict)
+    correct: Correction | None = None
+
+    def batch(self, images: Tensor, labels: Tensor, start: int = 0, step: int = 0) -> Batch:
+        """A batch with the rows that were drawn for it, the first of which is `start`."""
+        drawn = {name: rows[start : start + len(labels)] for name, rows in self.per_sample.items()}
+        return Batch(images, labels, drawn | {name: rows[step] for name, rows in self.per_step.items()})
 
 
 @dataclass(frozen=True)
@@ -27,42 +66,46 @@ class LocalResult:
     loss: float
 
 
-def cross_entropy(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """The loss of plain training."""
-    return functional.cross_entropy(model(images), labels)
-
-
-def local_sgd(job: ClientJob, loss: Loss = cross_entropy, correct: Correction | None = None) -> LocalResult:
+def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
     """Train the job's model on the client's data for the configured epochs, the last small batch included.
 
-    The order of samples and the augmentation depend on (seed, round, client) alone. `correct` may change the gradients
-    between backward and step.
+    The order of samples and the augmentation depend on (seed, round, client) alone.
     """
-    model, data, train = job.model, job.data, job.train
+    objective, data = objective or Objective(), job.data
+    plan, optimiser = plan_of(job), optimiser_of(job)
+    job.model.train()
+    total = torch.zeros((), device=data.labels.device)
+    for step, rows in enumerate(plan.batches()):
+        images, labels = data.batch(plan.index[rows])
+        images = data.normalise(augmented(images, {name: drawn[rows] for name, drawn in plan.drawn.items()}))
+        value = one_step(job.model, optimiser, objective, objective.batch(images, labels, rows.start, step))
+        total += value * len(labels)
+    return LocalResult(plan.steps, _finite(total.item() / len(plan.index), job))
+
+
+def one_step(model: nn.Module, optimiser: torch.optim.Optimizer, objective: Objective, batch: Batch) -> Tensor:
+    """One step of SGD; gives the loss before it."""
+    value = objective.loss(model, batch, objective.shared)
+    optimiser.zero_grad(set_to_none=True)
+    value.backward()  # type: ignore[no-untyped-call]
+    if objective.correct is not None:
+        objective.correct(model, objective.shared)
+    optimiser.step()
+    return value.detach()
+
+
+def plan_of(job: ClientJob) -> Plan:
+    """The client's batches in this round."""
     rng = np.random.default_rng((job.seed, job.round, job.client))
-    optimiser = torch.optim.SGD(
-        model.parameters(), learning_rate(job), momentum=train.momentum, weight_decay=train.weight_decay
+    return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, job.data.labels.device)
+
+
+def optimiser_of(job: ClientJob) -> torch.optim.Optimizer:
+    """Plain SGD with what the config adds to it."""
+    train = job.train
+    return torch.optim.SGD(
+        job.model.parameters(), learning_rate(job), momentum=train.momentum, weight_decay=train.weight_decay
     )
-    model.train()
-    steps, total = 0, torch.zeros((), device=data.labels.device)
-    for index in batches(len(data), train, rng):
-        images, labels = data.batch(index.to(data.labels.device))
-        value = loss(model, data.normalise(augmented(images, train.augment, rng)), labels)
-        optimiser.zero_grad(set_to_none=True)
-        value.backward()  # type: ignore[no-untyped-call]
-        if correct is not None:
-            correct(model)
-        optimiser.step()
-        total += value.detach() * len(index)
-        steps += 1
-    return LocalResult(steps, _finite(total.item() / (len(data) * train.epochs), job))
-
-
-def batches(size: int, train: TrainConfig, rng: np.random.Generator) -> Iterator[Tensor]:
-    """Index tensors of all batches of all epochs, shuffled anew in each epoch."""
-    for _ in range(train.epochs):
-        order = torch.from_numpy(rng.permutation(size))
-        yield from (order[start : start + train.batch_size] for start in range(0, size, train.batch_size))
 
 
 def learning_rate(job: ClientJob) -> float:
@@ -70,27 +113,6 @@ def learning_rate(job: ClientJob) -> float:
     if job.train.schedule == "constant":
         return job.train.lr
     return job.train.lr * 0.5 * (1 + math.cos(math.pi * job.round / job.total_rounds))
-
-
-def augmented(images: Tensor, how: str, rng: np.random.Generator) -> Tensor:
-    """Flip half of the images, and with ``crop-flip`` also shift them by up to an eighth of their size."""
-    if how == "none":
-        return images
-    flip = torch.from_numpy(rng.random(len(images)) < 0.5).to(images.device)
-    images = torch.where(flip[:, None, None, None], images.flip(-1), images)
-    return _shifted(images, rng) if how == "crop-flip" else images
-
-
-def _shifted(images: Tensor, rng: np.random.Generator) -> Tensor:
-    number, _, height, width = images.shape
-    reach = max(1, height // 8)
-    padded = functional.pad(images, (reach, reach, reach, reach))
-    down, right = (torch.from_numpy(rng.integers(0, 2 * reach + 1, number)).to(images.device) for _ in range(2))
-    rows = down[:, None] + torch.arange(height, device=images.device)
-    columns = right[:, None] + torch.arange(width, device=images.device)
-    each = torch.arange(number, device=images.device)[:, None, None, None]
-    channels = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
-    return padded[each, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _finite(loss: float, job: ClientJob) -> float:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of, load_model
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.local_sgd import Loss
+from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.errors import InputError
 
-PREVIOUS = "previous/"
+PREVIOUS, NEAR, FAR = "previous/", "near/", "far/"
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,18 @@ class MOON(FedAvg):
         kept = {PREVIOUS + key.removeprefix(MODEL): tensor for key, tensor in group(reply.arrays, MODEL).items()}
         return reply, kept
 
-    def local_loss(self, job: ClientJob) -> Loss:
+    def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the contrast with two frozen models."""
-        last = {MODEL + key.removeprefix(PREVIOUS): tensor for key, tensor in group(job.state, PREVIOUS).items()}
-        anchor, opposite = (_frozen_copy(job.model, arrays) for arrays in (job.broadcast, last or job.broadcast))
+        now = {key.removeprefix(MODEL): tensor for key, tensor in group(job.broadcast, MODEL).items()}
+        last = {key.removeprefix(PREVIOUS): tensor for key, tensor in group(job.state, PREVIOUS).items()}
+        near = {NEAR + name: tensor for name, tensor in now.items()}
+        return Objective(self._loss, near | {FAR + name: tensor for name, tensor in (last or now).items()})
 
-        def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-            features = features_of(model, images)
-            logits = head_of(model)(features)
-            with torch.no_grad():
-                near, far = features_of(anchor, images), features_of(opposite, images)
-            return functional.cross_entropy(logits, labels) + self.mu * contrast(features, near, far, self.tau)
-
-        return loss
+    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        features = features_of(model, batch.images)
+        logits = head_of(model)(features)
+        near, far = (frozen_features(model, batch.images, shared, which) for which in (NEAR, FAR))
+        return functional.cross_entropy(logits, batch.labels) + self.mu * contrast(features, near, far, self.tau)
 
 
 def contrast(features: Tensor, near: Tensor, far: Tensor, tau: float) -> Tensor:
@@ -69,7 +68,22 @@ def contrast(features: Tensor, near: Tensor, far: Tensor, tau: float) -> Tensor:
     return functional.softplus(dissimilar - similar).mean()
 
 
-def _frozen_copy(model: nn.Module, arrays: Arrays) -> nn.Module:
-    frozen = copy.deepcopy(model)
-    load_model(frozen, arrays)
-    return frozen.eval().requires_grad_(False)
+@torch.no_grad()
+def frozen_features(model: nn.Module, images: Tensor, shared: Arrays, which: str) -> Tensor:
+    """Features under other weights and statistics than the model's own, in evaluation mode."""
+    arrays = {"model." + key.removeprefix(which): tensor for key, tensor in group(shared, which).items()}
+    model.eval()
+    features: Tensor = functional_call(_Features(model), arrays, (images,))
+    model.train()
+    return features
+
+
+class _Features(nn.Module):
+    """A model whose output is its features."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return features_of(self.model, images)

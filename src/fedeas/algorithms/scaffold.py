@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -21,10 +21,10 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.local_sgd import Correction, learning_rate, local_sgd
+from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.errors import InputError
 
-CONTROL, TOTAL, CLIENTS = "control/", "fleet/total", "fleet/clients"
+CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class SCAFFOLD(FedAvg):
         load_model(job.model, job.broadcast)
         old = {key: job.state.get(key, torch.zeros_like(c)) for key, c in group(job.broadcast, CONTROL).items()}
         at_start = self._full_gradient(job) if self.option == "I" else {}
-        result = local_sgd(job, self.local_loss(job), _towards_the_fleet(job.broadcast, old))
+        shifts = {SHIFT + key.removeprefix(CONTROL): job.broadcast[key] - control for key, control in old.items()}
+        result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shifted_gradients))
         new = at_start or self._read_off(job, old, result.steps)
         change = {key: new[key] - old[key] for key in new}
         metrics = {"loss": result.loss, "steps": float(result.steps)}
@@ -105,27 +106,23 @@ class SCAFFOLD(FedAvg):
 
     def _full_gradient(self, job: ClientJob) -> Arrays:
         """Option I: the gradient of the client's loss at the global model, over all its data."""
-        loss, size = self.local_loss(job), job.train.batch_size
+        objective, size = self.objective(job), job.train.batch_size
         job.model.zero_grad(set_to_none=True)
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
         for start in range(0, len(job.data), size):
             images, labels = job.data.images[start : start + size], job.data.labels[start : start + size]
-            part = loss(job.model, job.data.normalise(images), labels) * (len(labels) / len(job.data))
+            batch = objective.batch(job.data.normalise(images), labels)
+            part = objective.loss(job.model, batch, objective.shared) * (len(labels) / len(job.data))
             part.backward()  # type: ignore[no-untyped-call]
         for name, buffer in job.model.named_buffers():
             buffer.copy_(buffers[name])  # looking at the data must not move BatchNorm's statistics
         return {CONTROL + name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}
 
 
-def _towards_the_fleet(broadcast: Arrays, own: Arrays) -> Correction:
+def _shifted_gradients(model: nn.Module, shared: Arrays) -> None:
     """Add c - c_i to the gradients."""
-    difference = {key: broadcast[key] - own[key] for key in own}
-
-    def correct(model: nn.Module) -> None:
-        for name, parameter in _trainable(model):
-            _gradient(parameter).add_(difference[CONTROL + name])
-
-    return correct
+    for name, parameter in _trainable(model):
+        _gradient(parameter).add_(shared[SHIFT + name])
 
 
 def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
