@@ -11,6 +11,7 @@ from typing import Any
 import algorithms
 import allocate
 import rounds
+import samplers
 import search
 import start
 import stream
@@ -51,7 +52,7 @@ def page() -> str:
 
 
 def main() -> None:
-    for benchmark in (start, allocate, search, stream, algorithms, rounds):
+    for benchmark in (start, allocate, search, stream, algorithms, samplers, rounds):
         benchmark.main()
     (RESULTS.parent.parent / "docs" / "performance.md").write_text(page())
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedeas import FedEAS, InputError
-from fedeas.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.checkpoint import Saver, load_checkpoint, save_checkpoint
 from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.errors import RunError
@@ -99,8 +99,9 @@ def test_all_policies_train_the_same_clients_in_the_same_round(tmp_path):
     assert not same(weights(runs[0]), weights(runs[1]))
 
 
-def test_the_pace_of_checkpoints_loses_nothing_when_the_last_round_was_half_recorded(tmp_path):
+def test_the_pace_of_checkpoints_loses_nothing_when_the_last_round_was_half_recorded(tmp_path, monkeypatch):
     """A kill between the line of a round and its checkpoint, and one in the middle of a line."""
+    monkeypatch.setattr("fedeas.checkpoint.SHARE", float("inf"))  # after every round
     whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"))
     for cut in ('{"round": 3, "clie', json.dumps(whole.rounds()[2]) + "\n"):
         store = RunStore(tmp_path / f"broken-{len(cut)}")
@@ -342,7 +343,7 @@ def test_runs_at_one_budget_make_no_image_twice(tmp_path, monkeypatch):
     assert set(made) == kept
     # The law check of a callable draws its first addresses again, in every run that finds any of them missing.
     assert len(made) <= len(kept) + 8 * 9
-    assert (tmp_path / "runs" / "bank").is_dir()
+    assert (tmp_path / "runs" / ".bank").is_dir()
 
 
 def test_a_run_does_not_go_on_with_another_generator(tmp_path, monkeypatch):
@@ -373,3 +374,22 @@ def test_a_damaged_bank_gives_the_same_run(tmp_path):
     second = execute(chosen, RunStore(tmp_path / "two"), bank=tmp_path / "bank")
     assert files
     assert same(weights(first), weights(second))
+
+
+def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
+    clock, saved = [0.0], []
+    monkeypatch.setattr("fedeas.checkpoint.time.perf_counter", lambda: clock[0])
+
+    def save(path, fingerprint, rounds, server, clients):
+        clock[0] += 1.0
+        saved.append(rounds)
+
+    monkeypatch.setattr("fedeas.checkpoint.save_checkpoint", save)
+    keep = Saver(tmp_path / "c.safetensors", "print", total=100)
+    for rounds in range(1, 101):
+        clock[0] += 2.0
+        keep(rounds, {}, dict)
+    assert saved[0] == 1
+    assert saved[-1] == 100  # the last is always kept
+    assert len(saved[:-1]) <= 0.05 * clock[0] + 1
+    assert len(saved) > 5

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+Pool = Any  # a handle of torch
+
 WARM_UP = 3
 """Calls before the recording: libraries choose their kernels and allocate in the first ones."""
+
+_ONE_AT_A_TIME = threading.Lock()  # two threads must not record at once
 
 
 class Captured:
@@ -21,14 +27,20 @@ class Captured:
         function: takes and gives tensors; no synchronisation, no copies from or to the host.
         device: where it works.
         generators: random streams that the function draws from.
+        pool: memory that is shared with other graphs, which must not run at the same time; `graph_pool` makes one.
     """
 
     def __init__(
-        self, function: Callable[..., Tensor], device: torch.device, generators: tuple[torch.Generator, ...] = ()
+        self,
+        function: Callable[..., Tensor],
+        device: torch.device,
+        generators: tuple[torch.Generator, ...] = (),
+        pool: Pool | None = None,
     ) -> None:
         self.function = function
         self.device = device
         self.generators = generators
+        self.pool = pool
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: tuple[Tensor, ...] = ()
@@ -64,6 +76,12 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        # Other threads may go on with their own streams meanwhile.
+        with _ONE_AT_A_TIME, torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local"):
             self.output = self.function(*self.inputs)
         return graph
+
+
+def graph_pool(device: torch.device) -> Pool | None:
+    """Memory for graphs that run one after the other; None where there are no graphs."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None

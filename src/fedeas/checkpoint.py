@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -13,6 +15,7 @@ from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
 SERVER, CLIENT = "server/", "client/"
+SHARE = 0.05  # of the time that saving may take
 
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
@@ -25,6 +28,26 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
             save_file(tensors, part, metadata={"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
     except (OSError, SafetensorError, InputError) as error:
         raise RunError(f"{path}: cannot be written ({error}); the checkpoint before it is kept") from None
+
+
+class Saver:
+    """Keeps the state of a run after its rounds, as often as takes no more than a twentieth of the time.
+
+    Rounds that were not kept are done again after a kill, with the same result.
+    """
+
+    def __init__(self, path: Path, fingerprint: str, total: int) -> None:
+        self.path, self.fingerprint, self.total = path, fingerprint, total
+        self.last = self.cost = 0.0
+
+    def __call__(self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]]) -> None:
+        """Keep the state after `rounds` rounds, if it is time or these are all."""
+        start = time.perf_counter()
+        if rounds < self.total and start - self.last < self.cost / SHARE:
+            return
+        save_checkpoint(self.path, self.fingerprint, rounds, server, clients())
+        self.last = time.perf_counter()
+        self.cost = self.last - start
 
 
 def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:

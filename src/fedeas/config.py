@@ -85,12 +85,18 @@ class RoundsConfig(_Section):
 
 
 class EngineConfig(_Section):
-    """What computes it. Of these only the precision changes results."""
+    """What computes it. Of these only the precision is part of the fingerprint.
 
-    name: Literal["local"] = "local"
+    ``lanes`` trains several clients at once on a GPU, ``local`` one after the other; ``auto`` is lanes where there is a
+    GPU. `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
+    """
+
+    name: Literal["auto", "local", "lanes"] = "auto"
     device: str = "auto"
-    precision: Literal["fp32"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Positive | None = None
+    lanes: Annotated[int, Field(ge=0)] = 0
+    compile: bool = False
 
 
 class RunConfig(_Section):
@@ -123,7 +129,8 @@ class RunConfig(_Section):
     @property
     def fingerprint(self) -> str:
         """A hash of all that determines the result."""
-        content = self.model_dump(exclude={"label": True, "data": {"root"}, "engine": {"name", "device", "threads"}})
+        place = {"data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
+        content = self.model_dump(exclude={"label": True, **place})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -1,6 +1,8 @@
-"""Where tensors live: a device by name, or an error that says which names there are."""
+"""Where tensors live and how exactly they are computed with."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -18,3 +20,19 @@ def chosen_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
     return device
+
+
+def set_precision(name: str, device: torch.device) -> None:
+    """``fp32``, ``tf32`` (shorter products on GPUs that have them) or ``bf16``; holds for the whole process."""
+    if name != "fp32" and device.type != "cuda":
+        raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
+    shorter = name != "fp32"
+    torch.set_float32_matmul_precision("high" if shorter else "highest")
+    torch.backends.cudnn.allow_tf32 = shorter
+
+
+def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which networks are evaluated; without a cache, so that it can be recorded."""
+    if name != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import mean, median
 from typing import Any
 
@@ -12,19 +13,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
+from fedeas.capture import Captured
 from fedeas.data.client import Normaliser
+from fedeas.devices import autocast
 
 LAST_ROUNDS = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy and loss of the global model on the server's test set."""
+    """Accuracy and loss of the global model on the server's test set.
+
+    The model is a workspace of its own. On a GPU all batches have one shape, so that they are replays of one graph.
+    """
 
     model: nn.Module
     images: Tensor
     labels: Tensor
     normalise: Normaliser
+    precision: str = "fp32"
     batch_size: int = 1000
 
     @torch.no_grad()
@@ -35,10 +42,24 @@ class Evaluation:
         right, loss = torch.zeros((), device=self.labels.device), torch.zeros((), device=self.labels.device)
         for start in range(0, len(self.labels), self.batch_size):
             images, labels = (part[start : start + self.batch_size] for part in (self.images, self.labels))
-            logits = self.model(self.normalise(images))
+            logits = self._logits(images)
             right += (logits.argmax(dim=1) == labels).sum()
             loss += functional.cross_entropy(logits, labels, reduction="sum")
         return {"accuracy": right.item() / len(self.labels), "test_loss": loss.item() / len(self.labels)}
+
+    def _logits(self, images: Tensor) -> Tensor:
+        missing = self.batch_size - len(images) if images.is_cuda else 0
+        padded = functional.pad(images, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else images
+        return self._captured(padded)[: len(images)]
+
+    @cached_property
+    def _captured(self) -> Captured:
+        return Captured(self._plain_logits, self.images.device)
+
+    def _plain_logits(self, images: Tensor) -> Tensor:
+        with autocast(self.precision, images.device):
+            logits: Tensor = self.model(self.normalise(images))
+        return logits.float()
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import platform
@@ -19,14 +20,15 @@ from fedeas import __version__, scores
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Algorithm, Arrays, Fleet
 from fedeas.arrays import IntArray
-from fedeas.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.checkpoint import Saver, load_checkpoint
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data import partition as schemes
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset, load_dataset
-from fedeas.devices import chosen_device
+from fedeas.devices import chosen_device, set_precision
+from fedeas.engines.lanes import LanesEngine
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
@@ -65,7 +67,7 @@ def execute(
 ) -> Run:
     """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once.
 
-    Synthetic images are kept in the folder `bank`, by default ``bank`` beside the run directories; all runs share it.
+    Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     """
     run = store.open(config)
     if run.finished:
@@ -73,7 +75,7 @@ def execute(
     with run.locked():
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
-        Federation(config, bank or store.root / "bank").run(run, progress)
+        Federation(config, bank or store.root / ".bank").run(run, progress)
     return run
 
 
@@ -84,6 +86,7 @@ class Federation:
         self.config = config
         self.bank = bank
         self.device = chosen_device(config.engine.device)
+        set_precision(config.engine.precision, self.device)
         self.algorithm: Algorithm = parse_algorithm(config.algorithm)
         self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
         self.counts = self.data.counts
@@ -98,7 +101,7 @@ class Federation:
         run.write_json("env.json", environment(self.device))
         generator = self._generator()
         _keep_generator(run, self.config.generator, generator)
-        engine = LocalEngine(self._worker(generator))
+        engine, keep = self._engine(generator), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in record["clients"]}
 
@@ -106,7 +109,7 @@ class Federation:
             newcomers = set(record["clients"]) - seen
             seen.update(newcomers)
             run.append_round({**record, "generated": int(self.allocation.per_client[list(newcomers)].sum())})
-            save_checkpoint(run.checkpoint, self.config.fingerprint, record["round"], state, engine.client_states())
+            keep(record["round"], state, engine.client_states)
             if progress is not None:
                 progress(record)
 
@@ -142,10 +145,18 @@ class Federation:
         )
         return model.to(self.device)
 
+    def _engine(self, generator: Generator | None) -> LocalEngine:
+        """Lanes on a GPU unless told otherwise; elsewhere the reference."""
+        chosen, worker = self.config.engine, self._worker(generator)
+        if self.device.type != "cuda" or chosen.name == "local":
+            return LocalEngine(worker)
+        largest = int((self.counts.sizes + self.allocation.per_client).max())
+        return LanesEngine(worker, self.normalise, largest, chosen.lanes, chosen.compile)
+
     def _worker(self, generator: Generator | None) -> Worker:
         return Worker(
             self.algorithm, self.model, self._client, self.allocation.n, generator, self.config.train,
-            self.config.seed, self.config.rounds.total,
+            self.config.seed, self.config.rounds.total, self.config.engine.precision,
         )  # fmt: skip
 
     def _client(self, client: int) -> ClientData:
@@ -170,7 +181,10 @@ class Federation:
     def _evaluation(self) -> Evaluation:
         images = torch.from_numpy(np.array(self.data.test_images)).to(self.device)
         labels = torch.from_numpy(np.array(self.data.test_labels)).to(self.device)
-        return Evaluation(self.model, images, labels, self.normalise)
+        model = copy.deepcopy(self.model)
+        if self.device.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return Evaluation(model, images, labels, self.normalise, self.config.engine.precision)
 
     def _probes(self) -> tuple[Callable[[Arrays, list[Reply]], dict[str, float]], ...]:
         if not self.config.rounds.gamma_hat:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
@@ -19,6 +20,17 @@ from fedeas.generators.base import Generator, image_index
 LoadClient = Callable[[int], ClientData]
 
 
+class Lane(Protocol):
+    """What an engine that trains several clients at once gives each of them."""
+
+    model: nn.Module
+    """A workspace."""
+
+    @property
+    def trainer(self) -> Callable[[ClientJob, Any], Any]:
+        """What takes the place of the plain training loop."""
+
+
 @dataclass
 class Worker:
     """Holds what clients share in one process: algorithm, model workspace, generator, and their data once made."""
@@ -31,28 +43,54 @@ class Worker:
     train: TrainConfig
     seed: int
     total_rounds: int
+    precision: str = "fp32"
     clients: dict[int, ClientData] = field(default_factory=dict)
+    generation_seconds: dict[int, float] = field(default_factory=dict)
 
-    def run(self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays) -> tuple[Reply | None, Arrays]:
-        """Do one client's job and give back its reply and its state."""
+    def prepare(self, clients: Iterable[int]) -> None:
+        """Load these clients' data and make their images, once for each client and together for all newcomers."""
+        newcomers = sorted(set(clients) - set(self.clients))
+        start = time.perf_counter()
+        loaded = {client: self.load_client(client) for client in newcomers}
+        self.clients.update(self._with_synthetic(loaded))
+        spent = time.perf_counter() - start
+        self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
+
+    def run(
+        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays, lane: Lane | None = None
+    ) -> tuple[Reply | None, Arrays]:
+        """Do one client's job and give back its reply and its state; a lane brings a model and a trainer of its own."""
         if task is Task.SETUP:
             real = self.load_client(client)
-            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real)), state
+            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, lane)), state
+        self.prepare([client])  # if the engine has not done so for all clients of the round
         start = time.perf_counter()
-        if client not in self.clients:  # generation happens once, at the client's first participation
-            self.clients[client] = self._with_synthetic(self.load_client(client), client)
-        data, ready = self.clients[client], time.perf_counter()
-        reply, state = self.algorithm.client_update(self._job(client, round, broadcast, state, data))
-        spent = {"generate_seconds": ready - start, "train_seconds": time.perf_counter() - ready}
+        job = self._job(client, round, broadcast, state, self.clients[client], lane)
+        reply, state = self.algorithm.client_update(job)
+        spent = {"train_seconds": time.perf_counter() - start}
+        spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
         return replace(reply, metrics={**reply.metrics, **spent}), state
 
-    def _job(self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData) -> ClientJob:
-        return ClientJob(client, round, self.seed, self.total_rounds, self.model, data, broadcast, state, self.train)
+    def size(self, client: int) -> int:
+        """Samples of a client that has been prepared, real and synthetic."""
+        return len(self.clients[client])
 
-    def _with_synthetic(self, data: ClientData, client: int) -> ClientData:
-        row = self.allocation[client]
-        if self.generator is None or not row.any():
-            return data
-        labels = np.repeat(np.arange(row.size), row)
-        index = np.concatenate([image_index(client, int(count)) for count in row])
-        return data.joined(self.generator.sample(labels, index), labels)
+    def _job(
+        self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, lane: Lane | None
+    ) -> ClientJob:
+        model, trainer = (self.model, None) if lane is None else (lane.model, lane.trainer)
+        fixed = self.seed, self.total_rounds, model, data, broadcast, state, self.train, self.precision
+        return ClientJob(client, round, *fixed, trainer)
+
+    def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
+        """All of their images in one request, so that a generator's batches are full."""
+        rows = {client: self.allocation[client] for client in loaded}
+        if self.generator is None or not any(row.any() for row in rows.values()):
+            return loaded
+        labels = {client: np.repeat(np.arange(row.size), row) for client, row in rows.items()}
+        index = [image_index(client, int(count)) for client, row in rows.items() for count in row]
+        images = self.generator.sample(np.concatenate(list(labels.values())), np.concatenate(index))
+        parts = np.split(images, np.cumsum([len(own) for own in labels.values()])[:-1])
+        return {
+            client: loaded[client].joined(part, own) for (client, own), part in zip(labels.items(), parts, strict=True)
+        }

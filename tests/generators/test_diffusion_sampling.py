@@ -3,6 +3,7 @@
 import logging
 import math
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,28 +35,33 @@ def weights_of(network=TINY, shape=SHAPE, **fields):
 
 
 WEIGHTS = weights_of()
-GENERATORS = {name: DiffusionGenerator(WEIGHTS, solver=name, steps=3, guidance=1.5, batch_size=8) for name in SOLVERS}
 DIGITS = Weights.load("digits")
+
+
+@cache
+def generator_of(name):
+    return DiffusionGenerator(WEIGHTS, solver=name, steps=3, guidance=1.5, batch_size=8)
+
 
 addresses = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**63 - 1)), min_size=1, max_size=20)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(addresses, st.sampled_from(SOLVERS), st.randoms(use_true_random=False))
 def test_order_repetition_and_batches_do_not_show(pairs, name, random):
     labels, index = np.array(pairs).T
-    images = GENERATORS[name].sample(labels, index)
+    images = generator_of(name).sample(labels, index)
     chosen = random.choices(range(len(pairs)), k=len(pairs))
-    assert np.array_equal(GENERATORS[name].sample(labels[chosen], index[chosen]), images[chosen])
+    assert np.array_equal(generator_of(name).sample(labels[chosen], index[chosen]), images[chosen])
     alone = random.randrange(len(pairs))
-    assert np.array_equal(GENERATORS[name].sample(labels[[alone]], index[[alone]])[0], images[alone])
+    assert np.array_equal(generator_of(name).sample(labels[[alone]], index[[alone]])[0], images[alone])
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 16, 17])
 def test_any_number_of_images_begins_the_same_way(count):
     labels, index = np.arange(17) % 3, image_index(5, 17)
-    whole = GENERATORS["dpm"].sample(labels, index)
-    images = GENERATORS["dpm"].sample(labels[:count], index[:count])
+    whole = generator_of("dpm").sample(labels, index)
+    images = generator_of("dpm").sample(labels[:count], index[:count])
     assert images.dtype == np.uint8
     assert np.array_equal(images, whole[:count])
     assert len(np.unique(whole.reshape(17, -1), axis=0)) == 17
@@ -82,6 +88,7 @@ def test_an_ancestral_step_is_ddpms_own(target, schedule, steps):
     ddpm = DDPMScheduler(**network.scheduler_settings(), variance_type="fixed_small", clip_sample=True)
     ddpm.set_timesteps(steps)
     assert torch.equal(ours.timesteps, ddpm.timesteps)
+    ours.alphas_cumprod = ddpm.alphas_cumprod = ddpm.alphas_cumprod.double()  # in single precision rounding shows
     noise = DeviceNoise(np.array([0, 1]), np.array([4, 5]), math.prod(SHAPE), CPU)
     for number, level in enumerate(ours.timesteps):
         extra = generator._step_noise(noise, number)
@@ -89,11 +96,10 @@ def test_an_ancestral_step_is_ddpms_own(target, schedule, steps):
         sample, predicted = drawn(number + 1000), drawn(number + 2000)
         step = ours.step(predicted, level, sample, **extra).prev_sample
         expected = ddpm.step(predicted, level, sample, generator=torch.Generator().manual_seed(number)).prev_sample
-        assert (step - expected).abs().max() < 3e-5  # both tables of noise levels are single precision
+        assert (step - expected).abs().max() < 1e-5
 
 
 def drawn(seed):
-    """In double precision: in single, the first levels of a cosine schedule divide by next to nothing."""
     return torch.randn((2, *SHAPE), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -101,9 +107,9 @@ def test_ancestral_steps_take_fresh_noise_of_the_address():
     labels, index, size = np.array([2, 0]), np.array([9, 1 << 62]), math.prod(SHAPE)
     noise = DeviceNoise(labels, index, size, CPU)
     for number in (0, 5):
-        fresh = GENERATORS["ddpm"]._step_noise(noise, number)["variance_noise"].flatten(1).numpy()
+        fresh = generator_of("ddpm")._step_noise(noise, number)["variance_noise"].flatten(1).numpy()
         assert np.array_equal(fresh, address_noise(labels, index, size, start=(number + 1) * size))  # 0 is the start
-    assert GENERATORS["ddim"]._step_noise(noise, 0) == GENERATORS["dpm"]._step_noise(noise, 0) == {}
+    assert generator_of("ddim")._step_noise(noise, 0) == generator_of("dpm")._step_noise(noise, 0) == {}
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -277,12 +283,12 @@ def test_what_cannot_be_used_is_refused(options, message):
 @pytest.mark.parametrize(("labels", "index"), [([3], [0]), ([0], [-1]), ([0, 1], [0])])
 def test_addresses_that_are_none_are_refused(labels, index):
     with pytest.raises(InputError):
-        GENERATORS["dpm"].sample(labels, index)
+        generator_of("dpm").sample(labels, index)
 
 
 def test_out_of_memory_it_goes_on_with_half_the_batch(monkeypatch, caplog):
     labels, index = np.arange(11) % 3, np.arange(11)
-    expected = GENERATORS["dpm"].sample(labels, index)
+    expected = generator_of("dpm").sample(labels, index)
     generator, real = DiffusionGenerator(WEIGHTS, steps=3, guidance=1.5, batch_size=8), DiffusionGenerator._images
 
     def scarce(self, labels, index):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -29,7 +29,10 @@ class Fleet:
 
 @dataclass(frozen=True)
 class ClientJob:
-    """All that a client needs for its part of a round. The model is a workspace, its weights are in the broadcast."""
+    """All that a client needs for its part of a round. The model is a workspace, its weights are in the broadcast.
+
+    `trainer` is what an engine may put in place of the plain training loop.
+    """
 
     client: int
     round: int
@@ -40,6 +43,8 @@ class ClientJob:
     broadcast: Arrays
     state: Arrays
     train: TrainConfig
+    precision: str = "fp32"
+    trainer: Callable[[ClientJob, Any], Any] | None = None
 
     @property
     def samples_seen(self) -> int:
@@ -92,7 +97,8 @@ class Algorithm(Protocol):
 
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers."""
-    return {MODEL + name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    plain = torch.contiguous_format  # whatever suits the device the model is on
+    return {MODEL + name: tensor.detach().clone(memory_format=plain) for name, tensor in model.state_dict().items()}
 
 
 @torch.no_grad()
@@ -124,14 +130,10 @@ def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
 
     Whole numbers, such as BatchNorm's step counter, are not averaged: the largest stands.
     """
-    total = sum(reply.weight for reply in replies)
-    mean: Arrays = {}
-    for key in keys:
-        tensors = [reply.arrays[key] for reply in replies]
-        if not tensors[0].is_floating_point():
-            mean[key] = torch.stack(tensors).amax(dim=0)
-            continue
-        mean[key] = tensors[0] * (replies[0].weight / total)
-        for reply, tensor in zip(replies[1:], tensors[1:], strict=True):
-            mean[key].add_(tensor, alpha=reply.weight / total)
-    return mean
+    total, keys = sum(reply.weight for reply in replies), list(keys)
+    floating = [key for key in keys if replies[0].arrays[key].is_floating_point()]
+    mean = [replies[0].arrays[key] * (replies[0].weight / total) for key in floating]
+    for reply in replies[1:] if floating else ():
+        torch._foreach_add_(mean, [reply.arrays[key] for key in floating], alpha=reply.weight / total)
+    whole = {key: torch.stack([r.arrays[key] for r in replies]).amax(dim=0) for key in keys if key not in floating}
+    return {**dict(zip(floating, mean, strict=True)), **whole}

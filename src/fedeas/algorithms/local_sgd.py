@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from fedeas.algorithms.base import Arrays, ClientJob
 from fedeas.algorithms.plan import Plan, augmented
+from fedeas.devices import autocast
 from fedeas.errors import RunError
 
 
@@ -72,20 +73,27 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
     The order of samples and the augmentation depend on (seed, round, client) alone.
     """
     objective, data = objective or Objective(), job.data
+    if job.trainer is not None:
+        result: LocalResult = job.trainer(job, objective)
+        return result
     plan, optimiser = plan_of(job), optimiser_of(job)
     job.model.train()
     total = torch.zeros((), device=data.labels.device)
     for step, rows in enumerate(plan.batches()):
         images, labels = data.batch(plan.index[rows])
         images = data.normalise(augmented(images, {name: drawn[rows] for name, drawn in plan.drawn.items()}))
-        value = one_step(job.model, optimiser, objective, objective.batch(images, labels, rows.start, step))
+        batch = objective.batch(images, labels, rows.start, step)
+        value = one_step(job.model, optimiser, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(plan.steps, _finite(total.item() / len(plan.index), job))
+    return LocalResult(plan.steps, finite(total.item() / len(plan.index), job))
 
 
-def one_step(model: nn.Module, optimiser: torch.optim.Optimizer, objective: Objective, batch: Batch) -> Tensor:
+def one_step(
+    model: nn.Module, optimiser: torch.optim.Optimizer, objective: Objective, batch: Batch, precision: str = "fp32"
+) -> Tensor:
     """One step of SGD; gives the loss before it."""
-    value = objective.loss(model, batch, objective.shared)
+    with autocast(precision, batch.labels.device):
+        value = objective.loss(model, batch, objective.shared)
     optimiser.zero_grad(set_to_none=True)
     value.backward()  # type: ignore[no-untyped-call]
     if objective.correct is not None:
@@ -115,7 +123,8 @@ def learning_rate(job: ClientJob) -> float:
     return job.train.lr * 0.5 * (1 + math.cos(math.pi * job.round / job.total_rounds))
 
 
-def _finite(loss: float, job: ClientJob) -> float:
+def finite(loss: float, job: ClientJob) -> float:
+    """The loss, or an error that names client and round."""
     if not math.isfinite(loss):
         raise RunError(f"client {job.client}, round {job.round}: the loss is {loss}; lower train.lr")
     return loss

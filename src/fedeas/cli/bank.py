@@ -23,7 +23,7 @@ Folder = Annotated[Path, typer.Option("--bank", help="Folder of the images.")]
 Fingerprints = Annotated[
     list[str] | None, typer.Argument(help="Generators, by the first digits of their fingerprints.", show_default=False)
 ]
-BANK = Path("runs/bank")
+BANK = Path("runs/.bank")
 SHOWN = 10  # damaged images; the rest is counted
 
 

@@ -30,7 +30,7 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from the config's on.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
-    bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/bank by default.")] = None,
+    bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is shown at once, a broken-off one goes on."""

@@ -19,6 +19,8 @@ class LocalEngine:
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """One client after the other, in the order of their ids."""
         replies = []
+        if task is Task.TRAIN:
+            self.worker.prepare(clients)
         for client in sorted(clients):
             reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
             if state:

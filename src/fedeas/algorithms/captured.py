@@ -1,0 +1,126 @@
+"""The local training loop as CUDA graphs: one for each batch size, replayed over tensors that stay where they are.
+
+A client's data, its plan and what its objective reads are copied into buffers; a counter on the device walks through
+the plan. Between the first and the last step of a client nothing goes to the host or comes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedeas.algorithms.base import ClientJob
+from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
+from fedeas.algorithms.plan import Plan, augmented
+from fedeas.capture import Captured, graph_pool
+from fedeas.data.client import Normaliser
+
+
+class CapturedSGD:
+    """`local_sgd` for clients that are trained one after the other with one model; the fast engines' trainer.
+
+    Args:
+        model: the workspace; its parameters stay where they are.
+        normalise: of the images.
+        capacity: samples of the largest client, so that buffers need not grow.
+    """
+
+    def __init__(self, model: nn.Module, normalise: Normaliser, capacity: int) -> None:
+        self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
+        self.device = normalise.scale.device
+        self.on_gpu = self.device.type == "cuda"
+        self.buffers: dict[str, Tensor] = {}
+        self.steps: dict[object, Captured] = {}
+        self.pool = graph_pool(self.device)
+        self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
+        self.total = torch.zeros((), device=self.device)
+        self.optimiser: torch.optim.SGD | None = None
+
+    def __call__(self, job: ClientJob, objective: Objective) -> LocalResult:
+        """Train one client."""
+        plan = plan_of(job)
+        self.precision = job.precision
+        self._begin(job)
+        static = self._filled(job, objective, plan)
+        self.model.train()
+        for rows in plan.batches():
+            self._step(rows.stop - rows.start, static, plan)()
+        return LocalResult(plan.steps, finite(self.total.item() / len(plan.index), job))
+
+    def _begin(self, job: ClientJob) -> None:
+        """A fresh optimiser, without new tensors: velocities of zero are those of one that has not begun."""
+        for counter in (self.position, self.number, self.total):
+            counter.zero_()
+        rate, train = learning_rate(job), job.train
+        if self.optimiser is None:
+            given: Any = torch.tensor(rate, device=self.device) if self.on_gpu else rate
+            self.optimiser = torch.optim.SGD(
+                self.model.parameters(), given, momentum=train.momentum, weight_decay=train.weight_decay,
+                fused=self.on_gpu or None,
+            )  # fmt: skip
+        group = self.optimiser.param_groups[0]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # in place: the graphs read it there
+        else:
+            group["lr"] = rate
+        for state in self.optimiser.state.values():
+            if state.get("momentum_buffer") is not None:
+                state["momentum_buffer"].zero_()
+
+    def _filled(self, job: ClientJob, objective: Objective, plan: Plan) -> Objective:
+        """The same objective over the lane's buffers, filled with the client's."""
+        samples, seen = self.capacity, self.capacity * job.train.epochs
+        steps = -(-self.capacity // job.train.batch_size) * job.train.epochs
+        self._put("data/", {"images": job.data.images, "labels": job.data.labels}, samples)
+        self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
+        return Objective(
+            objective.loss,
+            self._put("shared/", objective.shared, 0),
+            self._put("sample/", objective.per_sample, seen),
+            self._put("step/", objective.per_step, steps),
+            objective.correct,
+        )
+
+    def _put(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
+        """Copy tensors into buffers of so many rows, or of their own shape; a buffer that does not fit is made anew."""
+        filled = {}
+        for name, tensor in tensors.items():
+            buffer = self.buffers.get(group + name)
+            shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
+            if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
+                buffer = self.buffers[group + name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
+                self.steps.clear()  # the graphs read the old one
+            (buffer[: len(tensor)] if rows else buffer).copy_(tensor)
+            filled[name] = buffer
+        return filled
+
+    def _step(self, size: int, objective: Objective, plan: Plan) -> Captured:
+        names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
+        key = (size, objective.loss, objective.correct, names)
+        if key not in self.steps:
+            drawn = tuple(plan.drawn)
+            self.steps[key] = Captured(lambda: self._one_step(size, objective, drawn), self.device, pool=self.pool)
+        return self.steps[key]
+
+    def _one_step(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
+        assert self.optimiser is not None
+        batch = self._batch(size, objective, drawn)
+        value = one_step(self.model, self.optimiser, objective, batch, self.precision)
+        self.total.add_(value * size)
+        self.position.add_(size)
+        self.number.add_(1)
+        return value
+
+    def _batch(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Batch:
+        rows = self.position + torch.arange(size, device=self.device)
+        index = self.buffers["plan/index"][rows]
+        draws = {name: self.buffers["plan/" + name][rows] for name in drawn}
+        images = self.normalise(augmented(self.buffers["data/images"][index], draws))
+        if self.on_gpu:
+            images = images.contiguous(memory_format=torch.channels_last)
+        own = {name: tensor[rows] for name, tensor in objective.per_sample.items()}
+        own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
+        return Batch(images, self.buffers["data/labels"][index], own)

@@ -1,0 +1,204 @@
+"""Lanes compute what the reference engine computes, whichever lane a client gets and whatever happens on the way."""
+
+import copy
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms.base import Fleet
+from fedeas.algorithms.captured import CapturedSGD
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.engines import lanes as module
+from fedeas.engines.base import Task
+from fedeas.engines.lanes import LanesEngine, assigned, lanes_for
+from fedeas.engines.local import LocalEngine
+from fedeas.errors import RunError
+from fedeas.federate import Schedule, federate, set_up
+from fedeas.models import build_model
+from fedeas.worker import Worker
+
+ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
+SIZES = [21, 8, 30, 3, 16, 40]  # whole batches, a remainder, less than one batch
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def worker(algorithm, device="cpu", train=None, norm="batch", sizes=SIZES, seed=0, precision="fp32"):
+    normalise = Normaliser.of((0.5,), (0.25,), device)
+
+    def load(client):
+        rng = np.random.default_rng(client)
+        images = rng.integers(0, 256, (sizes[client], 1, 8, 8), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, 3, sizes[client]), normalise)
+
+    model = build_model("small-cnn", (1, 8, 8), 3, seed=seed, norm=norm).to(device)
+    train = train or TrainConfig(lr=0.05, batch_size=8, epochs=2)
+    nothing = np.zeros((len(sizes), 3), dtype=np.int64)
+    return Worker(algorithm, model, load, nothing, None, train, seed, 3, precision), normalise
+
+
+def trained(algorithm, engine, own, rounds=3, start=0, server=None):
+    fleet = Fleet(np.array(SIZES), 3)
+    server = set_up(algorithm, engine, algorithm.init(own.model, fleet), len(SIZES)) if server is None else server
+    schedule = Schedule(rounds, len(SIZES), 4, 0, start=start)
+    return federate(algorithm, engine, server, schedule, lambda state: {})
+
+
+def both(spec, lanes, **settings):
+    algorithm = parse_algorithm(spec)
+    own, _ = worker(algorithm, **settings)
+    plain = LocalEngine(own)
+    expected = trained(algorithm, plain, own)
+    own, normalise = worker(algorithm, **settings)
+    fast = LanesEngine(own, normalise, max(SIZES), lanes)
+    return (expected, plain.client_states()), (trained(algorithm, fast, own), fast.client_states())
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key in one:
+        assert torch.equal(one[key], other[key]), key
+
+
+@pytest.mark.parametrize(("spec", "lanes"), [*product(ALGORITHMS, [2]), ("scaffold", 1), ("moon", 5), ("fedavg", 0)])
+def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
+    (expected, states), (found, own) = both(spec, lanes)
+    assert_same(expected, found)
+    assert states.keys() == own.keys()
+    for client in states:
+        assert_same(states[client], own[client])
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"momentum": 0.9, "weight_decay": 1e-3},
+        {"schedule": "cosine", "momentum": 0.5},
+        {"augment": "flip"},
+        {"augment": "crop-flip", "epochs": 3},
+        {"batch_size": 64},
+    ],
+    ids=str,
+)
+def test_every_way_to_train_is_the_same_in_lanes(train):
+    settings = {"lr": 0.05, "batch_size": 8, "epochs": 2, **train}
+    (expected, _), (found, _) = both("fedavg", 2, train=TrainConfig(**settings))
+    assert_same(expected, found)
+
+
+@given(st.dictionaries(st.integers(0, 30), st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 3))
+def test_every_client_has_one_lane_and_no_lane_is_a_third_longer_than_it_must_be(sizes, lanes):
+    loads = assigned(sizes, lanes)
+    assert sorted(client for load in loads for client in load) == sorted(sizes)
+    longest = max(sum(sizes[client] for client in load) for load in loads)
+    clients = list(sizes)
+    best = min(
+        max(sum(sizes[c] for c, lane in zip(clients, ways, strict=True) if lane == i) for i in range(lanes))
+        for ways in product(range(lanes), repeat=len(clients))
+    )
+    assert longest <= best * (4 / 3 - 1 / (3 * lanes)) + 1e-9  # Graham 1969
+    for load in loads:
+        assert [sizes[client] for client in load] == sorted((sizes[client] for client in load), reverse=True)
+
+
+@given(st.integers(1, 100), st.integers(0, 1000), st.integers(1, 1000))
+def test_lanes_fit_the_memory_that_is_free(taken, free, whole):
+    free = min(free, whole)
+    lanes = lanes_for(taken, free, whole)
+    assert 1 <= lanes <= module.MOST_LANES
+    assert lanes == 1 or (lanes - 1) * taken <= free - module.RESERVE * whole + 1e-6
+
+
+class Short(CapturedSGD):
+    """Runs out of memory at its first client while there are more than two lanes."""
+
+    lanes = 4
+
+    def __call__(self, job, objective):
+        if Short.lanes > 2:
+            raise torch.OutOfMemoryError("no more")
+        return super().__call__(job, objective)
+
+
+def test_out_of_memory_there_are_fewer_lanes_and_the_same_result(monkeypatch, caplog):
+    algorithm = FedAvg()
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    monkeypatch.setattr(module, "CapturedSGD", Short)
+    own, normalise = worker(algorithm)
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=4)
+    opened = engine._opened
+    monkeypatch.setattr(engine, "_opened", lambda count: setattr(Short, "lanes", count) or opened(count))
+    found = trained(algorithm, engine, own)
+    assert_same(expected, found)
+    assert len(engine.lanes) == 2
+    assert "going on with 2 clients at once" in caplog.text
+
+
+def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "CapturedSGD", Short)
+    monkeypatch.setattr(Short, "lanes", 4)
+    own, normalise = worker(FedAvg())
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=1)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained(FedAvg(), engine, own)
+
+
+def test_a_loss_that_is_not_finite_names_client_and_round():
+    train = TrainConfig(lr=1e30, batch_size=8, epochs=2)
+    own, normalise = worker(FedAvg(), train=train, norm="none")
+    with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
+        trained(FedAvg(), LanesEngine(own, normalise, max(SIZES), lanes=2), own)
+
+
+def test_a_run_can_change_engines_in_the_middle():
+    algorithm = parse_algorithm("scaffold")
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    own, normalise = worker(algorithm)
+    first = LanesEngine(own, normalise, max(SIZES), lanes=3)
+    server = trained(algorithm, first, own, rounds=1)
+    own, _ = worker(algorithm)
+    second = LocalEngine(own)
+    second.restore(copy.deepcopy(first.client_states()))
+    assert_same(expected, trained(algorithm, second, own, start=1, server=server))
+
+
+def test_a_larger_client_than_foreseen_is_trained_too():
+    algorithm = FedAvg()
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    own, normalise = worker(algorithm)
+    assert_same(expected, trained(algorithm, LanesEngine(own, normalise, capacity=5, lanes=2), own))
+
+
+def test_replies_come_in_the_order_of_clients():
+    own, normalise = worker(FedAvg())
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=3)
+    broadcast = FedAvg().broadcast(FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), 0)
+    replies = engine.map(Task.TRAIN, broadcast, [5, 0, 3, 2], 0)
+    assert [reply.client for reply in replies] == [0, 2, 3, 5]
+    assert [reply.weight for reply in replies] == [SIZES[client] for client in (0, 2, 3, 5)]
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_on_a_gpu_lanes_equal_the_reference_up_to_rounding(spec):
+    (expected, _), (found, _) = both(spec, 3, device="cuda")
+    for key, tensor in expected.items():
+        if tensor.is_floating_point():
+            assert torch.allclose(tensor, found[key], rtol=1e-3, atol=1e-4), key
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_two_runs_agree_bit_for_bit(precision):
+    found = [both("fedavg", 3, device="cuda", precision=precision)[1][0] for _ in range(2)]
+    assert_same(*found)
