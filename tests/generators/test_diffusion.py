@@ -3,6 +3,7 @@
 import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,3 +244,17 @@ def test_the_digits_that_come_along_are_digits():
     assert diffusion.agreement > 0.95
     assert diffusion.classifier_frechet < gaussian.classifier_frechet
     assert diffusion.copies == 0
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("place", "precision"), [("digits", "fp32"), (ROOT / "weights/cifar10.safetensors", "bf16")])
+def test_the_reports_that_come_along_are_of_these_weights_and_their_default_sampler(place, precision):
+    path = weights_file(place)
+    report = json.loads(path.with_suffix(".report.json").read_text())
+    generator = DiffusionGenerator(Weights.load(path), precision=precision)
+    assert report["generator"] == generator.fingerprint
+    assert report["agreement"] > 0.9
+    assert report["copies"] == 0
+    assert path.stat().st_size < 30_000_000

@@ -32,7 +32,7 @@ PLAIN_SECONDS = 15.0  # between lines where nobody watches
 @generator.command()
 def train(
     dataset: Dataset,
-    preset: Annotated[str, typer.Option(help="digits, compact or paper.")] = "compact",
+    preset: Annotated[str, typer.Option(help="digits, compact or paper; by the size of the images if not given.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; generators/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
     updates: Annotated[int, typer.Option(min=0, help="Of the whole training; the preset's if 0.")] = 0,
@@ -51,7 +51,9 @@ def train(
     from fedeas.devices import chosen_device
     from fedeas.generators import diffusion
 
-    recipe, data = diffusion.preset(preset), load_dataset(dataset, data_root)
+    data = load_dataset(dataset, data_root)
+    preset = preset or ("digits" if max(data.shape[1:]) < 16 else "compact")
+    recipe = diffusion.preset(preset)
     images, labels = data.seen_under(protocol)
     folder = out or Path("generators") / f"{dataset.replace(':', '-').replace('/', '-')}-{preset}"
     trainer = diffusion.Trainer(

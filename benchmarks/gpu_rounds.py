@@ -1,0 +1,158 @@
+"""How fast is local training in lanes, does it compute the same, and how does it grow? Needs a GPU.
+
+``throughput``   images a second of each algorithm against the eager fp32 reference, on the paper's client sizes
+``growth``       images a second as clients grow, and as the federation grows at fixed participants
+``correctness``  weights after an epoch, lanes against the reference, in fp32
+``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
+
+Whole runs are started with ``fedeas run``; their summary tells the seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from statistics import stdev
+
+import numpy as np
+import torch
+from measure import save
+
+from fedeas.algorithms import parse_algorithm
+from fedeas.algorithms.base import Fleet
+from fedeas.config import TrainConfig, load_config
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.partition import paper_replay
+from fedeas.engines.base import Task
+from fedeas.engines.lanes import LanesEngine
+from fedeas.engines.local import LocalEngine
+from fedeas.federate import Schedule, set_up
+from fedeas.models import build_model
+from fedeas.run import execute
+from fedeas.store import RunStore
+from fedeas.worker import Worker
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = DEVICE.type == "cpu"  # only to see that it runs
+SHAPE, MODEL = ((1, 8, 8), "small-cnn") if SMALL else ((3, 32, 32), "resnet18")
+NORMALISE = Normaliser.of((0.5,) * SHAPE[0], (0.25,) * SHAPE[0], DEVICE)
+
+
+def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int) -> Worker:
+    """Clients of these sizes with random images: speed does not depend on what is seen."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (max(sizes), *SHAPE), dtype=np.uint8)
+    labels = rng.integers(0, 10, max(sizes))
+    model = build_model(MODEL, SHAPE, 10, seed=0).to(DEVICE)
+    nothing = np.zeros((len(sizes), 10), dtype=np.int64)
+
+    def load(client: int) -> ClientData:
+        return ClientData.of(images[: sizes[client]], labels[: sizes[client]], NORMALISE)
+
+    train = TrainConfig(batch_size=64, epochs=epochs)
+    return Worker(parse_algorithm(spec), model, load, nothing, None, train, 0, 10, precision)
+
+
+def images_per_second(engine: LocalEngine, sizes: Sequence[int], clients: list[int], rounds: int) -> float:
+    """Over whole rounds, after a first one that warms up, records and chooses the number of lanes."""
+    own = engine.worker
+    server = own.algorithm.init(own.model, Fleet(np.array(sizes), 10))
+    server = set_up(own.algorithm, engine, server, len(sizes))
+    spent = 0.0
+    for round in range(rounds + 1):
+        broadcast = own.algorithm.broadcast(server, round)
+        wait()
+        start = time.perf_counter()
+        replies = engine.map(Task.TRAIN, broadcast, clients, round)
+        wait()
+        spent += time.perf_counter() - start if round else 0.0
+        server = own.algorithm.server_update(server, replies, round)
+    return own.train.epochs * sum(sizes[client] for client in clients) * rounds / spent
+
+
+def wait() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def lanes(own: Worker, sizes: Sequence[int], count: int = 0, compiled: bool = False) -> LanesEngine:
+    return LanesEngine(own, NORMALISE, max(sizes), count, compiled)
+
+
+def paper_sizes(clients: int) -> list[int]:
+    """Real samples of the paper's clients, CIFAR-10 at alpha = 0.1."""
+    split = paper_replay("cifar10", clients, 0.1)
+    return [len(part) // (40 if SMALL else 1) + 1 for part in split.indices]
+
+
+def throughput() -> None:
+    sizes = paper_sizes(20)
+    clients = Schedule(1, 20, 10, 0).clients(0)
+    rows: list[dict[str, object]] = []
+    for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen"):
+        plain = images_per_second(LocalEngine(worker(spec, sizes, "fp32", 1)), sizes, clients, 1)
+        row: dict[str, object] = {"algorithm": spec, "eager fp32, images/s": round(plain)}
+        for precision in ("fp32",) if SMALL else ("tf32", "bf16"):
+            engine = lanes(worker(spec, sizes, precision, 5), sizes)
+            speed = images_per_second(engine, sizes, clients, 1)
+            row |= {f"lanes {precision}, images/s": round(speed), f"times, {precision}": round(speed / plain, 1)}
+        rows.append({**row, "lanes": len(engine.lanes)})
+        print(rows[-1], flush=True)
+        save("gpu-rounds", "Local training on the paper's K = 20, alpha = 0.1 clients, ten a round, batch 64", rows)
+
+
+def growth() -> None:
+    precision, rows = "fp32" if SMALL else "bf16", list[dict[str, object]]()
+    for size in (64, 640) if SMALL else (64, 200, 640, 2000, 6400):
+        sizes = [size] * 10
+        speed = images_per_second(lanes(worker("fedavg", sizes, precision, 2), sizes), sizes, list(range(10)), 2)
+        rows.append({"clients": 10, "samples of a client": size, "images/s": round(speed)})
+        print(rows[-1], flush=True)
+    for clients in (10, 100) if SMALL else (10, 100, 1000):
+        sizes = [640] * clients
+        chosen = Schedule(1, clients, 10, 0).clients(0)
+        speed = images_per_second(lanes(worker("fedavg", sizes, precision, 2), sizes), sizes, chosen, 2)
+        rows.append({"clients": clients, "samples of a client": 640, "images/s": round(speed)})
+        print(rows[-1], flush=True)
+    save("gpu-rounds-growth", f"Local training in lanes, FedAvg, {precision}, ten clients a round", rows)
+
+
+def correctness() -> None:
+    """The largest relative difference of a client's weights after one epoch, in fp32."""
+    rows = []
+    for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen"):
+        sizes, found = [1000], []
+        for fast in (False, True):
+            own = worker(spec, sizes, "fp32", 1)
+            engine = lanes(own, sizes, 1) if fast else LocalEngine(own)
+            server = set_up(own.algorithm, engine, own.algorithm.init(own.model, Fleet(np.array(sizes), 10)), 1)
+            [reply] = engine.map(Task.TRAIN, own.algorithm.broadcast(server, 0), [0], 0)
+            found.append({key: value for key, value in reply.arrays.items() if value.is_floating_point()})
+        norms = [(found[0][key] - found[1][key]).norm() / found[0][key].norm().clamp_min(1e-12) for key in found[0]]
+        rows.append({"algorithm": spec, "largest relative difference": f"{max(norms).item():.1e}"})
+        print(rows[-1], flush=True)
+    save(
+        "gpu-rounds-correctness", "Weights after one epoch of 1,000 samples in fp32, lanes against the reference", rows
+    )
+
+
+def agreement(config: str, root: str) -> None:
+    """Accuracy of 20 rounds in fp32 and bf16 with one seed, and the spread over three seeds."""
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for precision, seed in (("fp32", 0), ("bf16", 0), ("bf16", 1), ("bf16", 2)):
+            settings = ["rounds.total=20", f"engine.precision={precision}", f"seed={seed}"]
+            run = execute(load_config(config, [*settings, f'data.root="{root}"']), RunStore(folder))
+            rows.append({"precision": precision, "seed": seed, "accuracy": run.summary()["accuracy"]})
+            print(rows[-1], flush=True)
+    accuracies = [float(str(row["accuracy"])) for row in rows]
+    rows.append({"precision": "spread of bf16 over seeds", "accuracy": stdev(accuracies[1:])})
+    save("gpu-rounds-agreement", "Accuracy over 20 rounds by precision and seed", rows)
+
+
+if __name__ == "__main__":
+    {"throughput": throughput, "growth": growth, "correctness": correctness, "agreement": agreement}[sys.argv[1]](
+        *sys.argv[2:]
+    )
