@@ -13,6 +13,7 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.errors import RunError
 from fedeas.generators import text as module
+from fedeas.generators.registry import Setting, parse_generator
 from fedeas.generators.text import TextToImage, to_bytes
 
 diffusers = pytest.importorskip("diffusers")
@@ -332,3 +333,13 @@ def test_missing_packages_are_named(folder, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"need more packages \(.*{package}.*pip install 'fedeas\[train\]' transf"):
         loaded(folder)
+
+
+def test_a_config_names_it_and_the_run_tells_it_the_classes(folder):
+    images = np.zeros((3, 1, 8, 8), dtype=np.uint8)
+    setting = Setting("drawings", images, np.arange(3), NAMES)
+    source = parse_generator(f'sd-turbo(model="{folder}", template="a sketch of a {{}}", size=32)')
+    made = source.ready(setting)
+    assert made.prompts == ("a sketch of a cat", "a sketch of a aquarium fish", "a sketch of a dog")
+    assert made.sample([0, 2], [5, 5]).shape == (2, 1, 8, 8)
+    assert parse_generator(source.spec) == source

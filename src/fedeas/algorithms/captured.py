@@ -7,12 +7,12 @@ the plan. Between the first and the last step of a client nothing goes to the ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import ClientJob
+from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
 from fedeas.algorithms.plan import Plan, augmented
 from fedeas.capture import Captured, graph_pool
@@ -37,7 +37,7 @@ class CapturedSGD:
         self.pool = graph_pool(self.device)
         self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.total = torch.zeros((), device=self.device)
-        self.optimiser: torch.optim.SGD | None = None
+        self.descent: Descent | None = None
 
     def __call__(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Train one client."""
@@ -51,24 +51,12 @@ class CapturedSGD:
         return LocalResult(plan.steps, finite(self.total.item() / len(plan.index), job))
 
     def _begin(self, job: ClientJob) -> None:
-        """A fresh optimiser, without new tensors: velocities of zero are those of one that has not begun."""
+        """Counters at their start and a descent that has not begun, without new tensors."""
         for counter in (self.position, self.number, self.total):
             counter.zero_()
-        rate, train = learning_rate(job), job.train
-        if self.optimiser is None:
-            given: Any = torch.tensor(rate, device=self.device) if self.on_gpu else rate
-            self.optimiser = torch.optim.SGD(
-                self.model.parameters(), given, momentum=train.momentum, weight_decay=train.weight_decay,
-                fused=self.on_gpu or None,
-            )  # fmt: skip
-        group = self.optimiser.param_groups[0]
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)  # in place: the graphs read it there
-        else:
-            group["lr"] = rate
-        for state in self.optimiser.state.values():
-            if state.get("momentum_buffer") is not None:
-                state["momentum_buffer"].zero_()
+        if self.descent is None:
+            self.descent = Descent(self.model, job.train, learning_rate(job))
+        self.descent.begin(learning_rate(job))
 
     def _filled(self, job: ClientJob, objective: Objective, plan: Plan) -> Objective:
         """The same objective over the lane's buffers, filled with the client's."""
@@ -106,9 +94,9 @@ class CapturedSGD:
         return self.steps[key]
 
     def _one_step(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        assert self.optimiser is not None
+        assert self.descent is not None
         batch = self._batch(size, objective, drawn)
-        value = one_step(self.model, self.optimiser, objective, batch, self.precision)
+        value = one_step(self.model, self.descent, objective, batch, self.precision)
         self.total.add_(value * size)
         self.position.add_(size)
         self.number.add_(1)

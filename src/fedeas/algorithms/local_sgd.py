@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import Arrays, ClientJob
+from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.plan import Plan, augmented
 from fedeas.devices import autocast
 from fedeas.errors import RunError
@@ -76,29 +77,27 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
     if job.trainer is not None:
         result: LocalResult = job.trainer(job, objective)
         return result
-    plan, optimiser = plan_of(job), optimiser_of(job)
+    plan, descent = plan_of(job), Descent(job.model, job.train, learning_rate(job))
     job.model.train()
     total = torch.zeros((), device=data.labels.device)
     for step, rows in enumerate(plan.batches()):
         images, labels = data.batch(plan.index[rows])
         images = data.normalise(augmented(images, {name: drawn[rows] for name, drawn in plan.drawn.items()}))
         batch = objective.batch(images, labels, rows.start, step)
-        value = one_step(job.model, optimiser, objective, batch, job.precision)
+        value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
     return LocalResult(plan.steps, finite(total.item() / len(plan.index), job))
 
 
-def one_step(
-    model: nn.Module, optimiser: torch.optim.Optimizer, objective: Objective, batch: Batch, precision: str = "fp32"
-) -> Tensor:
+def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
     """One step of SGD; gives the loss before it."""
     with autocast(precision, batch.labels.device):
         value = objective.loss(model, batch, objective.shared)
-    optimiser.zero_grad(set_to_none=True)
+    descent.clear()
     value.backward()  # type: ignore[no-untyped-call]
     if objective.correct is not None:
         objective.correct(model, objective.shared)
-    optimiser.step()
+    descent.step()
     return value.detach()
 
 
@@ -106,14 +105,6 @@ def plan_of(job: ClientJob) -> Plan:
     """The client's batches in this round."""
     rng = np.random.default_rng((job.seed, job.round, job.client))
     return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, job.data.labels.device)
-
-
-def optimiser_of(job: ClientJob) -> torch.optim.Optimizer:
-    """Plain SGD with what the config adds to it."""
-    train = job.train
-    return torch.optim.SGD(
-        job.model.parameters(), learning_rate(job), momentum=train.momentum, weight_decay=train.weight_decay
-    )
 
 
 def learning_rate(job: ClientJob) -> float:

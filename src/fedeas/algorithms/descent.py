@@ -1,0 +1,62 @@
+"""Stochastic gradient descent without ceremony: torch's own arithmetic, without what its optimiser class adds to it.
+
+The hooks and records around the steps of `torch.optim.SGD` show where networks are small.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.optim.sgd import sgd
+
+from fedeas.config import TrainConfig
+
+
+class Descent:
+    """Steps of SGD with momentum and weight decay on the parameters of a model, which stay where they are.
+
+    On a GPU the learning rate is a tensor, so that recorded steps read the current one.
+    """
+
+    def __init__(self, model: nn.Module, train: TrainConfig, rate: float) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.velocities: list[Tensor | None] = [None] * len(self.parameters)
+        self.momentum, self.weight_decay = train.momentum, train.weight_decay
+        self.on_gpu = self.parameters[0].is_cuda
+        self.rate: float | Tensor = torch.tensor(rate, device=self.parameters[0].device) if self.on_gpu else rate
+
+    def begin(self, rate: float) -> None:
+        """As if no step had been taken: velocities of zero are those of one that has not begun."""
+        for velocity in self.velocities:
+            if velocity is not None:
+                velocity.zero_()
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
+        else:
+            self.rate = rate
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters that have a gradient."""
+        moved = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        velocities = [self.velocities[i] for i in moved]
+        sgd(
+            [self.parameters[i] for i in moved],
+            [self.parameters[i].grad for i in moved],  # type: ignore[misc]
+            velocities,
+            foreach=False,
+            fused=self.on_gpu,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.rate,  # type: ignore[arg-type]
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+        for i, velocity in zip(moved, velocities, strict=True):
+            self.velocities[i] = velocity
