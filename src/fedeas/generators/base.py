@@ -59,6 +59,28 @@ class Generator(Protocol):
         ...
 
 
+class Around:
+    """A generator around another one, with the classes, the shape and the batches of the other."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.generator.num_classes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of its images."""
+        return self.generator.shape
+
+    @property
+    def batch_size(self) -> int:
+        """How many images are made at once."""
+        return self.generator.batch_size
+
+
 def image_index(client: int, count: int, start: int = 0) -> IntArray:
     """Indices of a client's images of one class, from its `start`-th on; j-th of client k: ``(k << 32) + j``.
 

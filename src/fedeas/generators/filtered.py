@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.errors import InputError, RunError
-from fedeas.generators.base import CLIENT_BITS, Generator, checked_address, image_index
+from fedeas.generators.base import CLIENT_BITS, Around, Generator, checked_address, image_index
 
 Images = NDArray[np.uint8]
 Address = tuple[int, int]
@@ -69,7 +69,7 @@ class _Stream:
         return image_index(self.client, count, start=self.judged)
 
 
-class Filtered:
+class Filtered(Around):
     """A generator whose images a classifier agrees with.
 
     It costs 1 / agreement raw images for each. Ask for many at once, of several classes and clients: a generator that
@@ -83,25 +83,11 @@ class Filtered:
 
     def __init__(self, generator: Generator, classifier: Predictor, limit: int = 50) -> None:
         _check(generator, classifier, limit)
-        self.generator, self.classifier, self.limit = generator, classifier, limit
+        super().__init__(generator)
+        self.classifier, self.limit = classifier, limit
         self._streams: dict[Address, _Stream] = {}
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
         self._at_hand: dict[Address, Images] = {}  # judged good but not yet asked for, by the generator's address
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.generator.num_classes
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of its images."""
-        return self.generator.shape
-
-    @property
-    def batch_size(self) -> int:
-        """The generator's."""
-        return self.generator.batch_size
 
     @cached_property
     def fingerprint(self) -> str:

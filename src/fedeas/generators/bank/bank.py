@@ -30,7 +30,7 @@ from fedeas.generators.bank.slots import (
     image_files,
     remedy,
 )
-from fedeas.generators.base import Generator, checked_address
+from fedeas.generators.base import Around, Generator, checked_address
 
 PathLike = str | os.PathLike[str]
 
@@ -128,7 +128,7 @@ class Bank:
         return True
 
 
-class BankedGenerator:
+class BankedGenerator(Around):
     """A generator whose images come from a bank as far as they are there; `Bank.of` makes one.
 
     `found` and `made` count the images that it read and that it had to generate; an address that is given twice in one
@@ -136,25 +136,10 @@ class BankedGenerator:
     """
 
     def __init__(self, generator: Generator, disk: Disk) -> None:
-        self.generator = generator
+        super().__init__(generator)
         self.found = 0
         self.made = 0
         self._disk = disk
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.generator.num_classes
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
-        return self.generator.shape
-
-    @property
-    def batch_size(self) -> int:
-        """How many images are made at once and then written."""
-        return self.generator.batch_size
 
     @property
     def fingerprint(self) -> str:

@@ -278,37 +278,55 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / STATE).exists():
         trainer.restore(folder / STATE)
-    watch = _Watch(trainer, minutes)
-    weights = trainer.averaged(**(provenance or {}))
-    saved = time.monotonic()
+    watch, keeper = _Watch(trainer, minutes), _Keeper(trainer, folder, provenance or {}, on_save)
     try:
         while trainer.update_number < trainer.updates and not watch.over:
             progress = watch.look()
-            latest = trainer.averaged(**(provenance or {}))
-            if not (math.isfinite(progress.loss) and latest.finite):
-                weights.save(folder / GENERATOR)
-                good = weights.provenance["updates"]
-                found = f"the loss is {progress.loss}" + ("" if latest.finite else ", the weights are not finite")
-                message = f"update {progress.update}: {found}; lower the learning rate"
-                raise RunError(f"{message}. The weights of update {good} are in {folder / GENERATOR}")
-            weights = latest
+            keeper.take(progress)
             if on_look is not None:
                 on_look(progress)
-            if time.monotonic() - saved > SAVE_SECONDS:
-                _keep(trainer, weights, folder, on_save)
-                saved = time.monotonic()
+            keeper.save_now_and_then()
     except KeyboardInterrupt:
-        _keep(trainer, weights, folder, on_save)
+        keeper.save()
         raise
-    _keep(trainer, weights, folder, on_save)
-    return weights
+    keeper.save()
+    return keeper.weights
 
 
-def _keep(trainer: Trainer, weights: Weights, folder: Path, on_save: Callable[[Weights], None] | None) -> None:
-    trainer.save(folder / STATE)
-    weights.save(folder / GENERATOR)
-    if on_save is not None:
-        on_save(weights)
+class _Keeper:
+    """Holds the last averaged weights that were good, and keeps them and the training's state in a folder."""
+
+    def __init__(
+        self, trainer: Trainer, folder: Path, provenance: dict[str, Any], on_save: Callable[[Weights], None] | None
+    ) -> None:
+        self.trainer, self.folder, self.provenance, self.on_save = trainer, folder, provenance, on_save
+        self.weights = trainer.averaged(**provenance)
+        self.saved = time.monotonic()
+
+    def take(self, progress: Progress) -> None:
+        """The weights as they are now, unless they or the loss are no longer finite."""
+        latest = self.trainer.averaged(**self.provenance)
+        if math.isfinite(progress.loss) and latest.finite:
+            self.weights = latest
+            return
+        file, good = self.folder / GENERATOR, self.weights.provenance["updates"]
+        self.weights.save(file)
+        found = f"the loss is {progress.loss}" + ("" if latest.finite else ", the weights are not finite")
+        message = f"update {progress.update}: {found}; lower the learning rate"
+        raise RunError(f"{message}. The weights of update {good} are in {file}")
+
+    def save_now_and_then(self) -> None:
+        """Every minute."""
+        if time.monotonic() - self.saved > SAVE_SECONDS:
+            self.save()
+            self.saved = time.monotonic()
+
+    def save(self) -> None:
+        """State and weights."""
+        self.trainer.save(self.folder / STATE)
+        self.weights.save(self.folder / GENERATOR)
+        if self.on_save is not None:
+            self.on_save(self.weights)
 
 
 class _Watch:
