@@ -1,0 +1,258 @@
+"""A class-conditional diffusion model in training: one captured update, averaged weights, and a state to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DDPMScheduler
+from diffusers.training_utils import EMAModel, compute_snr
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedeas.arrays import IntArray
+from fedeas.capture import Captured
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.generators.base import checked_address
+from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
+from fedeas.generators.diffusion.weights import Weights, half
+
+log = logging.getLogger("fedeas")
+
+
+class Trainer:
+    """A diffusion model in training.
+
+    Images lie on the device as bytes; an update draws its batch, classes to drop, noise and noise levels there, so that
+    on a GPU the whole of it is one CUDA graph. The random stream is part of the state: a training that is
+    broken off and taken up again equals the undisturbed one (on a CPU, to the bit).
+
+    Args:
+        images: uint8 (N, channels, height, width).
+        labels: 0 to C - 1.
+        class_names: one for each class.
+        preset: network and recipe.
+        updates: of the whole training; the preset's if 0.
+        seed: of initial weights and random stream.
+        device: where it trains; on a GPU the network computes in bf16.
+        compiled: compile the network first.
+        start: weights to begin with in place of random ones; their images count as seen.
+    """
+
+    def __init__(
+        self,
+        images: NDArray[np.uint8],
+        labels: IntArray,
+        class_names: Sequence[str],
+        preset: Preset,
+        *,
+        updates: int = 0,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        compiled: bool = False,
+        start: Weights | None = None,
+    ) -> None:
+        if not len(images):
+            raise InputError("there are no images to train on")
+        labels, _ = checked_address(labels, np.arange(len(images)), len(class_names))
+        self.seed = seed
+        self.preset, self.class_names, self.device = preset, tuple(class_names), torch.device(device)
+        self.updates, self.batch = updates or preset.updates, preset.batch
+        self.images = torch.from_numpy(np.array(images)).to(self.device)
+        self.labels = torch.from_numpy(np.array(labels)).to(self.device)
+        self.data = _data_hash(images, labels)
+        on_gpu = self.device.type == "cuda"
+        self.start = start
+        self.network = self._initial(seed).to(self.device)
+        if on_gpu:
+            self.network.to(memory_format=torch.channels_last)
+        self.called: Any = torch.compile(self.network, dynamic=False) if compiled else self.network
+        self.parameters = list(self.network.parameters())
+        rate = torch.tensor(preset.lr, device=self.device) if on_gpu else preset.lr
+        self.optimiser = torch.optim.Adam(self.parameters, lr=rate, fused=True, capturable=on_gpu)
+        self.ema = EMAModel(self.parameters, decay=preset.ema, foreach=True)
+        self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
+        self.loss_weight = _loss_weight(self.scheduler, preset).to(self.device)
+        self.random = torch.Generator(self.device).manual_seed(seed)
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.update_number = self.images_seen = 0
+        self.seconds = 0.0
+        self._step = self._captured()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images."""
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    def _initial(self, seed: int) -> Any:
+        if self.start is None:
+            return self.preset.network.build(self.shape, self.num_classes, seed)
+        if (self.start.network, self.start.shape, self.start.num_classes) != (
+            self.preset.network, self.shape, self.num_classes,
+        ):  # fmt: skip
+            raise InputError("the weights to start from are of another preset, image shape or number of classes")
+        return self.start.build().train().requires_grad_()
+
+    def update(self) -> None:
+        """One update of weights and averaged weights; out of memory, it goes on with half the batch."""
+        self._set_rate(self.preset.rate(self.update_number, self.updates))
+        try:
+            self.loss_sum += self._step()
+        except torch.OutOfMemoryError:
+            if self.batch == 1:
+                raise
+            self._halve()
+            return self.update()
+        self.ema.step(self.parameters)
+        self.update_number += 1
+        self.images_seen += self.batch
+        return None
+
+    def averaged(self, **provenance: Any) -> Weights:
+        """The averaged weights as they are now."""
+        names = [name for name, _ in self.network.named_parameters()]
+        tensors = half(dict(zip(names, self.ema.shadow_params, strict=True)))
+        before = self.start.provenance if self.start is not None else {}
+        seen = {"data": self.data, **provenance}
+        if self.start is not None and before.get("protocol") != "clean":
+            seen["protocol"] = before.get("protocol", "unknown")  # what was seen once is never unseen
+        seen["updates"] = self.update_number + before.get("updates", 0)
+        seen["images"] = self.images_seen + before.get("images", 0)
+        seen["minutes"] = round(self.seconds / 60 + before.get("minutes", 0), 2)
+        preset = self.preset
+        sampler = preset.solver, preset.steps, preset.guidance
+        return Weights(preset.network, self.shape, self.class_names, tensors, *sampler, provenance=seen)
+
+    def save(self, path: Path) -> None:
+        """Everything that is needed to go on."""
+        tensors = {name: tensor.contiguous() for name, tensor in self._tensors().items()}
+        numbers = {
+            "update": self.update_number,
+            "images": self.images_seen,
+            "seconds": self.seconds,
+            "batch": self.batch,
+        }
+        about = {"identity": self._identity(), "numbers": numbers, "ema": self.ema.optimization_step}
+        with written_whole(path) as part:
+            save_file(tensors, part, {"fedeas": json.dumps(about)})
+
+    def restore(self, path: Path) -> None:
+        """Go on from a saved state."""
+        try:
+            with safe_open(path, framework="pt", device=str(self.device)) as file:
+                about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
+                if about.get("identity") != self._identity():
+                    raise InputError(
+                        f"{path}: a training of other data, preset, updates, seed or start; choose another folder"
+                    )
+                self._take({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path}: cannot be read ({error}); remove it to begin anew") from None
+        numbers = about["numbers"]
+        self.update_number, self.images_seen, self.seconds = numbers["update"], numbers["images"], numbers["seconds"]
+        self.ema.optimization_step = about["ema"]
+        if numbers["batch"] != self.batch:
+            self.batch, self._step = numbers["batch"], self._captured()
+
+    def _captured(self) -> Captured:
+        return Captured(self._one_step, self.device, (self.random,))
+
+    def _one_step(self) -> Tensor:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self._loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.optimiser.step()
+        return loss.detach()
+
+    def _loss(self) -> Tensor:
+        clean, classes = self._batch()
+        noise = torch.randn(clean.shape, generator=self.random, device=self.device)
+        level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
+        noisy = self.scheduler.add_noise(clean, noise, level)
+        target = noise
+        if self.preset.network.target == "v_prediction":
+            target = self.scheduler.get_velocity(clean, noise, level)
+        with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
+            predicted = self.called(noisy, level, class_labels=classes).sample
+        errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
+        loss: Tensor = (errors * self.loss_weight[level]).mean()
+        return loss
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Images as -1 to 1, and their classes, some of them dropped."""
+
+        def chosen(share: float) -> Tensor:
+            return torch.rand(self.batch, generator=self.random, device=self.device) < share
+
+        index = torch.randint(len(self.labels), (self.batch,), generator=self.random, device=self.device)
+        clean = self.images[index].float() / 127.5 - 1
+        if self.preset.flip:
+            clean = torch.where(chosen(0.5)[:, None, None, None], clean.flip(-1), clean)
+        return clean, torch.where(chosen(self.preset.class_dropout), self.num_classes, self.labels[index])
+
+    def _set_rate(self, rate: float) -> None:
+        group = self.optimiser.param_groups[0]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # in place: the graph reads it there
+        else:
+            group["lr"] = rate
+
+    def _halve(self) -> None:
+        self.batch //= 2
+        self._step = self._captured()
+        torch.cuda.empty_cache()
+        log.warning("out of memory while training; going on with batches of %d", self.batch)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
+        tensors |= {f"ema/{number}": tensor for number, tensor in enumerate(self.ema.shadow_params)}
+        for number, parameter in enumerate(self.parameters):
+            tensors |= {f"adam/{number}/{name}": value for name, value in self.optimiser.state[parameter].items()}
+        return {**tensors, "random": self.random.get_state(), "loss": self.loss_sum}
+
+    def _take(self, tensors: dict[str, Tensor]) -> None:
+        self.network.load_state_dict({name: tensors[f"network/{name}"] for name in self.network.state_dict()})
+        for number, average in enumerate(self.ema.shadow_params):
+            average.copy_(tensors[f"ema/{number}"])
+        for number, parameter in enumerate(self.parameters):
+            prefix = f"adam/{number}/"
+            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            self.optimiser.state[parameter] = own
+        self.random.set_state(tensors["random"].cpu())
+        self.loss_sum.copy_(tensors["loss"])
+
+    def _identity(self) -> str:
+        recipe = [repr(self.preset), self.updates, self.data, self.class_names, self.seed]
+        recipe += [self.start.fingerprint] if self.start is not None else []
+        return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
+
+
+def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
+    """The weight of each noise level: min(SNR, gamma) / SNR for a network that predicts noise, / (SNR + 1) for v."""
+    if not preset.min_snr:
+        return torch.ones(NOISE_LEVELS)
+    ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
+    weight: Tensor = ratio.clamp(max=preset.min_snr) / (ratio + (preset.network.target == "v_prediction"))
+    return weight.nan_to_num(1.0)
+
+
+def _data_hash(images: NDArray[np.uint8], labels: IntArray) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(images).tobytes())
+    digest.update(np.ascontiguousarray(labels, dtype="<i8").tobytes())
+    return digest.hexdigest()
