@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedeas.cli import main
-from fedeas.generators import classifier
+from fedeas.generators import recipes
 from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, presets
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
@@ -36,8 +36,8 @@ def run(capsys, monkeypatch):
 def fast(monkeypatch):
     """A preset and a judge that are quick rather than good."""
     monkeypatch.setitem(presets.PRESETS, "fast", FAST)
-    small = classifier.RECIPES["small-cnn"]
-    monkeypatch.setitem(classifier.RECIPES, "small-cnn", replace(small, epochs=2))
+    small = recipes.RECIPES["small-cnn"]
+    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(small, epochs=2))
 
 
 def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.errors import FedEASError, InputError, SpecError
-from fedeas.generators import GaussianGenerator, classifier
+from fedeas.generators import GaussianGenerator, recipes
 from fedeas.generators.base import image_index
 from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import DiffusionGenerator, Network, Weights
@@ -162,8 +162,8 @@ def test_weights_that_saw_test_images_may_be_used_where_that_is_said(tmp_path):
 
 
 def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkeypatch):
-    recipe = classifier.RECIPES["small-cnn"]
-    monkeypatch.setitem(classifier.RECIPES, "small-cnn", replace(recipe, epochs=5, batch_size=10))
+    recipe = recipes.RECIPES["small-cnn"]
+    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(recipe, epochs=5, batch_size=10))
     judge = Classifier.train(IMAGES, LABELS, 2)
     judge.save(tmp_path / "judge.safetensors")
     read = parse_generator(f'agreeing(of=gaussian(components=4), classifier="{tmp_path}/judge.safetensors")')

@@ -22,6 +22,7 @@ from fedeas.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.base import checked_address, checked_training
+from fedeas.generators.recipes import Recipe, recipe_for
 from fedeas.models import Model, build_model
 
 Images = NDArray[np.uint8]
@@ -35,32 +36,6 @@ PHOTO_SIDE = 16
 """Images of this height and more are photographs to a ResNet-18; smaller ones are digits to a small network."""
 
 MOMENT_BLOCK = 4096  # images at a time
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a classifier is trained: SGD with Nesterov momentum, a rate that rises linearly and falls linearly to 0."""
-
-    epochs: int
-    batch_size: int
-    peak_rate: float
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.05
-    warm_up: float = 0.2
-    """Share of the steps in which the rate rises."""
-
-    def rate(self, step: int, steps: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        rising = max(1.0, self.warm_up * steps)
-        return self.peak_rate * min((step + 1) / rising, (steps - step) / max(1.0, steps - rising), 1.0)
-
-
-RECIPES = {
-    "resnet18": Recipe(epochs=15, batch_size=512, peak_rate=0.3),
-    "small-cnn": Recipe(epochs=50, batch_size=64, peak_rate=0.05),
-}
-"""By model. A ResNet-18 takes 15 passes over CIFAR-10, a small network 50 over scikit-learn's digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +88,7 @@ class Classifier:
         classes = checked_training(images, labels, num_classes, names)
         shape = (images.shape[1], images.shape[2], images.shape[3])
         architecture = "resnet18" if min(shape[1:]) >= PHOTO_SIDE else "small-cnn"
-        recipe = _recipe(architecture, epochs)
+        recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names)
@@ -332,15 +307,6 @@ def _batches(
             yield order[place * size : (place + 1) * size], step, recipe.epochs * per_epoch, generator
         if progress is not None:
             progress(epoch + 1, recipe.epochs)
-
-
-def _recipe(architecture: str, epochs: int | None) -> Recipe:
-    recipe = RECIPES[architecture]
-    if epochs is None:
-        return recipe
-    if epochs < 1:
-        raise InputError(f"epochs must be 1 or more, not {epochs}")
-    return replace(recipe, epochs=epochs)
 
 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
