@@ -292,7 +292,7 @@ def test_classes_that_no_client_holds_still_count():
         (("data.dataset=cifar10", "data.root=nowhere"), "nowhere"),
         (("data.dataset=magic",), "magic"),
         (("partition.clients=5000",), "clients must be between 1 and"),
-        (("engine.device=cuda:9",), "device 'cuda:9' cannot be used"),
+        (("engine.device=cuda:9",), "engine.device 'cuda:9' cannot be used"),
         (("model.weights=none.safetensors",), "none.safetensors: no such file"),
         (("algorithm=fedsgd",), "unknown algorithm 'fedsgd'"),
         (("generator=magic", "policy=full-balance"), "unknown generator 'magic'"),
@@ -336,9 +336,8 @@ def test_runs_at_one_budget_make_no_image_twice(tmp_path, monkeypatch):
             plan[[client for client in range(len(plan)) if client not in seen]] = 0
             plans.append(plan)
     made = [tuple(map(int, line.split())) for line in (tmp_path / "code" / "made.txt").read_text().splitlines()]
-    wanted = np.max(
-        plans, axis=0
-    )  # image j of a pair is the same for every policy, so the largest plan is all there is
+    # Image j of a pair is the same for every policy, so the largest plan is all there is.
+    wanted = np.max(plans, axis=0)
     kept = {(label, (client << 32) + j) for (client, label), n in np.ndenumerate(wanted) for j in range(n)}
     assert set(made) == kept
     # The law check of a callable draws its first addresses again, in every run that finds any of them missing.

@@ -87,11 +87,11 @@ class RoundsConfig(_Section):
 class EngineConfig(_Section):
     """What computes it. Of these only the precision is part of the fingerprint.
 
-    ``lanes`` trains several clients at once on a GPU, ``local`` one after the other; ``auto`` is lanes where there is a
-    GPU. `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
+    ``local`` trains one client after the other, ``lanes`` several at once on a GPU and, without one, as ``local``.
+    `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
     """
 
-    name: Literal["auto", "local", "lanes"] = "auto"
+    name: Literal["local", "lanes"] = "local"
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Positive | None = None

@@ -9,8 +9,8 @@ import torch
 from fedeas.errors import InputError
 
 
-def chosen_device(name: str) -> torch.device:
-    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU where there is one."""
+def chosen_device(name: str, setting: str = "device") -> torch.device:
+    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU where there is one. `setting` is what errors call it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -18,7 +18,7 @@ def chosen_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
+        raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
     return device
 
 

@@ -85,7 +85,7 @@ class Federation:
     def __init__(self, config: RunConfig, bank: str | os.PathLike[str] | None = None) -> None:
         self.config = config
         self.bank = bank
-        self.device = chosen_device(config.engine.device)
+        self.device = chosen_device(config.engine.device, "engine.device")
         set_precision(config.engine.precision, self.device)
         self.algorithm: Algorithm = parse_algorithm(config.algorithm)
         self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
@@ -146,7 +146,7 @@ class Federation:
         return model.to(self.device)
 
     def _engine(self, generator: Generator | None) -> LocalEngine:
-        """Lanes on a GPU unless told otherwise; elsewhere the reference."""
+        """The reference, or lanes if they are asked for and there is a GPU."""
         chosen, worker = self.config.engine, self._worker(generator)
         if self.device.type != "cuda" or chosen.name == "local":
             return LocalEngine(worker)

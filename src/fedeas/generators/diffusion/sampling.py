@@ -102,17 +102,23 @@ class DiffusionGenerator:
         start = 0
         while start < classes.size:
             rows = slice(start, start + self.batch_size)
-            try:
-                images[rows] = self._images(classes[rows], numbers[rows])
-            except torch.OutOfMemoryError:
+            made = self._images_if_they_fit(classes[rows], numbers[rows])
+            if made is None:
                 self._halve()
-                continue
-            start = rows.stop
+            else:
+                images[rows], start = made, rows.stop
         return images
 
+    def _images_if_they_fit(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8] | None:
+        """The error ends here: as long as it lives, so do the tensors of the frames it came through."""
+        try:
+            return self._images(labels, index)
+        except torch.OutOfMemoryError:
+            if self.batch_size == 1:
+                raise
+            return None
+
     def _halve(self) -> None:
-        if self.batch_size == 1:
-            raise
         self.batch_size //= 2
         self.__dict__.pop("_network_call", None)
         torch.cuda.empty_cache()

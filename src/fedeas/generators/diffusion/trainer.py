@@ -111,17 +111,21 @@ class Trainer:
     def update(self) -> None:
         """One update of weights and averaged weights; out of memory, it goes on with half the batch."""
         self._set_rate(self.preset.rate(self.update_number, self.updates))
-        try:
-            self.loss_sum += self._step()
-        except torch.OutOfMemoryError:
-            if self.batch == 1:
-                raise
+        while (loss := self._step_if_it_fits()) is None:
             self._halve()
-            return self.update()
+        self.loss_sum += loss
         self.ema.step(self.parameters)
         self.update_number += 1
         self.images_seen += self.batch
-        return None
+
+    def _step_if_it_fits(self) -> Tensor | None:
+        """The error ends here: as long as it lives, so do the tensors of the frames it came through."""
+        try:
+            return self._step()
+        except torch.OutOfMemoryError:
+            if self.batch == 1:
+                raise
+            return None
 
     def averaged(self, **provenance: Any) -> Weights:
         """The averaged weights as they are now."""
