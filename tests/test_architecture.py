@@ -24,6 +24,7 @@ LAYERS = [
     ["capture", "devices"],
     ["data", "models"],
     ["generators"],
+    ["augmentation"],
     ["algorithms"],
     ["engines", "worker"],
     ["checkpoint", "federate", "measures"],
@@ -40,9 +41,10 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
+    "triton": {"models.norm_kernels"},
     "matplotlib": {"plots", "paper.figures", "report.figures"},
     "pyarrow": {"tables.reading", "tables.writing", "data.parquet"},
-    "PIL": {"data.cache", "generators.grid"},
+    "PIL": {"augmentation", "data.cache", "generators.grid"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},
     "pydantic": {"config", "paper.published"},
@@ -68,6 +70,7 @@ ALLOWED = {
 
 # Families that need torch; everything else must load without it.
 WITH_TORCH = {
+    "augmentation",
     "capture",
     "devices",
     "data.client",

@@ -8,6 +8,8 @@ array([[ 0,  0, 52],
        [33,  0,  0]])
 """
 
+from typing import TYPE_CHECKING, Any
+
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
 from fedeas.policies import (
@@ -52,6 +54,10 @@ from fedeas.selection import (
 )
 from fedeas.summary import Summary
 from fedeas.tables import read_counts, write_allocation, write_counts
+
+if TYPE_CHECKING:
+    from fedeas.augmentation import Augmented as Augmented
+    from fedeas.augmentation import augment as augment
 
 __version__ = "0.1.0"
 
@@ -101,3 +107,14 @@ __all__ = [
     "write_allocation",
     "write_counts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`augment` and what it returns are loaded when they are asked for: they need torch, which planning does not."""
+    if name not in ("Augmented", "augment"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fedeas.data.cache import train_extra
+
+    with train_extra():
+        from fedeas import augmentation
+    return getattr(augmentation, name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +18,7 @@ Pool = Any  # a handle of torch
 WARM_UP = 3
 """Calls before the recording: libraries choose their kernels and allocate in the first ones."""
 
-_ONE_AT_A_TIME = threading.Lock()  # two threads must not record at once
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Captured:
@@ -28,6 +32,7 @@ class Captured:
         device: where it works.
         generators: random streams that the function draws from.
         pool: memory that is shared with other graphs, which must not run at the same time; `graph_pool` makes one.
+        warm_up: calls before the recording.
     """
 
     def __init__(
@@ -36,12 +41,15 @@ class Captured:
         device: torch.device,
         generators: tuple[torch.Generator, ...] = (),
         pool: Pool | None = None,
+        warm_up: int = WARM_UP,
     ) -> None:
         self.function = function
         self.device = device
         self.generators = generators
-        self.pool = pool
+        self.pool = graph_pool(device) if pool is None else pool
+        self.warm_up = warm_up
         self.calls = 0
+        self.seconds = 0.0  # before the first replay, compiling included
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: tuple[Tensor, ...] = ()
         self.output = torch.empty(0)
@@ -55,31 +63,62 @@ class Captured:
         for static, given in zip(self.inputs, arguments, strict=True):
             static.copy_(given)
         self.calls += 1
-        if self.calls <= WARM_UP:
-            return self._aside()
         if self.graph is None:
+            start = time.perf_counter()
+            if self.calls <= self.warm_up:
+                with self._aside():
+                    result = self.function(*self.inputs)
+                self.seconds += time.perf_counter() - start
+                return result
             self.graph = self._recorded()
+            self.seconds += time.perf_counter() - start
         self.graph.replay()
         return self.output
 
-    def _aside(self) -> Tensor:
-        """On a stream of its own, as the recording will be: allocations made there are not disturbed later."""
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """On a stream that can be recorded: the current one, unless that is the default stream of all."""
         current = torch.cuda.current_stream(self.device)
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            result = self.function(*self.inputs)
-        current.wait_stream(stream)
-        return result
+        if current != torch.cuda.default_stream(self.device):
+            yield
+            return
+        self._own_stream.wait_stream(current)
+        with torch.cuda.stream(self._own_stream):
+            yield
+        current.wait_stream(self._own_stream)
+
+    @cached_property
+    def _own_stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
+        """`torch.cuda.graph` would wait for all streams and empty the cache; other lanes are to go on meanwhile."""
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        # Other threads may go on with their own streams meanwhile.
-        with _ONE_AT_A_TIME, torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local"):
-            self.output = self.function(*self.inputs)
+        with _undisturbed(), self._aside():
+            graph.capture_begin(self.pool, "thread_local")
+            try:
+                self.output = self.function(*self.inputs)
+            except BaseException:
+                with suppress(RuntimeError):  # of the broken recording: the first error is the one to see
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         return graph
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No other thread records, and the garbage collector does not destroy a graph in the middle of a recording."""
+    with _ONE_AT_A_TIME:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def graph_pool(device: torch.device) -> Pool | None:

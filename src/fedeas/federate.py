@@ -84,14 +84,20 @@ def federate(
 
 
 def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
-    """What the clients report, and where the round's time went; `engine` is what the clients' work does not explain."""
+    """What the clients report, and where the round's time went; `engine` is what the clients' work does not explain.
+
+    Where clients work at the same time, their seconds are scaled so that all parts add up to the round's.
+    """
 
     def summed(key: str) -> float:
         return sum(reply.metrics.get(key, 0.0) for reply in replies)
 
     total = sum(reply.weight for reply in replies)
-    seconds = {"generate": summed("generate_seconds"), "train": summed("train_seconds")}
-    rest = {"engine": max(laps.pop("clients") - sum(seconds.values()), 0.0), **laps}
+    seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
+    whole, busy = laps.pop("clients"), sum(seconds.values())
+    if busy > whole:
+        seconds = {name: value * whole / busy for name, value in seconds.items()}
+    rest = {"engine": whole - sum(seconds.values()), **laps}
     return {
         "train_loss": sum(reply.metrics["loss"] * reply.weight for reply in replies) / total,
         "steps": int(summed("steps")),

@@ -30,6 +30,10 @@ class Lane(Protocol):
     def trainer(self) -> Callable[[ClientJob, Any], Any]:
         """What takes the place of the plain training loop."""
 
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling and recording, which later clients are spared."""
+
 
 @dataclass
 class Worker:
@@ -64,10 +68,11 @@ class Worker:
             real = self.load_client(client)
             return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, lane)), state
         self.prepare([client])  # if the engine has not done so for all clients of the round
-        start = time.perf_counter()
+        start, before = time.perf_counter(), lane.preparing if lane else 0.0
         job = self._job(client, round, broadcast, state, self.clients[client], lane)
         reply, state = self.algorithm.client_update(job)
-        spent = {"train_seconds": time.perf_counter() - start}
+        prepared = lane.preparing - before if lane else 0.0
+        spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
         spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
         return replace(reply, metrics={**reply.metrics, **spent}), state
 

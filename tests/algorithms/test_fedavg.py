@@ -220,7 +220,7 @@ def test_records_count_rounds_from_one_and_say_what_happened(net):
     _, records = run_rounds(FedAvg(), net, rounds=2, clients=3, participants=2)
     assert [record["round"] for record in records] == [1, 2]
     assert all(len(record["clients"]) == 2 and record["steps"] == 2 * 2 * 4 for record in records)
-    assert set(records[0]["seconds"]) == {"generate", "train", "engine", "aggregate", "probe", "evaluate"}
+    assert set(records[0]["seconds"]) == {"generate", "prepare", "train", "engine", "aggregate", "probe", "evaluate"}
 
 
 def test_a_model_is_loaded_whole(net):

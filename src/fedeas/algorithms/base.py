@@ -71,6 +71,7 @@ class Algorithm(Protocol):
     """Client half and server half of a federated algorithm; hyperparameters are the fields of a frozen dataclass."""
 
     needs_setup: ClassVar[bool]
+    differentiates_twice: ClassVar[bool]
 
     @property
     def spec(self) -> str:

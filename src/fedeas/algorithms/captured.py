@@ -6,7 +6,8 @@ the plan. Between the first and the last step of a client nothing goes to the ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,10 @@ from fedeas.algorithms.base import ClientJob
 from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
 from fedeas.algorithms.plan import Plan, augmented
-from fedeas.capture import Captured, graph_pool
+from fedeas.capture import WARM_UP, Captured, graph_pool
 from fedeas.data.client import Normaliser
+
+Around = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 class CapturedSGD:
@@ -26,18 +29,28 @@ class CapturedSGD:
         model: the workspace; its parameters stay where they are.
         normalise: of the images.
         capacity: samples of the largest client, so that buffers need not grow.
+        around: a context of every step.
     """
 
-    def __init__(self, model: nn.Module, normalise: Normaliser, capacity: int) -> None:
+    def __init__(
+        self, model: nn.Module, normalise: Normaliser, capacity: int, around: Around = contextlib.nullcontext
+    ) -> None:
         self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
-        self.device = normalise.scale.device
+        self.device, self.around = normalise.scale.device, around
         self.on_gpu = self.device.type == "cuda"
         self.buffers: dict[str, Tensor] = {}
-        self.steps: dict[object, Captured] = {}
+        self.steps: dict[tuple[object, ...], Captured] = {}
+        self.earlier = 0.0  # seconds of preparing steps that are no more
+        self.full: Captured | None = None  # the step of a whole batch
         self.pool = graph_pool(self.device)
         self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.total = torch.zeros((), device=self.device)
         self.descent: Descent | None = None
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling, warming up and recording."""
+        return sum(step.seconds for step in self.steps.values()) + self.earlier
 
     def __call__(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Train one client."""
@@ -49,6 +62,13 @@ class CapturedSGD:
         for rows in plan.batches():
             self._step(rows.stop - rows.start, static, plan)()
         return LocalResult(plan.steps, finite(self.total.item() / len(plan.index), job))
+
+    def rehearse(self) -> None:
+        """Repeat the first step of the last client, to no effect but the time it takes: a client begins anew."""
+        if self.full is not None:
+            self.position.zero_()
+            self.number.zero_()
+            self.full()
 
     def _begin(self, job: ClientJob) -> None:
         """Counters at their start and a descent that has not begun, without new tensors."""
@@ -79,24 +99,34 @@ class CapturedSGD:
             buffer = self.buffers.get(group + name)
             shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
             if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
+                if buffer is not None:
+                    self._forget_steps()  # they read the old one
                 buffer = self.buffers[group + name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
-                self.steps.clear()  # the graphs read the old one
             (buffer[: len(tensor)] if rows else buffer).copy_(tensor)
             filled[name] = buffer
         return filled
+
+    def _forget_steps(self) -> None:
+        self.earlier, self.full = self.preparing, None
+        self.steps.clear()
+        self.pool = graph_pool(self.device)  # a pool whose graphs are gone cannot be recorded into again
 
     def _step(self, size: int, objective: Objective, plan: Plan) -> Captured:
         names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
         key = (size, objective.loss, objective.correct, names)
         if key not in self.steps:
             drawn = tuple(plan.drawn)
-            self.steps[key] = Captured(lambda: self._one_step(size, objective, drawn), self.device, pool=self.pool)
+            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP  # once for all sizes
+            step = Captured(lambda: self._one_step(size, objective, drawn), self.device, (), self.pool, warm_up)
+            self.steps[key] = step
+            self.full = step if size == plan.batch_size else self.full
         return self.steps[key]
 
     def _one_step(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
         assert self.descent is not None
         batch = self._batch(size, objective, drawn)
-        value = one_step(self.model, self.descent, objective, batch, self.precision)
+        with self.around():
+            value = one_step(self.model, self.descent, objective, batch, self.precision)
         self.total.add_(value * size)
         self.position.add_(size)
         self.number.add_(1)

@@ -13,11 +13,24 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedeas.errors import InputError
+from fedeas.models.conv import shortened
+from fedeas.models.norm import Norm, fuse_norms
 from fedeas.models.projection import Projected
-from fedeas.models.resnet import Norm, ResNet18, Stem
+from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
 
-__all__ = ["MODELS", "Model", "Projected", "ResNet18", "SmallCNN", "buffer_names", "build_model", "parameter_names"]
+__all__ = [
+    "MODELS",
+    "Model",
+    "Projected",
+    "ResNet18",
+    "SmallCNN",
+    "buffer_names",
+    "build_model",
+    "fuse_norms",
+    "parameter_names",
+    "shortened",
+]
 
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]

@@ -6,33 +6,18 @@ torchvision's names (``layer2.0.downsample.0.weight``, ``fc.bias``), so that its
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.errors import InputError
+from fedeas.models.conv import Conv
+from fedeas.models.norm import Norm, norm_layer, norm_relu
 
 Stem = Literal["3x3", "imagenet"]
-Norm = Literal["batch", "group", "none"]
 
 WIDTHS = (64, 128, 256, 512)
-MAX_GROUPS = 32
-
-
-def norm_layer(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, group norm (Wu and He 2018) of at most 32 groups, or nothing.
-
-    Group norm keeps no running statistics, which clients with skewed labels would have to average.
-    """
-    if norm == "batch":
-        return nn.BatchNorm2d(channels)
-    if norm == "group":
-        return nn.GroupNorm(math.gcd(MAX_GROUPS, channels), channels)
-    if norm == "none":
-        return nn.Identity()
-    raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
 
 
 class BasicBlock(nn.Module):
@@ -51,8 +36,8 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Relu(x + F(x)), where x is projected if the shapes differ."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        inner = functional.relu(self.bn1(self.conv1(x)), inplace=True)
-        return functional.relu(self.bn2(self.conv2(inner)) + shortcut, inplace=True)
+        inner = norm_relu(self.bn1, self.conv1(x))
+        return norm_relu(self.bn2, self.conv2(inner), shortcut)
 
 
 class ResNet18(nn.Module):
@@ -89,7 +74,7 @@ class ResNet18(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: (B, 512), the average over the last feature map."""
-        x = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = norm_relu(self.bn1, self.conv1(x))
         if self.stem == "imagenet":
             x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
@@ -102,8 +87,8 @@ class ResNet18(nn.Module):
         return logits
 
 
-def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> Conv:
+    return Conv(channels, width, kernel, stride, padding=kernel // 2, bias=False)
 
 
 def _stage(channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:

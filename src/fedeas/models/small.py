@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.models.resnet import Norm, norm_layer
+from fedeas.models.conv import Conv
+from fedeas.models.norm import Norm, norm_layer, norm_relu
 
 GRID = 4
 """Feature maps are averaged down to GRID x GRID cells, whatever the size of the image."""
@@ -34,9 +35,9 @@ class SmallCNN(nn.Module):
         hidden: int = 48,
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=2, padding=1)
+        self.conv1 = Conv(channels, widths[0], 3, stride=2, padding=1)
         self.norm1 = norm_layer(norm, widths[0])
-        self.conv2 = nn.Conv2d(widths[0], widths[1], 3, padding=1)
+        self.conv2 = Conv(widths[0], widths[1], 3, padding=1)
         self.norm2 = norm_layer(norm, widths[1])
         self.hidden = nn.Linear(widths[1] * GRID**2, hidden)
         self.head = nn.Linear(hidden, num_classes)
@@ -45,8 +46,8 @@ class SmallCNN(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: (B, hidden)."""
-        x = functional.relu(self.norm1(self.conv1(x)))
-        x = functional.relu(self.norm2(self.conv2(x)))
+        x = norm_relu(self.norm1, self.conv1(x))
+        x = norm_relu(self.norm2, self.conv2(x))
         if x.shape[2:] != (GRID, GRID):  # for 8x8 images there is nothing to average, and it would take its time
             x = functional.adaptive_avg_pool2d(x, GRID)
         return functional.relu(self.hidden(x.flatten(1)))

@@ -1,0 +1,310 @@
+"""One client's own dataset with its synthetic part joined on, for training loops that are not FedEAS's.
+
+Images are those of a federated run: the same policy, generator and client number give the same ones, from one bank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fedeas.arrays import IntArray
+from fedeas.counts import LabelCounts
+from fedeas.devices import chosen_device
+from fedeas.errors import InputError, PolicyError, SpecError
+from fedeas.generators.bank import Bank
+from fedeas.generators.base import Generator, checked_address, image_index
+from fedeas.generators.registry import Agreeing, Diffusion, Gaussian, SdTurbo, Setting, parse_generator
+from fedeas.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
+
+Transform = Callable[[Tensor], Any]
+Shape = tuple[int, int, int]
+Layout = Literal["chw", "hwc", "hw"]
+Container = Literal["tensor", "array", "picture"]
+
+PAPER = FedEAS(12)
+CHANNELS = (1, 3, 4)
+"""Numbers of channels by which an array whose channels come last is told from one whose channels come first."""
+
+
+@contextmanager
+def _refused_as_input() -> Iterator[None]:
+    """Whatever is wrong with an argument is an `InputError`, also what is wrong inside a spec."""
+    try:
+        yield
+    except (SpecError, PolicyError) as error:
+        raise InputError(str(error)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Augmented(Dataset[Any]):
+    """The samples of one client, real ones first, then synthetic ones; a map-style dataset for any `DataLoader`.
+
+    Training draws on all of them alike; the client's weight in the federation is `num_real` alone.
+    """
+
+    num_real: int
+    """N_k, the weight to report to the server."""
+    budget: IntArray
+    """Synthetic samples of each class."""
+    real: Any = field(repr=False)
+    synthetic: Any = field(repr=False)
+
+    @property
+    def num_synthetic(self) -> int:
+        """Synthetic samples of all classes."""
+        return int(self.budget.sum())
+
+    def __len__(self) -> int:
+        return self.num_real + self.num_synthetic
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        place = range(len(self))[index]
+        return self.real[place] if place < self.num_real else self.synthetic[place - self.num_real]
+
+
+@dataclass(frozen=True, eq=False)
+class Synthetic:
+    """Generated samples; the transform is applied each time, so that a random one differs from epoch to epoch."""
+
+    images: Tensor
+    labels: Any
+    transform: Transform
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        own = self.images[index].clone()  # a transform may work in place
+        return self.transform(own), self.labels[index]
+
+
+@dataclass(frozen=True)
+class AsReal:
+    """The transform where none is given: the layout and the container of the real images, pixels as they are."""
+
+    container: Container
+    layout: Layout
+
+    @classmethod
+    def of(cls, real: Any, shape: Shape) -> AsReal:
+        """What makes generated images of this shape like this real one, as far as that goes."""
+        channels, height, width = shape
+        if _is_picture(real):
+            return cls("picture", "hw" if channels == 1 else "hwc")
+        container: Container = "array" if isinstance(real, np.ndarray) else "tensor"
+        if _axes(real) == (height, width):
+            return cls(container, "hw")
+        return cls(container, "hwc" if _axes(real) == (height, width, channels) != shape else "chw")
+
+    def __call__(self, image: Tensor) -> Any:
+        """A uint8 tensor (channels, height, width) as the dataset would give it."""
+        if self.layout == "hwc":
+            image = image.permute(1, 2, 0).contiguous()
+        elif self.layout == "hw":
+            image = image.squeeze(0)
+        return image if self.container == "tensor" else self._outside_torch(image.numpy())
+
+    def _outside_torch(self, pixels: NDArray[np.uint8]) -> Any:
+        if self.container == "array":
+            return pixels
+        from PIL import Image
+
+        return Image.fromarray(pixels)
+
+
+@_refused_as_input()
+def augment(
+    dataset: Dataset[Any] | Sequence[Any],
+    labels: ArrayLike | Tensor,
+    num_classes: int,
+    generator: Generator | str,
+    policy: AllocationPolicy | str = PAPER,
+    cache: str | os.PathLike[str] | None = None,
+    *,
+    client: int = 0,
+    transform: Transform | None = None,
+) -> Augmented:
+    """The dataset of one client with the synthetic samples that its label counts ask for.
+
+    Args:
+        dataset: samples (image, label) of this client alone, by number.
+        labels: of all of them, in their order.
+        num_classes: C; labels are 0 to C - 1.
+        generator: a generator, or a spec such as ``diffusion(weights=digits)`` or ``python:module:name``. What a spec
+            names is made for images as the first real one is; one that needs more than that has to be given itself.
+        policy: a local one, which needs only this client's counts, or its spec.
+        cache: folder of an image bank; without one, images are made anew at each call.
+        client: this client's number in the federation, so that no two clients get the same images.
+        transform: from a generated image, a uint8 tensor (channels, height, width), to what the dataset gives. Not
+            needed where that is uint8 as well (tensor or array, channels first or last), or a PIL image.
+
+    >>> from fedeas.generators import GaussianGenerator
+    >>> pixels = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4), dtype=np.uint8)
+    >>> generator = GaussianGenerator.fit(pixels, np.arange(40) % 2, num_classes=2, components=4)
+    >>> mine = augment([(image, 0) for image in pixels[::2]], [0] * 20, 2, generator)
+    >>> mine.num_real, mine.budget, len(mine)
+    (20, array([ 0, 37]), 57)
+    """
+    classes = _checked_labels(dataset, labels, num_classes)
+    budget = _budget(policy, classes, num_classes)
+    addresses = _addresses(client, budget)
+    ready = _maker(generator)
+    if not budget.any():  # then nothing is loaded, and nothing asked of the dataset
+        return Augmented(classes.size, budget, dataset, ())
+    image, label = _first_sample(dataset, int(classes[0]))
+    source = ready(image, num_classes)
+    convert = AsReal.of(image, source.shape) if transform is None else transform
+    _check_fit(source, num_classes, image, convert)
+    made = np.repeat(np.arange(num_classes), budget)
+    images = _sampled(source if cache is None else Bank(cache).of(source), made, addresses)
+    return Augmented(classes.size, budget, dataset, Synthetic(images, _labels_like(label, made), convert))
+
+
+def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InputError(f"a {type(dataset).__name__} has no numbered samples; give a map-style dataset")
+    if not isinstance(num_classes, int | np.integer) or num_classes < 2:
+        raise InputError(f"num_classes must be a whole number from 2 on, not {num_classes!r}")
+    given = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if given.shape[:1] != (len(dataset),):
+        raise InputError(f"{given.size:,} labels for {len(dataset):,} samples; give one for each, in their order")
+    if not len(dataset):
+        raise InputError("the dataset is empty; leave out a client without samples")
+    return checked_address(given, np.arange(len(dataset)), num_classes)[0]
+
+
+def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
+    chosen = parse_policy(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, AllocationPolicy):
+        raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(chosen).__name__}")
+    if not chosen.is_local:
+        local = ", ".join(name for name, kind in POLICIES.items() if kind.is_local)
+        raise InputError(f"policy {chosen} needs the counts of all clients; use one that needs its own only: {local}")
+    counts = LabelCounts(np.bincount(classes, minlength=num_classes)[None])
+    return np.asarray(chosen.allocate(counts).n[0])
+
+
+def _addresses(client: int, budget: IntArray) -> IntArray:
+    """Indices of this client's images, class by class, as a federated run's worker asks for them."""
+    if not isinstance(client, int | np.integer):
+        raise InputError(f"client must be a whole number, not {client!r}")
+    return np.concatenate([image_index(int(client), int(count)) for count in budget])
+
+
+def _maker(generator: Generator | str) -> Callable[[Any, int], Generator]:
+    """What gives the generator, told a real image and the number of classes; a hopeless one is refused at once."""
+    if isinstance(generator, str):
+        source = parse_generator(generator)
+        _check_needs_no_data(source)
+        return lambda image, num_classes: source.ready(_setting(image, num_classes))
+    if not callable(getattr(generator, "sample", None)):
+        raise InputError(
+            f"generator must be a Generator or a spec such as python:module:name, not {type(generator).__name__}"
+        )
+    return lambda image, num_classes: generator
+
+
+def _check_needs_no_data(source: object) -> None:
+    """A run tells a generator its dataset: name, class names, training part. A client has only its own samples."""
+    match source:
+        case Gaussian():
+            raise InputError("gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it")
+        case Diffusion(weights=""):
+            raise InputError("diffusion needs the name or file of its weights, as in diffusion(weights=digits)")
+        case SdTurbo():
+            raise InputError("sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)")
+        case Agreeing(classifier=""):
+            raise InputError('agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")')
+        case Agreeing(of=other):
+            _check_needs_no_data(other)
+
+
+def _setting(image: Any, num_classes: int) -> Setting:
+    """What a client can tell a generator: how many classes, and the shape of its images."""
+    names = tuple(map(str, range(num_classes)))
+    nothing = np.empty((0, *_shape(image)), np.uint8), np.empty(0, np.int64)
+    return Setting("the dataset", *nothing, names, device=str(chosen_device("auto")))
+
+
+def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
+    """Image and label as the dataset gives them, if the labels are indeed its own."""
+    sample = dataset[0]
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise InputError(f"samples must be pairs (image, label), not {type(sample).__name__}; wrap the dataset")
+    own = np.asarray(sample[1].cpu() if isinstance(sample[1], Tensor) else sample[1])
+    if own.ndim or own.dtype.kind not in "iu":
+        raise InputError(f"labels in samples must be whole numbers, not {_form(sample[1])}; wrap the dataset")
+    if int(own) != label:
+        raise InputError(f"sample 0 is of class {int(own)}, but labels begin with {label}; give them in samples' order")
+    return sample[0], sample[1]
+
+
+def _labels_like(real: Any, classes: IntArray) -> Any:
+    """Labels whose entries are of the type of this one: a batch has to be of one type."""
+    if isinstance(real, Tensor):
+        return torch.from_numpy(classes).to(real.device, real.dtype)
+    return classes.astype(real.dtype) if isinstance(real, np.generic | np.ndarray) else classes.tolist()
+
+
+def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transform) -> None:
+    """Tried on a blank image, before minutes are spent on generation, rather than by a batch that cannot be made."""
+    if source.num_classes != num_classes:
+        raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
+    blank = torch.zeros(source.shape, dtype=torch.uint8)
+    wanted = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
+    try:
+        form = _form(convert(blank.clone()))
+    except Exception as error:  # a user's function can fail in any way
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        hint = f"{wanted} (torchvision's ToPILImage() first, if it takes PIL images)"
+        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
+    if form != _form(real):
+        raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
+
+
+def _sampled(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
+    images = source.sample(labels, index)
+    wanted = (labels.size, *source.shape)
+    if images.dtype != np.uint8 or images.shape != wanted:
+        raise InputError(f"the generator must give uint8 {wanted}, not {images.dtype} {images.shape}")
+    return torch.from_numpy(np.require(images, requirements=["C", "W"]))
+
+
+def _is_picture(image: object) -> bool:
+    """Whether it is a PIL image, without a need for PIL."""
+    return hasattr(image, "getbands")
+
+
+def _axes(image: Any) -> tuple[int, ...]:
+    return tuple(np.asarray(image).shape if _is_picture(image) else getattr(image, "shape", ()))
+
+
+def _shape(image: Any) -> Shape:
+    """Channels, height and width of an image that has two or three axes."""
+    match _axes(image):
+        case height, width:
+            return 1, height, width
+        case height, width, channels if _is_picture(image) or (channels in CHANNELS and height not in CHANNELS):
+            return channels, height, width
+        case channels, height, width:
+            return channels, height, width
+    raise InputError(f"{_form(image)} has no channels, height and width; give the generator itself, not its spec")
+
+
+def _form(thing: Any) -> str:
+    """In words, all that has to be the same in the samples of one batch."""
+    if isinstance(thing, Tensor):
+        place = "" if thing.device.type == "cpu" else f" on {thing.device}"
+        return f"{str(thing.dtype).removeprefix('torch.')} tensor {tuple(thing.shape)}{place}"
+    if isinstance(thing, np.ndarray):
+        return f"{thing.dtype} array {thing.shape}"
+    if _is_picture(thing):
+        return f"PIL image {thing.mode} {thing.size}"
+    return type(thing).__name__

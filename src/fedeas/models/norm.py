@@ -1,0 +1,92 @@
+"""The norms of our models, and the steps after them, which a GPU can do in the same kernels."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import cache
+from types import ModuleType
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedeas.errors import InputError
+
+Norm = Literal["batch", "group", "none"]
+
+MAX_GROUPS = 32
+_CHANNELS_LAST = torch.channels_last
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """torch's own, until `fuse_norms` lets it train in kernels that do the steps after it as well."""
+
+    tickets: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised images."""
+        return self._fused(x, None, relu=False) if self.fuses(x) else super().forward(x)
+
+    def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
+        """Relu(norm(x) + shortcut) in one go, for images that `fuses` says yes to."""
+        return self._fused(x, shortcut, relu=True)
+
+    def fuses(self, x: Tensor) -> bool:
+        """Whether the kernels can take these images."""
+        lies_right = x.is_contiguous(memory_format=_CHANNELS_LAST) and x.numel() > self.num_features
+        return self.tickets is not None and self.training and lies_right
+
+    def _fused(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        running = self.running_mean, self.running_var, self.num_batches_tracked
+        if shortcut is not None:
+            shortcut = shortcut.to(x.dtype).contiguous(memory_format=_CHANNELS_LAST)
+        result: Tensor = _kernels().norm(  # type: ignore[union-attr]
+            x, self.weight, self.bias, running, self.momentum, self.eps, self.tickets, shortcut, relu
+        )
+        return result
+
+
+def norm_layer(norm: Norm, channels: int) -> nn.Module:
+    """Batch norm, group norm (Wu and He 2018) of at most 32 groups, or nothing.
+
+    Group norm keeps no running statistics, which clients with skewed labels would have to average.
+    """
+    if norm == "batch":
+        return BatchNorm(channels)
+    if norm == "group":
+        return nn.GroupNorm(math.gcd(MAX_GROUPS, channels), channels)
+    if norm == "none":
+        return nn.Identity()
+    raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
+
+
+def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+    """Relu(norm(x) + shortcut), where there is one."""
+    if isinstance(norm, BatchNorm) and norm.fuses(x):
+        return norm.then_relu(x, shortcut)
+    result: Tensor = norm(x)
+    return functional.relu(result if shortcut is None else result + shortcut, inplace=True)
+
+
+def fuse_norms(model: nn.Module) -> None:
+    """From now on the model's batch norms train in the kernels of a GPU, where there are any.
+
+    Second derivatives cannot be taken then. A model that is copied takes its counters along: copy it before.
+    """
+    kernels = _kernels()
+    if kernels is None:
+        return
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.tickets = kernels.tickets_for(module.num_features, module.weight.device)
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The module that needs Triton, which comes with torch for GPUs."""
+    try:
+        return importlib.import_module("fedeas.models.norm_kernels")
+    except ImportError:
+        return None

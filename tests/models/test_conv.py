@@ -1,0 +1,42 @@
+"""Weights that are shortened together give what autocast gives one by one."""
+
+import torch
+
+from fedeas.models import build_model, shortened
+from fedeas.models.conv import Conv
+
+
+def gradients(model, x, together):
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        if together:
+            with shortened(model):
+                loss = model(x).square().mean()
+        else:
+            loss = model(x).square().mean()
+    loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def test_gradients_are_those_of_autocast_bit_for_bit():
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    for name in ("small-cnn", "resnet18"):
+        plain, quick = (gradients(build_model(name, (3, 16, 16), 5, seed=0), x, together) for together in (False, True))
+        assert plain.keys() == quick.keys()
+        assert all(torch.equal(plain[key], quick[key]) and plain[key].dtype == quick[key].dtype for key in plain)
+
+
+def test_without_a_short_weight_it_is_torchs_own():
+    ours, x = Conv(3, 4, 3), torch.randn(2, 3, 8, 8)
+    theirs = torch.nn.Conv2d(3, 4, 3)
+    theirs.load_state_dict(ours.state_dict())
+    assert torch.equal(ours(x), theirs(x))
+
+
+def test_other_weights_in_evaluation_mode_are_used_although_the_models_own_are_shortened():
+    model, x = build_model("small-cnn", (1, 8, 8), 3, seed=0), torch.randn(2, 1, 8, 8)
+    other = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
+    with shortened(model):
+        model.eval()
+        assert not torch.func.functional_call(model, other, (x,)).any()
+    assert all(module.short is None for module in model.modules() if isinstance(module, Conv))

@@ -1,0 +1,96 @@
+"""Norms with the steps after them compute what torch computes step by step."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedeas.models import build_model, fuse_norms
+from fedeas.models.norm import BatchNorm, norm_layer, norm_relu
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def images(shape, device="cpu", dtype=torch.float32, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    values = torch.randn(shape, generator=stream) * 2 + 5  # far from zero, where careless sums of squares lose digits
+    return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("kind", ["batch", "group", "none"])
+def test_norm_relu_is_the_norm_the_sum_and_the_relu(kind):
+    norm, x, shortcut = norm_layer(kind, 8), images((4, 8, 3, 3)), images((4, 8, 3, 3), seed=1)
+    assert torch.equal(norm_relu(norm, x.clone(), shortcut), torch.relu(norm(x) + shortcut))
+    assert torch.equal(norm_relu(norm, x.clone()), torch.relu(norm(x)))
+
+
+def test_batch_norm_is_torchs_own_unless_it_is_fused():
+    ours, theirs, x = BatchNorm(8), torch.nn.BatchNorm2d(8), images((4, 8, 3, 3))
+    assert torch.equal(ours(x), theirs(x))
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    assert not ours.fuses(x)
+
+
+def fused_or_not(norm, x, shortcut, relu, fused):
+    if fused:
+        return norm.then_relu(x, shortcut) if relu else norm(x)
+    running = norm.running_mean, norm.running_var
+    y = functional.batch_norm(x, *running, norm.weight, norm.bias, True, norm.momentum, norm.eps)
+    norm.num_batches_tracked.add_(1)
+    return torch.relu(y + shortcut) if relu else y
+
+
+# channels that fill a tile, do not, and need several; pixels that fill a part and do not
+SHAPES = [(8, 5, 3, 3), (64, 64, 32, 32), (9, 130, 4, 4), (1, 512, 2, 2), (63, 256, 8, 8), (200, 64, 32, 32)]
+
+
+@pytest.mark.gpu
+@GPU
+class TestKernels:
+    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    @pytest.mark.parametrize(("relu", "add"), [(False, False), (True, True)])
+    def test_values_statistics_and_gradients_are_torchs(self, shape, relu, add):
+        # Below zero and above, but not so near that rounding decides which.
+        x, slope = images(shape, "cuda").requires_grad_(), images(shape, "cuda", seed=2) - 5
+        signs = images(shape, "cuda", seed=1).sub(5).sign() * 100
+        shortcut = (signs if relu else torch.zeros_like(signs)).requires_grad_()
+        found = []
+        for fused in (False, True):
+            norm = BatchNorm(shape[1]).cuda()
+            torch.nn.init.uniform_(norm.weight, 0.5, 1.5, generator=torch.Generator("cuda").manual_seed(0))
+            fuse_norms(norm)
+            assert norm.fuses(x)
+            y = fused_or_not(norm, x, shortcut if add else None, relu, fused)
+            gradients = torch.autograd.grad(y, [x, norm.weight, norm.bias, *([shortcut] if add else [])], slope)
+            found.append([y.detach(), norm.running_mean, norm.running_var, norm.num_batches_tracked, *gradients])
+        for expected, own in zip(*found, strict=True):
+            assert (expected - own).abs().max() <= 2e-5 * expected.abs().max()
+
+    def test_every_call_gives_the_same_bits(self):
+        x, norm = images((64, 64, 32, 32), "cuda").requires_grad_(), BatchNorm(64).cuda()
+        fuse_norms(norm)
+        found = []
+        for _ in range(200):
+            y = norm.then_relu(x, None)
+            found.append((y.detach(), *torch.autograd.grad(y, (x, norm.weight), torch.ones_like(y))))
+        for again in found[1:]:
+            assert all(torch.equal(one, other) for one, other in zip(found[0], again, strict=True))
+        assert not norm.tickets.any()
+
+    def test_a_network_in_bfloat16_is_as_near_to_fp32_as_with_torchs_norms(self):
+        x, gradients = images((64, 3, 32, 32), "cuda"), {}
+        for name in ("exact", "plain", "fused"):
+            model = build_model("resnet18", (3, 32, 32), 10, seed=0).cuda().to(memory_format=torch.channels_last)
+            if name == "fused":
+                fuse_norms(model)
+            with torch.autocast("cuda", torch.bfloat16, enabled=name != "exact"):
+                loss = functional.cross_entropy(model(x), torch.arange(64, device="cuda") % 10)
+            loss.backward()
+            gradients[name] = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        off = {name: (gradients[name] - gradients["exact"]).norm().item() for name in ("plain", "fused")}
+        assert off["fused"] < 1.5 * off["plain"]
+
+    def test_a_single_value_of_a_channel_is_refused_as_torch_refuses_it(self):
+        norm = BatchNorm(64).cuda()
+        fuse_norms(norm)
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            norm(images((1, 64, 1, 1), "cuda"))

@@ -1,0 +1,457 @@
+"""A client's own dataset with its synthetic part: the counts, the images, and whatever does not fit is refused."""
+
+import hashlib
+import inspect
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import fedeas
+from fedeas import CostAware, FedEAS, FullBalance, InputError, LabelCounts, NoGeneration, augment
+from fedeas.arrays import frozen
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.generators import GaussianGenerator
+from fedeas.generators.diffusion import DiffusionGenerator, Weights
+from fedeas.worker import Worker
+
+SKEWED = [30, 2, 0]
+LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]
+
+
+@dataclass
+class Hashed:
+    """Images that are hashes of their addresses, in read-only arrays: no two alike, and each request is recorded."""
+
+    num_classes: int = 3
+    shape: tuple[int, int, int] = (1, 4, 4)
+    batch_size: int = 16
+    fingerprint: str = "ab" * 32
+    made: list[tuple[int, int]] = field(default_factory=list)
+
+    def sample(self, labels, index):
+        addresses = list(zip(labels.tolist(), index.tolist(), strict=True))
+        self.made += addresses
+        return frozen(np.stack([self.image(*address) for address in addresses]))
+
+    def image(self, label, index):
+        pixels = hashlib.shake_128(f"{label} {index}".encode()).digest(int(np.prod(self.shape)))
+        return np.frombuffer(pixels, dtype=np.uint8).reshape(self.shape)
+
+
+def labels_of(counts):
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def arrays(counts=SKEWED, shape=(1, 4, 4)):
+    """A list of samples (uint8 array, int) and their labels."""
+    labels = labels_of(counts)
+    return [(np.zeros(shape, np.uint8), int(label)) for label in labels], labels
+
+
+def augmented(counts=SKEWED, generator=None, **options):
+    samples, labels = arrays(counts)
+    return augment(samples, labels, len(counts), generator or Hashed(len(counts)), **options)
+
+
+def synthetic(data):
+    return [data[place] for place in range(data.num_real, len(data))]
+
+
+def pixels(data):
+    return np.stack([image for image, _ in synthetic(data)])
+
+
+# The laws.
+
+counts = st.lists(st.integers(0, 40), min_size=2, max_size=6).filter(any)
+
+
+@given(counts, st.sampled_from(LOCAL))
+def test_synthetic_counts_are_the_policys_own(own, policy):
+    data = augmented(own, policy=policy)
+    wanted = policy.allocate(LabelCounts([own])).n[0]
+    assert np.array_equal(data.budget, wanted)
+    assert np.array_equal(np.bincount([label for _, label in synthetic(data)], minlength=len(own)), wanted)
+    assert (data.num_real, data.num_synthetic, len(data)) == (sum(own), wanted.sum(), sum(own) + wanted.sum())
+
+
+@given(counts, st.integers(0, 2**31 - 1))
+def test_images_are_those_of_their_addresses(own, client):
+    generator = Hashed(len(own))
+    data = augmented(own, generator, client=client)
+    wanted = [(label, (client << 32) + j) for label, count in enumerate(data.budget) for j in range(count)]
+    assert generator.made == wanted
+    for (image, label), address in zip(synthetic(data), wanted, strict=True):
+        assert label == address[0]
+        assert np.array_equal(image, generator.image(*address))
+
+
+def test_real_samples_come_first_and_unchanged():
+    samples, labels = arrays()
+    data = augment(samples, labels, 3, Hashed())
+    assert all(data[place] is samples[place] for place in range(len(samples)))
+
+
+def test_two_calls_give_equal_images_and_two_clients_different_ones():
+    first, again, other = (pixels(augmented(client=client)) for client in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert not (first == other).all(axis=(1, 2, 3)).any()
+
+
+def test_a_worker_gives_the_client_the_same_images():
+    """Those that a federated run would train on, at the same places."""
+    table = LabelCounts([[5, 5, 5], SKEWED, [0, 9, 1]])
+    worker = Worker(
+        algorithm=None,
+        model=None,
+        load_client=lambda client: client_data(table.n[client]),
+        allocation=FedEAS(12).allocate(table).n,
+        generator=Hashed(),
+        train=TrainConfig(),
+        seed=0,
+        total_rounds=1,
+    )
+    worker.prepare([0, 1, 2])
+    for client in range(3):
+        data = augmented(table.n[client].tolist(), client=client)
+        theirs = worker.clients[client]
+        assert data.num_real == theirs.num_real
+        assert len(data) == len(theirs)
+        for place, (image, label) in enumerate(synthetic(data), start=data.num_real):
+            assert torch.equal(torch.from_numpy(image), theirs.images[place])
+            assert label == theirs.labels[place]
+
+
+def client_data(own):
+    return ClientData.of(np.zeros((own.sum(), 1, 4, 4), np.uint8), labels_of(own), Normaliser.of((0.5,), (0.5,)))
+
+
+def test_one_cache_generates_nothing_twice(tmp_path):
+    generator = Hashed()
+    first = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
+    again = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
+    assert len(generator.made) == first.num_synthetic
+    assert np.array_equal(pixels(first), pixels(again))
+    more = augmented(generator=generator, cache=tmp_path, policy=FullBalance())  # more of the same
+    assert len(generator.made) == len(set(generator.made)) == more.num_synthetic > first.num_synthetic
+
+
+class Untouchable(Dataset):
+    """Has a length and nothing more."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        raise AssertionError("a balanced client's samples need not be looked at")
+
+
+@pytest.mark.parametrize("generator", ["diffusion(weights=nowhere)", Hashed(num_classes=99, shape=(9, 9, 9))])
+def test_a_balanced_client_generates_nothing(generator, tmp_path):
+    data = augment(Untouchable(), np.arange(12) % 3, 3, generator, cache=tmp_path / "bank")
+    assert (data.num_real, data.num_synthetic, data.budget.tolist()) == (12, 0, [0, 0, 0])
+    assert isinstance(generator, str) or not generator.made
+    assert not (tmp_path / "bank").exists()
+
+
+def test_the_default_is_the_papers_policy_and_policies_may_be_specs():
+    own = [300, 2, 0]
+    assert np.array_equal(augmented(own).budget, FedEAS(beta=12).allocate(LabelCounts([own])).n[0])
+    assert augmented(own, policy="full-balance").budget.tolist() == [0, 298, 300]
+
+
+# In PyTorch.
+
+
+def halved(image):
+    return image.float() / 510
+
+
+def tensors(dtype=torch.uint8):
+    labels = torch.from_numpy(labels_of(SKEWED))
+    return TensorDataset(torch.zeros((len(labels), 1, 4, 4), dtype=dtype), labels), labels
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_is_a_dataset_for_data_loaders(workers):
+    dataset, labels = tensors(torch.float32)
+    data = augment(dataset, labels, 3, Hashed(), transform=halved)
+    assert isinstance(data, Dataset)
+    batches = list(DataLoader(data, batch_size=7, num_workers=workers))
+    images, classes = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert (images.dtype, classes.dtype) == (torch.float32, torch.int64)
+    assert np.array_equal(classes.bincount(minlength=3), SKEWED + data.budget)
+    assert torch.equal(images[-1], data[len(data) - 1][0])
+    assert 0.25 < images.max() <= 0.5
+
+
+def test_it_can_be_sent_to_another_process():
+    dataset, labels = tensors()
+    data = augment(dataset, labels, 3, Hashed())
+    back = pickle.loads(pickle.dumps(data))
+    assert len(back) == len(data)
+    assert all(torch.equal(back[place][0], data[place][0]) for place in range(len(data)))
+
+
+def test_places_count_from_both_ends_and_end():
+    data = augmented()
+    assert np.array_equal(data[-1][0], data[len(data) - 1][0])
+    assert len(list(data)) == len(data)
+    for place in (len(data), -len(data) - 1):
+        with pytest.raises(IndexError):
+            data[place]
+
+
+def test_it_cannot_be_changed_by_a_transform_that_works_in_place():
+    dataset, labels = tensors()
+    data = augment(dataset, labels, 3, Hashed(), transform=lambda image: image.add_(1))
+    first = data[len(data) - 1][0].clone()
+    assert torch.equal(first, data[len(data) - 1][0])
+
+
+GREY, COLOUR = (1, 4, 6), (3, 4, 6)
+BLANKS = {
+    "chw tensor": (COLOUR, torch.zeros(3, 4, 6, dtype=torch.uint8)),
+    "chw cube": ((3, 3, 3), torch.zeros(3, 3, 3, dtype=torch.uint8)),
+    "hwc tensor": (COLOUR, torch.zeros(4, 6, 3, dtype=torch.uint8)),
+    "chw array": (GREY, np.zeros((1, 4, 6), np.uint8)),
+    "hwc array": (COLOUR, np.zeros((4, 6, 3), np.uint8)),
+    "hw array": (GREY, np.zeros((4, 6), np.uint8)),
+    "grey picture": (GREY, Image.new("L", (6, 4))),
+    "colour picture": (COLOUR, Image.new("RGB", (6, 4))),
+    "cubic picture": ((3, 3, 3), Image.new("RGB", (3, 3))),
+}
+
+
+@pytest.mark.parametrize("name", BLANKS)
+def test_synthetic_images_come_as_the_real_ones_do(name):
+    shape, blank = BLANKS[name]
+    labels = labels_of(SKEWED)
+    generator = Hashed(shape=shape)
+    data = augment([(blank, label) for label in labels], labels, 3, generator)
+    image, _ = data[data.num_real]
+    assert type(image) is type(blank)
+    given = np.asarray(image)
+    assert given.shape == np.asarray(blank).shape
+    channels_first = given if name.startswith("chw") else np.moveaxis(np.atleast_3d(given), 2, 0)
+    assert np.array_equal(channels_first, generator.image(1, 0))
+
+
+@pytest.mark.parametrize(
+    "as_label", [int, np.int64, np.uint8, torch.tensor, lambda label: torch.tensor(label, dtype=torch.uint8)]
+)
+def test_labels_come_as_the_real_ones_do(as_label):
+    labels = labels_of(SKEWED)
+    samples = [(np.zeros((1, 4, 4), np.uint8), as_label(int(label))) for label in labels]
+    data = augment(samples, labels, 3, Hashed())
+    real, made = data[0][1], data[len(data) - 1][1]
+    assert type(real) is type(made)
+    assert getattr(real, "dtype", None) == getattr(made, "dtype", None)
+    (_, classes) = next(iter(DataLoader(data, batch_size=len(data))))  # both in one batch
+    assert np.array_equal(classes.bincount(minlength=3), SKEWED + data.budget)
+
+
+def test_labels_may_be_list_array_or_tensor():
+    samples, labels = arrays()
+    tensor = torch.tensor(labels)
+    budgets = [augment(samples, given, 3, Hashed()).budget for given in (labels.tolist(), labels, tensor, list(tensor))]
+    assert np.ptp(budgets, axis=0).max() == 0
+
+
+# Generators by name.
+
+
+def digits(counts, shape=(1, 8, 8)):
+    labels = labels_of(counts)
+    return [(np.zeros(shape, np.uint8), int(label)) for label in labels], labels
+
+
+def test_a_spec_names_the_generator_that_an_object_is():
+    samples, labels = digits([40, *[3] * 9])
+    named = augment(samples, labels, 10, "diffusion(weights=digits)", "fedeas(beta=12)", client=7)
+    given = augment(samples, labels, 10, DiffusionGenerator(Weights.load("digits")), "fedeas(beta=12)", client=7)
+    assert named.num_synthetic > 0
+    assert np.array_equal(pixels(named), pixels(given))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8, 1), (8, 8)])
+def test_your_own_function_is_told_the_shape_of_the_images(shape):
+    samples, labels = digits([9, *[0] * 9], shape)
+    data = augment(samples, labels, 10, "python:examples.custom_generator:stripes")
+    assert pixels(data).shape == (data.num_synthetic, *shape)
+
+
+def test_a_fitted_gaussian_can_be_given():
+    labels = np.arange(60) % 3
+    images = np.random.default_rng(0).integers(0, 256, (60, 1, 4, 4), dtype=np.uint8)
+    data = augmented(generator=GaussianGenerator.fit(images, labels, 3, components=4))
+    assert pixels(data).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gan", "unknown generator 'gan'; known are gaussian"),
+        ("diffusion(steps=fast)", "steps must be a whole number"),
+        ("python:nowhere", "expected python:module:name"),
+        ("python:no_such_module:name", "no module no_such_module"),
+        ("gaussian", "fit a GaussianGenerator"),
+        ("agreeing(of=gaussian, classifier=judge)", "fit a GaussianGenerator"),
+        ("diffusion", "as in diffusion(weights=digits)"),
+        ("diffusion(weights=nowhere)", "no weights called 'nowhere'"),
+        ("diffusion(weights=digits)", "make 10 classes of 1 x 8 x 8, the dataset has 3 classes of 1 x 4 x 4"),
+        ("sd-turbo", "TextToImage.load"),
+        ("agreeing(of=diffusion(weights=digits))", "needs a trained classifier"),
+    ],
+)
+def test_specs_that_cannot_be_used_are_refused(spec, message):
+    refused(message, generator=spec)
+
+
+@pytest.mark.parametrize(
+    ("image", "shape"),
+    [
+        (Image.new("RGB", (5, 3)), "3 x 3 x 5"),
+        (Image.new("L", (5, 3)), "1 x 3 x 5"),
+        (torch.zeros(3, 5, 4), "3 x 5 x 4"),
+        (torch.zeros(5, 4, 3), "3 x 5 x 4"),
+        (torch.zeros(5, 4), "1 x 5 x 4"),
+    ],
+)
+def test_specs_are_made_for_the_shape_of_the_first_image(image, shape):
+    message = f"make 10 classes of 1 x 8 x 8, the dataset has 3 classes of {shape}"
+    refused(message, dataset=[(image, 0)] * 32, generator="diffusion(weights=digits)")
+
+
+# What does not fit.
+
+
+def refused(message, dataset=None, labels=None, num_classes=3, generator=None, **options):
+    samples, own = arrays()
+    with pytest.raises(InputError) as caught:
+        augment(
+            samples if dataset is None else dataset,
+            own if labels is None else labels,
+            num_classes,
+            generator or Hashed(),
+            **options,
+        )
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": [0] * 31}, "31 labels for 32 samples"),
+        ({"labels": 3}, "1 labels for 32 samples"),
+        ({"labels": [0] * 31 + [3]}, "label 3 is not between 0 and 2"),
+        ({"labels": [0] * 31 + [-1]}, "label -1 is not between 0 and 2"),
+        ({"labels": [0.5] * 32}, "labels must be a list of whole numbers"),
+        ({"labels": np.zeros((32, 3), int)}, "labels must be a list of whole numbers"),
+        ({"labels": [1] * 32}, "sample 0 is of class 0, but labels begin with 1"),
+        ({"dataset": [], "labels": []}, "the dataset is empty"),
+        ({"dataset": Stream()}, "give a map-style dataset"),
+        ({"dataset": [{"img": 0, "label": 0}] * 32}, "samples must be pairs (image, label), not dict"),
+        ({"dataset": [(np.zeros((1, 4, 4), np.uint8), "cat")] * 32}, "must be whole numbers, not str"),
+        ({"dataset": [(np.zeros((1, 4, 4), np.uint8), torch.eye(3)[0])] * 32}, "not float32 tensor (3,)"),
+        ({"num_classes": 1}, "num_classes must be a whole number from 2 on, not 1"),
+        ({"num_classes": 3.0}, "num_classes must be a whole number from 2 on, not 3.0"),
+        ({"num_classes": 4}, "the generator makes 3 classes, not 4"),
+        ({"generator": len}, "generator must be a Generator or a spec such as python:module:name"),
+        ({"client": -1}, "client must be between 0 and"),
+        ({"client": "3"}, "client must be a whole number, not '3'"),
+        ({"policy": "lots"}, "unknown policy 'lots'"),
+        ({"policy": "fedeas(beta=-1)"}, "beta must be a finite number above 0"),
+        ({"policy": 12}, "policy must be a policy or a spec such as 'fedeas(beta=12)', not int"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_in_one_line(arguments, message):
+    refused(message, **arguments)
+
+
+@pytest.mark.parametrize("name", ["uniform", "missing-only", "by-size", "greedy", "optimal"])
+def test_policies_that_need_all_clients_are_refused(name):
+    refused("fedeas, cost-aware, full-balance, no-generation", policy=f"{name}(budget=10)")
+
+
+FLOATS = tensors(torch.float32)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dataset": FLOATS}, "float32 tensor (1, 4, 4), synthetic ones as uint8 tensor (1, 4, 4); pass transform="),
+        ({"dataset": FLOATS, "transform": lambda image: image.double()}, "synthetic ones as float64 tensor (1, 4, 4)"),
+        ({"dataset": FLOATS, "transform": lambda image: image.float()[0]}, "synthetic ones as float32 tensor (4, 4)"),
+        ({"generator": Hashed(shape=(3, 4, 4))}, "as uint8 array (1, 4, 4), synthetic ones as uint8 array (3, 4, 4)"),
+        ({"generator": Hashed(shape=(1, 8, 8))}, "synthetic ones as uint8 array (1, 8, 8)"),
+        (
+            {"transform": lambda image: image.no_such},
+            "transform fails for a uint8 tensor (1, 4, 4) with Attr",
+        ),
+        ({"dataset": [(Image.new("P", (4, 4)), 0)] * 32}, "PIL image P (4, 4)"),
+        (
+            {"dataset": [(Image.new("L", (4, 4)), 0)] * 32, "generator": Hashed(shape=(3, 4, 4))},
+            "as PIL image RGB (4, 4)",
+        ),
+        ({"dataset": [(np.zeros(16, np.uint8), 0)] * 32}, "uint8 array (16,)"),
+        (
+            {"dataset": [(np.zeros(16), 0)] * 32, "generator": "diffusion(weights=digits)"},
+            "float64 array (16,) has no channels, height and width; give the generator itself",
+        ),
+    ],
+)
+def test_images_that_would_not_fit_one_batch_are_refused_before_any_is_made(arguments, message):
+    generator = arguments.get("generator", Hashed())
+    refused(message, **{**arguments, "generator": generator})
+    assert isinstance(generator, str) or not generator.made
+
+
+@pytest.mark.parametrize(("missing", "dtype"), [(0, np.float32), (1, np.uint8)])
+def test_answers_of_a_generator_are_checked(missing, dtype):
+    generator = Hashed()
+    generator.sample = lambda labels, index: np.zeros((len(labels) - missing, 1, 4, 4), dtype)
+    refused("the generator must give uint8", generator=generator)
+
+
+# At the top of the package.
+
+
+def test_it_is_there_without_being_loaded():
+    script = (
+        "import sys, fedeas; assert 'torch' not in sys.modules; fedeas.augment; assert 'torch' in sys.modules;"
+        "from fedeas import Augmented, augment; assert augment is fedeas.augment"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_torch_it_says_what_to_install():
+    script = "import sys; sys.modules['torch'] = None; import fedeas; fedeas.augment"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr.endswith("torch is missing; get it with: pip install 'fedeas[train]'\n")
+
+
+def test_other_names_are_still_unknown():
+    with pytest.raises(AttributeError, match="module 'fedeas' has no attribute 'augmented'"):
+        fedeas.augmented  # noqa: B018
+
+
+def test_the_signature_is_its_own():
+    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "transform"]
+    assert list(inspect.signature(augment).parameters) == names
