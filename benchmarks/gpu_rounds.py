@@ -4,16 +4,17 @@
 ``growth``       images a second as clients grow, and as the federation grows at fixed participants
 ``correctness``  weights after an epoch, lanes against the reference, in fp32
 ``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
-
-Whole runs are started with ``fedeas run``; their summary tells the seconds.
+``whole RUN...``  seconds of finished runs, from their directories
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import stdev
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedeas.algorithms.base import Fleet
 from fedeas.config import TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import paper_replay
+from fedeas.devices import set_precision
 from fedeas.engines.base import Task
 from fedeas.engines.lanes import LanesEngine
 from fedeas.engines.local import LocalEngine
@@ -37,11 +39,13 @@ from fedeas.worker import Worker
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"  # only to see that it runs
 SHAPE, MODEL = ((1, 8, 8), "small-cnn") if SMALL else ((3, 32, 32), "resnet18")
+WARM_UP = 2
 NORMALISE = Normaliser.of((0.5,) * SHAPE[0], (0.25,) * SHAPE[0], DEVICE)
 
 
 def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int) -> Worker:
     """Clients of these sizes with random images: speed does not depend on what is seen."""
+    set_precision(precision, DEVICE)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (max(sizes), *SHAPE), dtype=np.uint8)
     labels = rng.integers(0, 10, max(sizes))
@@ -56,18 +60,18 @@ def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int) -> Work
 
 
 def images_per_second(engine: LocalEngine, sizes: Sequence[int], clients: list[int], rounds: int) -> float:
-    """Over whole rounds, after a first one that warms up, records and chooses the number of lanes."""
+    """Over whole rounds, after two that warm up, choose the number of lanes and record."""
     own = engine.worker
     server = own.algorithm.init(own.model, Fleet(np.array(sizes), 10))
     server = set_up(own.algorithm, engine, server, len(sizes))
     spent = 0.0
-    for round in range(rounds + 1):
+    for round in range(rounds + WARM_UP):
         broadcast = own.algorithm.broadcast(server, round)
         wait()
         start = time.perf_counter()
         replies = engine.map(Task.TRAIN, broadcast, clients, round)
         wait()
-        spent += time.perf_counter() - start if round else 0.0
+        spent += time.perf_counter() - start if round >= WARM_UP else 0.0
         server = own.algorithm.server_update(server, replies, round)
     return own.train.epochs * sum(sizes[client] for client in clients) * rounds / spent
 
@@ -91,16 +95,44 @@ def throughput() -> None:
     sizes = paper_sizes(20)
     clients = Schedule(1, 20, 10, 0).clients(0)
     rows: list[dict[str, object]] = []
-    for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen"):
-        plain = images_per_second(LocalEngine(worker(spec, sizes, "fp32", 1)), sizes, clients, 1)
-        row: dict[str, object] = {"algorithm": spec, "eager fp32, images/s": round(plain)}
-        for precision in ("fp32",) if SMALL else ("tf32", "bf16"):
-            engine = lanes(worker(spec, sizes, precision, 5), sizes)
-            speed = images_per_second(engine, sizes, clients, 1)
-            row |= {f"lanes {precision}, images/s": round(speed), f"times, {precision}": round(speed / plain, 1)}
-        rows.append({**row, "lanes": len(engine.lanes)})
+    precision = "fp32" if SMALL else "bf16"
+    usual = usual_loop(max(sizes))
+    for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen(ensemble_epochs=1)"):
+        few = [min(clients, key=lambda client: abs(sizes[client] - 2000))]  # eager speed does not depend on the client
+        plain = images_per_second(LocalEngine(worker(spec, sizes, "fp32", 1)), sizes, few, 1)
+        engine = lanes(worker(spec, sizes, precision, 1 if spec == "fedmix" else 4), sizes)
+        speed = images_per_second(engine, sizes, clients, 1)
+        rows.append(
+            {
+                "algorithm": spec,
+                "usual loop, fp32, images/s": usual if spec == "fedavg" else "",
+                "reference engine, fp32, images/s": round(plain),
+                f"lanes, {precision}, images/s": round(speed),
+                "times the reference": round(speed / plain, 1),
+                "lanes": len(engine.lanes),
+            }
+        )
         print(rows[-1], flush=True)
         save("gpu-rounds", "Local training on the paper's K = 20, alpha = 0.1 clients, ten a round, batch 64", rows)
+
+
+def usual_loop(size: int) -> int:
+    """Images a second of the loop that tutorials have: ``torch.optim.SGD``, fp32, one batch after the other."""
+    set_precision("fp32", DEVICE)
+    model = build_model(MODEL, SHAPE, 10, seed=0).to(DEVICE)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    images = torch.rand(size, *SHAPE, device=DEVICE)
+    labels = torch.randint(0, 10, (size,), device=DEVICE)
+    for epoch in range(2):
+        wait()
+        start = time.perf_counter() if epoch else 0.0
+        for batch in torch.randperm(size, device=DEVICE).split(64):
+            loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    wait()
+    return round(size / (time.perf_counter() - start))
 
 
 def growth() -> None:
@@ -143,16 +175,28 @@ def agreement(config: str, root: str) -> None:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         for precision, seed in (("fp32", 0), ("bf16", 0), ("bf16", 1), ("bf16", 2)):
-            settings = ["rounds.total=20", f"engine.precision={precision}", f"seed={seed}"]
+            settings = ["rounds.total=20", "train.epochs=5", "policy=no-generation", "engine.name=lanes"]
+            settings += [f"engine.precision={precision}", f"seed={seed}"]
             run = execute(load_config(config, [*settings, f'data.root="{root}"']), RunStore(folder))
             rows.append({"precision": precision, "seed": seed, "accuracy": run.summary()["accuracy"]})
             print(rows[-1], flush=True)
     accuracies = [float(str(row["accuracy"])) for row in rows]
     rows.append({"precision": "spread of bf16 over seeds", "accuracy": stdev(accuracies[1:])})
-    save("gpu-rounds-agreement", "Accuracy over 20 rounds by precision and seed", rows)
+    save("gpu-rounds-agreement", "Accuracy over 20 rounds of five epochs by precision and seed, K = 100", rows)
+
+
+def whole(*folders: str) -> None:
+    """Where the seconds of whole runs went, and images a second of their local training."""
+    rows: list[dict[str, object]] = []
+    for folder in map(Path, folders):
+        summary, env = (json.loads((folder / name).read_text()) for name in ("summary.json", "env.json"))
+        rounds, spent = summary["rounds"], summary["seconds"]
+        own = {name: round(spent[name], 1) for name in ("prepare", "train", "evaluate", "total")}
+        rows.append({"run": summary["label"], "rounds": rounds, **own, "a round": round(spent["total"] / rounds, 2)})
+    here = {"gpu": env["machine"]} | {name: env[name] for name in ("torch", "python", "numpy")}
+    save("gpu-runs", "Seconds of whole federated runs in lanes, FedAvg, no generation, bf16", rows, here)
 
 
 if __name__ == "__main__":
-    {"throughput": throughput, "growth": growth, "correctness": correctness, "agreement": agreement}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    tasks = {"throughput": throughput, "growth": growth, "correctness": correctness}
+    {**tasks, "agreement": agreement, "whole": whole}[sys.argv[1]](*sys.argv[2:])

@@ -66,10 +66,10 @@ def _gpu() -> dict[str, str]:
     return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 
-def save(name: str, question: str, rows: list[dict[str, object]]) -> None:
-    """Keep a result as JSON, from which docs/performance.md is rendered."""
+def save(name: str, question: str, rows: list[dict[str, object]], where: dict[str, str] | None = None) -> None:
+    """Keep a result as JSON, from which docs/performance.md is rendered; `where` it was measured, if not here."""
     RESULTS.mkdir(exist_ok=True)
-    document = {"question": question, "script": Path(sys.argv[0]).name, "machine": machine(), "rows": rows}
+    document = {"question": question, "script": Path(sys.argv[0]).name, "machine": where or machine(), "rows": rows}
     if document["script"] == "run.py":
         del document["script"]  # the name of the result begins with that of its script
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")

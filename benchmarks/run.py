@@ -35,7 +35,8 @@ def table(rows: list[dict[str, object]]) -> list[str]:
 def section(name: str, document: dict[str, Any]) -> list[str]:
     where = document["machine"]
     gpu = f"{where['gpu']} (torch {where['torch']}), " if "gpu" in where else ""
-    machine = f"{gpu}{where['processor']}, {where['system']}, Python {where['python']}, numpy {where['numpy']}"
+    host = "".join(f"{where[name]}, " for name in ("processor", "system") if name in where)
+    machine = f"{gpu}{host}Python {where['python']}, numpy {where['numpy']}"
     return [
         f"## {document['question']}",
         "",

@@ -66,7 +66,8 @@ class Captured:
         if self.graph is None:
             start = time.perf_counter()
             if self.calls <= self.warm_up:
-                with self._aside():
+                # An eager backward beside another thread's recording broke cuDNN: one thread of torch does both.
+                with _undisturbed(), self._aside():
                     result = self.function(*self.inputs)
                 self.seconds += time.perf_counter() - start
                 return result
@@ -110,7 +111,7 @@ class Captured:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No other thread records, and the garbage collector does not destroy a graph in the middle of a recording."""
+    """No other thread warms up or records, and the garbage collector destroys no graph meanwhile."""
     with _ONE_AT_A_TIME:
         collecting = gc.isenabled()
         gc.disable()

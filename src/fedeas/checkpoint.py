@@ -15,7 +15,7 @@ from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
 SERVER, CLIENT = "server/", "client/"
-SHARE = 0.05  # of the time that saving may take
+SHARE = 0.02  # of the time that saving may take
 
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
@@ -31,7 +31,7 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
 
 
 class Saver:
-    """Keeps the state of a run after its rounds, as often as takes no more than a twentieth of the time.
+    """Keeps the state of a run after its rounds, as often as takes no more than a fiftieth of the time.
 
     Rounds that were not kept are done again after a kill, with the same result.
     """

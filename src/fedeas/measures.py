@@ -32,7 +32,7 @@ class Evaluation:
     labels: Tensor
     normalise: Normaliser
     precision: str = "fp32"
-    batch_size: int = 1000
+    batch_size: int = 2500
 
     @torch.no_grad()
     def __call__(self, server: Arrays) -> dict[str, float]:

@@ -36,7 +36,7 @@ from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
 from fedeas.generators.registry import Setting, parse_generator
 from fedeas.measures import Evaluation, gamma_hat, summarise
-from fedeas.models import build_model, parameter_names
+from fedeas.models import build_model, fuse_norms, parameter_names
 from fedeas.policies import parse_policy
 from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
@@ -184,6 +184,7 @@ class Federation:
         model = copy.deepcopy(self.model)
         if self.device.type == "cuda":
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            fuse_norms(model)
         return Evaluation(model, images, labels, self.normalise, self.config.engine.precision)
 
     def _probes(self) -> tuple[Callable[[Arrays, list[Reply]], dict[str, float]], ...]:

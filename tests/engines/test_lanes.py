@@ -14,6 +14,7 @@ from fedeas.algorithms.base import Fleet
 from fedeas.algorithms.captured import CapturedSGD
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.devices import set_precision
 from fedeas.engines import lanes as module
 from fedeas.engines.base import Task
 from fedeas.engines.lanes import LanesEngine, fewest_useful, lanes_for
@@ -206,3 +207,28 @@ def test_on_a_gpu_lanes_equal_the_reference_up_to_rounding(spec):
 def test_on_a_gpu_two_runs_agree_bit_for_bit(precision):
     found = [both("fedavg", 3, device="cuda", precision=precision)[1][0] for _ in range(2)]
     assert_same(*found)
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
+    """All of them warm up and record at the same time, each for whole batches and a remainder of its own."""
+    device, sizes = torch.device("cuda"), [70 + client for client in range(8)]
+    set_precision(precision, device)
+    normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3, device)
+
+    def load(client):
+        rng = np.random.default_rng(client)
+        images = rng.integers(0, 256, (sizes[client], 3, 32, 32), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, 10, sizes[client]), normalise)
+
+    found, train = [], TrainConfig(batch_size=64, epochs=6)
+    for lanes in (8, 0):
+        model = build_model("resnet18", (3, 32, 32), 10, seed=0).to(device)
+        own = Worker(FedAvg(), model, load, np.zeros((8, 10), np.int64), None, train, 0, 2, precision)
+        server = FedAvg().init(model, Fleet(np.array(sizes), 10))
+        engine = LanesEngine(own, normalise, max(sizes), lanes)
+        found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
+    assert_same(*found)
+    set_precision("fp32", device)

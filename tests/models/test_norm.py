@@ -36,7 +36,8 @@ def fused_or_not(norm, x, shortcut, relu, fused):
     running = norm.running_mean, norm.running_var
     y = functional.batch_norm(x, *running, norm.weight, norm.bias, True, norm.momentum, norm.eps)
     norm.num_batches_tracked.add_(1)
-    return torch.relu(y + shortcut) if relu else y
+    y = y if shortcut is None else y + shortcut
+    return torch.relu(y) if relu else y
 
 
 # channels that fill a tile, do not, and need several; pixels that fill a part and do not
@@ -47,12 +48,12 @@ SHAPES = [(8, 5, 3, 3), (64, 64, 32, 32), (9, 130, 4, 4), (1, 512, 2, 2), (63, 2
 @GPU
 class TestKernels:
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
-    @pytest.mark.parametrize(("relu", "add"), [(False, False), (True, True)])
+    @pytest.mark.parametrize(("relu", "add"), [(False, False), (True, False), (True, True)])
     def test_values_statistics_and_gradients_are_torchs(self, shape, relu, add):
-        # Below zero and above, but not so near that rounding decides which.
-        x, slope = images(shape, "cuda").requires_grad_(), images(shape, "cuda", seed=2) - 5
-        signs = images(shape, "cuda", seed=1).sub(5).sign() * 100
-        shortcut = (signs if relu else torch.zeros_like(signs)).requires_grad_()
+        # Below zero and above, but not so near that rounding decides which: two values with a little noise.
+        signs, slope = images(shape, "cuda", seed=1).sub(5).sign(), images(shape, "cuda", seed=2) - 5
+        x = (signs + images(shape, "cuda") / 1000).requires_grad_()
+        shortcut = (3 * images(shape, "cuda", seed=3).sub(5).sign()).requires_grad_()
         found = []
         for fused in (False, True):
             norm = BatchNorm(shape[1]).cuda()
@@ -64,6 +65,17 @@ class TestKernels:
             found.append([y.detach(), norm.running_mean, norm.running_var, norm.num_batches_tracked, *gradients])
         for expected, own in zip(*found, strict=True):
             assert (expected - own).abs().max() <= 2e-5 * expected.abs().max()
+
+    def test_in_evaluation_mode_the_running_statistics_are_used(self):
+        norm, x, shortcut = BatchNorm(64).cuda(), images((9, 64, 8, 8), "cuda"), images((9, 64, 8, 8), "cuda", seed=1)
+        norm(x)
+        norm.eval()
+        expected = torch.relu(norm(x) + shortcut)
+        fuse_norms(norm)
+        assert not norm.fuses(x)  # gradients are wanted
+        with torch.no_grad():
+            assert norm.fuses(x)
+            torch.testing.assert_close(norm_relu(norm, x, shortcut), expected, rtol=1e-5, atol=1e-5)
 
     def test_every_call_gives_the_same_bits(self):
         x, norm = images((64, 64, 32, 32), "cuda").requires_grad_(), BatchNorm(64).cuda()

@@ -38,7 +38,7 @@ PRIORITIES = 3
 REHEARSALS = 20
 """Steps of each lane by which a number of lanes is timed."""
 
-USEFUL = 1.03
+USEFUL = 1.02
 """More lanes are kept if they are faster by this factor."""
 
 RESERVE = 0.2

@@ -35,16 +35,23 @@ class BatchNorm(nn.BatchNorm2d):
 
     def fuses(self, x: Tensor) -> bool:
         """Whether the kernels can take these images."""
-        lies_right = x.is_contiguous(memory_format=_CHANNELS_LAST) and x.numel() > self.num_features
-        return self.tickets is not None and self.training and lies_right
+        if self.tickets is None or not x.is_contiguous(memory_format=_CHANNELS_LAST):
+            return False
+        # A single value has no spread, which is torch's to say. Gradients in evaluation mode are torch's, too.
+        return x.numel() > self.num_features if self.training else not torch.is_grad_enabled()
 
     def _fused(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        running = self.running_mean, self.running_var, self.num_batches_tracked
+        kernels, statistics = _kernels(), (self.running_mean, self.running_var)
+        assert kernels is not None
         if shortcut is not None:
             shortcut = shortcut.to(x.dtype).contiguous(memory_format=_CHANNELS_LAST)
-        result: Tensor = _kernels().norm(  # type: ignore[union-attr]
-            x, self.weight, self.bias, running, self.momentum, self.eps, self.tickets, shortcut, relu
-        )
+        result: Tensor
+        if not self.training:
+            result = kernels.evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
+        else:
+            running = *statistics, self.num_batches_tracked
+            own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
+            result = kernels.norm(x, *own, shortcut, relu)
         return result
 
 
@@ -71,7 +78,7 @@ def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Ten
 
 
 def fuse_norms(model: nn.Module) -> None:
-    """From now on the model's batch norms train in the kernels of a GPU, where there are any.
+    """From now on the model's batch norms compute in the kernels of a GPU, where there are any.
 
     Second derivatives cannot be taken then. A model that is copied takes its counters along: copy it before.
     """

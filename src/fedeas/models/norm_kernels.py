@@ -26,6 +26,9 @@ COLUMNS = 64
 PROGRAMS = 128
 """About as many as the GPU has processors; the other lanes want some too."""
 
+WARPS = 4
+"""Of the programs that sum."""
+
 _WITHOUT_VARIANTS = ["rows", "part", "parts"]  # one compilation for all batch sizes
 
 
@@ -60,6 +63,20 @@ def norm(
     return result
 
 
+def evaluated(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float,
+    shortcut: Tensor | None = None, relu: bool = False,
+) -> Tensor:  # fmt: skip
+    """Batch norm with given statistics, without gradients."""
+    grid, result = _Grid.of(x), torch.empty_like(x)
+    other = x if shortcut is None else shortcut
+    _result[grid.tiles](
+        x, other, result, mean, (variance + eps).rsqrt(), weight, bias,
+        grid.rows, grid.columns, shortcut is not None, relu, ROWS, grid.width,
+    )  # fmt: skip
+    return result
+
+
 def tickets_for(channels: int, device: torch.device) -> Tensor:
     """A counter for each program that sums columns."""
     return torch.zeros(triton.cdiv(channels, _width(channels)), dtype=torch.int32, device=device)
@@ -75,32 +92,35 @@ class _Norm(torch.autograd.Function):
         mean, inverse = x.new_empty((2, grid.columns), dtype=torch.float32)
         _statistics[grid.sums](
             x, *grid.sheets(x), tickets, mean, inverse, *running,
-            grid.rows, grid.columns, grid.part, grid.parts, momentum, eps, ROWS, grid.width, grid.most_parts,
+            grid.rows, grid.columns, grid.part, grid.parts, momentum, eps,
+            ROWS, grid.width, grid.most_parts, num_warps=WARPS,
         )  # fmt: skip
         other = x if shortcut is None else shortcut
         _result[grid.tiles](
             x, other, result, mean, inverse, weight, bias,
             grid.rows, grid.columns, shortcut is not None, relu, ROWS, grid.width,
         )  # fmt: skip
-        ctx.save_for_backward(x, result, weight, mean, inverse)
+        # Where x tells which results are positive, they need not be kept.
+        ctx.save_for_backward(x, x if shortcut is None else result, weight, bias, mean, inverse)
         ctx.relu, ctx.with_shortcut, ctx.tickets = relu, shortcut is not None, tickets
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, result, weight, mean, inverse = ctx.saved_tensors
+        x, result, weight, bias, mean, inverse = ctx.saved_tensors
         grid, slope = _Grid.of(x), slope.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x)
         of_shortcut = torch.empty_like(x) if ctx.with_shortcut else None
         of_weight, of_bias, factor = x.new_empty((3, grid.columns), dtype=torch.float32)
         _slope_sums[grid.sums](
-            slope, x, result, *grid.sheets(x), ctx.tickets, mean, inverse, of_weight, of_bias, factor,
-            grid.rows, grid.columns, grid.part, grid.parts, ctx.relu, ROWS, grid.width, grid.most_parts,
+            slope, x, result, *grid.sheets(x), ctx.tickets, mean, inverse, weight, bias, of_weight, of_bias, factor,
+            grid.rows, grid.columns, grid.part, grid.parts,
+            ctx.relu, ctx.with_shortcut, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
         )  # fmt: skip
         _slopes[grid.tiles](
             slope, x, result, of_x, of_x if of_shortcut is None else of_shortcut,
-            mean, inverse, weight, of_bias, factor,
+            mean, inverse, weight, bias, of_bias, factor,
             grid.rows, grid.columns, ctx.relu, ctx.with_shortcut, ROWS, grid.width,
         )  # fmt: skip
         return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None
@@ -207,24 +227,28 @@ def _result(
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _slope_sums(
-    slope, x, out, sums, products, done, mean_in, inverse_in, of_weight, of_bias, factor,
+    slope, x, out, sums, products, done, mean_in, inverse_in, weight, bias, of_weight, of_bias, factor,
     rows, columns, part, parts,
-    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
+    RELU: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of weight and bias; `factor` is what the gradient of x takes of (x - mean)."""
     number, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     start, end = number * part, tl.minimum(number * part + part, rows)
-    mean = tl.load(mean_in + column, inside, 0.0)
+    mean, shift = tl.load(mean_in + column, inside, 0.0), tl.load(bias + column, inside, 0.0)
+    inverse = tl.load(inverse_in + column, inside, 0.0)
+    scale = inverse * tl.load(weight + column, inside, 0.0)
     total, product = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(start, end, ROWS):
         row = first + tl.arange(0, ROWS)
         there, place = (row < end)[:, None] & inside[None, :], row.to(tl.int64)[:, None] * columns + column[None, :]
         value = tl.load(slope + place, there, 0.0).to(tl.float32)
+        away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
         if RELU:
-            value = tl.where(tl.load(out + place, there, 0.0) > 0, value, 0.0)
+            height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
+            value = tl.where(height > 0, value, 0.0)
         total += value
-        product += value * (tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :])
+        product += value * away
     tl.store(sums + number * columns + column, tl.sum(total, 0), inside)
     tl.store(products + number * columns + column, tl.sum(product, 0), inside)
     tl.debug_barrier()
@@ -233,7 +257,6 @@ def _slope_sums(
         noted, place = (each < parts)[:, None] & inside[None, :], each[:, None] * columns + column[None, :]
         whole = tl.sum(tl.load(sums + place, noted, 0.0, cache_modifier=".cg"), 0)
         mixed = tl.sum(tl.load(products + place, noted, 0.0, cache_modifier=".cg"), 0)
-        inverse = tl.load(inverse_in + column, inside, 0.0)
         tl.store(of_weight + column, mixed * inverse, inside)
         tl.store(of_bias + column, whole, inside)
         tl.store(factor + column, mixed * inverse * inverse / rows, inside)
@@ -242,21 +265,22 @@ def _slope_sums(
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _slopes(
-    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, of_bias, factor_in, rows, columns,
+    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_bias, factor_in, rows, columns,
     RELU: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of x and of the shortcut."""
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     there, place = (row < rows)[:, None] & inside[None, :], row.to(tl.int64)[:, None] * columns + column[None, :]
+    mean, shift = tl.load(mean_in + column, inside, 0.0), tl.load(bias + column, inside, 0.0)
+    scale = tl.load(inverse_in + column, inside, 0.0) * tl.load(weight + column, inside, 0.0)
     value = tl.load(slope + place, there, 0.0).to(tl.float32)
+    away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
     if RELU:
-        value = tl.where(tl.load(out + place, there, 0.0) > 0, value, 0.0)
+        height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
+        value = tl.where(height > 0, value, 0.0)
     if ADD:
         tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)
-    mean = tl.load(mean_in + column, inside, 0.0)
-    scale = tl.load(inverse_in + column, inside, 0.0) * tl.load(weight + column, inside, 0.0)
     centre, factor = tl.load(of_bias + column, inside, 0.0) / rows, tl.load(factor_in + column, inside, 0.0)
-    away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
     result = scale[None, :] * (value - centre[None, :] - away * factor[None, :])
     tl.store(of_x + place, result.to(of_x.dtype.element_ty), there)
