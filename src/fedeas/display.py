@@ -173,7 +173,7 @@ def _method_row(members: Sequence[Run]) -> list[str]:
         f"{mean(accuracies):.1f}{spread}",
         f"{100 * mean(each['peak'] for each in summaries):.1f}",
         f"{summaries[0]['total']:,}",
-        f"{summaries[0]['imbalance_removed']:.1%}",
+        "-" if summaries[0]["imbalance_removed"] is None else f"{summaries[0]['imbalance_removed']:.1%}",
         f"{mean(hats):.3f}" if hats else "-",
         f"{mean(each['seconds']['generate'] for each in summaries):.2f}",
         f"{mean(each['seconds']['train'] for each in summaries):.1f}",

@@ -77,10 +77,17 @@ def federate(
         clock.lap("probe")
         tested = evaluate(server) if schedule.evaluates(round) else {}
         clock.lap("evaluate")
-        record = {"round": round + 1, "clients": clients, **tested, **measured, **_of_clients(replies, clock.laps)}
+        known = {"round": round + 1, "clients": clients, **_missing(clients, replies)}
+        record = {**known, **tested, **measured, **_of_clients(replies, clock.laps)}
         if on_round is not None:
             on_round(record, server)
     return server
+
+
+def _missing(clients: list[int], replies: list[Reply]) -> Record:
+    """Who did not answer, where answers can fail to come."""
+    missing = sorted(set(clients) - {reply.client for reply in replies})
+    return {"missing": missing} if missing else {}
 
 
 def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:

@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.devices import chosen_device, set_precision
+from fedeas.engines.base import Engine
 from fedeas.engines.lanes import LanesEngine
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
@@ -42,6 +44,7 @@ from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
 
 Progress = Callable[[Record], None]
+MakeFederation = Callable[[RunConfig, str | os.PathLike[str]], "Federation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,19 +66,26 @@ class FederatedData:
 
 
 def execute(
-    config: RunConfig, store: RunStore, progress: Progress | None = None, bank: str | os.PathLike[str] | None = None
+    config: RunConfig,
+    store: RunStore,
+    progress: Progress | None = None,
+    bank: str | os.PathLike[str] | None = None,
+    federation: MakeFederation | None = None,
 ) -> Run:
     """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
+    `federation` makes what runs, where that is not a federation on this machine.
     """
+    if config.engine.name == "flower" and federation is None:
+        raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower_app.simulate")
     run = store.open(config)
     if run.finished:
         return run
     with run.locked():
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
-        Federation(config, bank or store.root / ".bank").run(run, progress)
+        (federation or Federation)(config, bank or store.root / ".bank").run(run, progress)
     return run
 
 
@@ -89,65 +99,66 @@ class Federation:
         set_precision(config.engine.precision, self.device)
         self.algorithm: Algorithm = parse_algorithm(config.algorithm)
         self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
-        self.counts = self.data.counts
-        self.allocation: Allocation = parse_policy(config.policy).allocate(self.counts)
-        self.model: nn.Module = self._model()
         dataset = self.data.dataset
+        self.model: nn.Module = new_model(config, dataset.shape, dataset.num_classes).to(self.device)
         self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
+        self.generator: Generator | None = None
+
+    @cached_property
+    def counts(self) -> LabelCounts:
+        """Label counts of all clients."""
+        return self.data.counts
+
+    @cached_property
+    def allocation(self) -> Allocation:
+        """The plan for all clients."""
+        return parse_policy(self.config.policy).allocate(self.counts)
 
     def run(self, run: Run, progress: Progress | None = None) -> None:
         """Train, record each round, and finish the run directory."""
-        run.save_allocation(self.counts, self.allocation)
         run.write_json("env.json", environment(self.device))
-        generator = self._generator()
-        _keep_generator(run, self.config.generator, generator)
-        engine, keep = self._engine(generator), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
+        engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
-        seen = {client for record in run.rounds() for client in record["clients"]}
+        seen = {client for record in run.rounds() for client in trained(record)}
 
         def on_round(record: Record, state: Arrays) -> None:
-            newcomers = set(record["clients"]) - seen
+            newcomers = set(trained(record)) - seen
             seen.update(newcomers)
-            run.append_round({**record, "generated": int(self.allocation.per_client[list(newcomers)].sum())})
+            run.append_round({**record, "generated": self._generated(newcomers)})
             keep(record["round"], state, engine.client_states)
             if progress is not None:
                 progress(record)
 
         federate(self.algorithm, engine, server, self._schedule(start), self._evaluation(), self._probes(), on_round)
-        run.write_json("summary.json", self._summary(run, generator))
+        run.write_json("summary.json", self._summary(run))
 
-    def _starting_point(self, run: Run, engine: LocalEngine) -> tuple[int, Arrays]:
+    def _starting_point(self, run: Run, engine: Engine) -> tuple[int, Arrays]:
         if run.checkpoint.exists():
             start, server, clients = load_checkpoint(run.checkpoint, self.config.fingerprint)
             engine.restore({client: self._on_device(arrays) for client, arrays in clients.items()})
             run.keep_rounds(start)
             return start, self._on_device(server)
         run.keep_rounds(0)
-        server = self.algorithm.init(self.model, Fleet(self.counts.sizes, self.counts.num_classes))
-        return 0, set_up(self.algorithm, engine, server, self.counts.num_clients)
+        fleet = self._fleet()
+        return 0, set_up(self.algorithm, engine, self.algorithm.init(self.model, fleet), len(fleet.sizes))
+
+    def _fleet(self) -> Fleet:
+        return Fleet(self.counts.sizes, self.counts.num_classes)
+
+    def _generated(self, newcomers: set[int]) -> int:
+        """Images that these clients have made for themselves."""
+        return int(self.allocation.per_client[sorted(newcomers)].sum())
 
     def _on_device(self, arrays: Arrays) -> Arrays:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
-    def _model(self) -> nn.Module:
-        chosen, shape = self.config.model, self.data.dataset.shape
-        name = chosen.name if chosen.name != "auto" else ("small-cnn" if max(shape[1:]) < 16 else "resnet18")
-        norm = None if chosen.norm == "auto" else chosen.norm
-        model = build_model(
-            name,
-            shape,
-            self.data.dataset.num_classes,
-            seed=self.config.seed,
-            stem=chosen.stem,
-            norm=norm,
-            weights=chosen.weights,
-            projection=chosen.projection,
-        )
-        return model.to(self.device)
-
-    def _engine(self, generator: Generator | None) -> LocalEngine:
+    def _engine(self, run: Run) -> Engine:
         """The reference, or lanes if they are asked for and there is a GPU."""
-        chosen, worker = self.config.engine, self._worker(generator)
+        run.save_allocation(self.counts, self.allocation)
+        if self.allocation.total:  # else there is nothing to generate, and no generator
+            self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
+        _keep_generator(run, self.config.generator, self.generator)
+        chosen, worker = self.config.engine, self._worker(self.generator)
         if self.device.type != "cuda" or chosen.name == "local":
             return LocalEngine(worker)
         largest = int((self.counts.sizes + self.allocation.per_client).max())
@@ -162,16 +173,6 @@ class Federation:
     def _client(self, client: int) -> ClientData:
         mine = self.data.partition.indices[client]
         return ClientData.of(self.data.images[mine], self.data.labels[mine], self.normalise)
-
-    def _generator(self) -> Generator | None:
-        """It saw the official training part, whatever the protocol; there is none where nothing is generated."""
-        source, dataset = parse_generator(self.config.generator), self.data.dataset
-        if not self.allocation.total:
-            return None
-        protocol, device = self.config.data.protocol, str(self.device)
-        setting = Setting(dataset.name, dataset.images, dataset.labels, dataset.classes, protocol, device)
-        generator = source.ready(setting)
-        return generator if self.bank is None else Bank(self.bank).of(generator)
 
     def _schedule(self, start: int) -> Schedule:
         rounds = self.config.rounds
@@ -193,7 +194,15 @@ class Federation:
         trainable = parameter_names(self.model)
         return (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, trainable)},)
 
-    def _summary(self, run: Run, generator: Generator | None) -> Record:
+    def _budget(self) -> Record:
+        """What the plan is worth."""
+        return {
+            "total": self.allocation.total,
+            "imbalance_removed": scores.removed(self.counts, self.allocation),
+            "synthetic_share": scores.synthetic_share(self.counts, self.allocation),
+        }
+
+    def _summary(self, run: Run) -> Record:
         rounds = run.rounds()
         names = rounds[-1]["seconds"]
         seconds = {name: sum(record["seconds"][name] for record in rounds) for name in names}
@@ -206,13 +215,41 @@ class Federation:
             "fingerprint": self.config.fingerprint,
             "rounds": len(rounds),
             **summarise(rounds, self.config.rounds.threshold),
-            "total": self.allocation.total,
+            **self._budget(),
             "generated": sum(record["generated"] for record in rounds),
-            "images": generator.tally if isinstance(generator, BankedGenerator) else None,
-            "imbalance_removed": scores.removed(self.counts, self.allocation),
-            "synthetic_share": scores.synthetic_share(self.counts, self.allocation),
+            "images": self.generator.tally if isinstance(self.generator, BankedGenerator) else None,
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
+
+
+def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The config's model with its initial weights, on the CPU."""
+    chosen = config.model
+    name = chosen.name if chosen.name != "auto" else ("small-cnn" if max(shape[1:]) < 16 else "resnet18")
+    return build_model(
+        name,
+        shape,
+        num_classes,
+        seed=config.seed,
+        stem=chosen.stem,
+        norm=None if chosen.norm == "auto" else chosen.norm,
+        weights=chosen.weights,
+        projection=chosen.projection,
+    )
+
+
+def ready_generator(
+    config: RunConfig, dataset: Dataset, device: torch.device, bank: str | os.PathLike[str] | None
+) -> Generator:
+    """The config's generator, with a bank if there is to be one. It may have seen the official training part."""
+    about = dataset.name, dataset.images, dataset.labels, dataset.classes
+    generator = parse_generator(config.generator).ready(Setting(*about, config.data.protocol, str(device)))
+    return generator if bank is None else Bank(bank).of(generator)
+
+
+def trained(record: Record) -> list[int]:
+    """The clients whose work went into a round."""
+    return sorted(set(record["clients"]) - set(record.get("missing", ())))
 
 
 def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:

@@ -74,6 +74,11 @@ class Run:
         with self._writing(), written_whole(self.path / "allocation.npz") as part:
             np.savez_compressed(part, counts=counts.n, allocation=allocation.n)
 
+    @property
+    def has_allocation(self) -> bool:
+        """Whether counts and plan are here; not where the counts stayed with the clients."""
+        return (self.path / "allocation.npz").exists()
+
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
         with np.load(self.path / "allocation.npz", allow_pickle=False) as file:

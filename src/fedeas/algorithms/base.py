@@ -71,7 +71,13 @@ class Algorithm(Protocol):
     """Client half and server half of a federated algorithm; hyperparameters are the fields of a frozen dataclass."""
 
     needs_setup: ClassVar[bool]
+    """Whether there is an exchange before the first round."""
+
     differentiates_twice: ClassVar[bool]
+    """Whether a loss holds gradients itself."""
+
+    shares_counts: ClassVar[bool]
+    """Whether what clients send tells their label counts."""
 
     @property
     def spec(self) -> str:

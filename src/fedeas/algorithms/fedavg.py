@@ -37,6 +37,7 @@ class FedAvg(Described):
 
     needs_setup: ClassVar[bool] = False
     differentiates_twice: ClassVar[bool] = False
+    shares_counts: ClassVar[bool] = False
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights."""

@@ -75,6 +75,7 @@ class FedGen(FedAvg):
     weight: float = 1.0
     diversity: float = 1.0
     needs_setup: ClassVar[bool] = True
+    shares_counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("ensemble_lr", "batch", "noise", "hidden", "ensemble_epochs", "generator_epochs"):

@@ -38,6 +38,7 @@ class FedMix(FedAvg):
     lam: float = 0.05
     mash: int = 0
     needs_setup: ClassVar[bool] = True
+    shares_counts: ClassVar[bool] = True
     differentiates_twice: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ def run(
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    engine: Annotated[str | None, typer.Option(help="local, lanes or flower, as engine.name.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from the config's on.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
@@ -34,7 +35,8 @@ def run(
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is shown at once, a broken-off one goes on."""
-    chosen = _resolved(config, overrides or [], data_root)
+    named = [] if engine is None else [f"engine.name={engine}"]
+    chosen = _resolved(config, [*(overrides or []), *named], data_root)
     if dry_run:
         print(json.dumps({**chosen.model_dump(mode="json"), "directory": chosen.directory}, indent=1))
         return
@@ -95,7 +97,19 @@ def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path |
             show(record)
             log(record)
 
+        if config.engine.name == "flower":
+            return _simulated(config, store, on_round)
         return execute(config, store, on_round, bank)
+
+
+def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
+    try:
+        from fedeas.flower_app import simulate
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("flwr", "ray"):
+            raise
+        raise InputError("engine flower needs Flower: pip install 'fedeas[flower]'") from None
+    return simulate(config, store, on_round)
 
 
 @contextmanager

@@ -119,6 +119,18 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
     raise InputError(f"unknown dataset {name!r}; known are {', '.join(NAMES)}")
 
 
+def load_own(name: str, root: PathLike | None = None) -> Dataset:
+    """What one client holds: as `load_dataset`, but an ``.npz`` file needs no test part and not every class."""
+    kind, _, place = name.partition(":")
+    if kind != "npz":
+        return load_dataset(name, root)
+    arrays, classes = _npz_arrays(Path(place), NPZ_NAMES[:2])
+    images, labels = (_channels_first(arrays["images"], place), checked_labels(place, arrays["labels"], classes))
+    if len(images) != len(labels) or not len(labels):
+        raise InputError(f"{place}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
+    return Dataset(name, frozen(images), labels, images[:0], labels[:0], classes or numbers_upto(labels))
+
+
 def _digits() -> Dataset:
     """scikit-learn's digits have no official parts: each class is split by a fixed seed."""
     with train_extra():
@@ -136,7 +148,7 @@ def _digits() -> Dataset:
 
 
 def _from_npz(name: str, path: Path) -> Dataset:
-    arrays, classes = _npz_arrays(path)
+    arrays, classes = _npz_arrays(path, NPZ_NAMES)
     images, test_images = (_channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
     labels = checked_labels(f"{path}: labels", arrays["labels"], classes)
     classes = classes or numbers_upto(labels)
@@ -151,15 +163,17 @@ def _from_npz(name: str, path: Path) -> Dataset:
     return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes)
 
 
-def _npz_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
+def _npz_arrays(
+    path: Path, names: tuple[tuple[str, ...], ...]
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in NPZ_NAMES}
+            arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in names}
             return arrays, tuple(map(str, file["classes"])) if "classes" in file else None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except StopIteration:
-        wanted = ", ".join(" or ".join(keys) for keys in NPZ_NAMES)
+        wanted = ", ".join(" or ".join(keys) for keys in names)
         raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
     except (ValueError, OSError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not an .npz file of plain arrays ({error}); write it with numpy.savez") from None

@@ -28,8 +28,8 @@ class Recorded:
     run: Run
     rounds: list[Record]
     summary: Record | None
-    counts: LabelCounts
-    plan: Allocation
+    planned: tuple[LabelCounts, Allocation] | None
+    """Counts and plan, unless the counts stayed with the clients."""
 
     @property
     def finished(self) -> bool:
@@ -76,7 +76,10 @@ class Method:
     @property
     def total(self) -> int:
         """B: partitions have a seed of their own, so that the plan is the same whatever the run's seed."""
-        return int(self.summaries[0]["total"]) if self.summaries else self.runs[0].plan.total
+        if self.summaries:
+            return int(self.summaries[0]["total"])
+        planned = self.runs[0].planned
+        return planned[1].total if planned else 0
 
     @property
     def accuracy(self) -> float:
@@ -132,7 +135,8 @@ def recorded(run: Run) -> Recorded:
     """What the run directory holds, refused if it is not whole or has no round yet."""
     try:
         summary = run.summary() if run.finished else None
-        recorded = Recorded(run, run.rounds(), summary, *run.allocation())
+        at_home = run.config.engine.name == "flower" and not run.has_allocation
+        recorded = Recorded(run, run.rounds(), summary, None if at_home else run.allocation())
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{run.path}: not a whole run directory ({reason}); run it again") from None

@@ -10,6 +10,7 @@ from importlib import resources
 from statistics import mean, median
 
 from fedeas import __version__, scores
+from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.plots import MOST_CLIENTS
@@ -95,7 +96,7 @@ def _result_row(method: Method, methods: Sequence[Method], mark: str) -> list[st
         f"{100 * method.average('peak'):.2f}",
         _rounds_to_threshold([each["rounds_to_threshold"] for each in method.summaries]),
         _generated(method),
-        f"{100 * method.average('imbalance_removed'):.1f}",
+        "-" if method.summaries[0]["imbalance_removed"] is None else f"{100 * method.average('imbalance_removed'):.1f}",
         f"{mean(hats):.3f}" if hats else "-",
         f"{scores.efficiency(gain, method.total):.2f}" if base and method.total else "-",
         f"{method.average('seconds', 'generate'):,.1f}",
@@ -158,8 +159,11 @@ def _price_section(methods: Sequence[Method]) -> Iterator[str]:
 def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
     federations: dict[tuple[object, ...], list[Method]] = {}
     for method in methods:
-        counts = method.runs[0].counts
-        federations.setdefault((counts.n.shape, counts.n.tobytes()), []).append(method)
+        if (planned := method.runs[0].planned) is None:
+            yield f"<p>{escape(method.name)}: the counts stayed with the clients.</p>"
+            continue
+        table = planned[0].n
+        federations.setdefault((table.shape, table.tobytes()), []).append(method)
     for members in federations.values():
         if len(federations) > 1:
             yield f"<h3>{escape(', '.join(method.name for method in members))}</h3>"
@@ -168,12 +172,12 @@ def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
 
 def _federation(methods: Sequence[Method]) -> Iterator[str]:
     """Heat maps of one table of real counts and of the different plans made for it."""
-    counts = methods[0].runs[0].counts
+    counts, _ = _planned(methods[0])
     plans: dict[bytes, list[Method]] = {}
     for method in methods:
         if method.total:
-            plans.setdefault(method.runs[0].plan.n.tobytes(), []).append(method)
-    tables = [counts.n, *(same[0].runs[0].plan.n for same in plans.values())]
+            plans.setdefault(_planned(method)[1].n.tobytes(), []).append(method)
+    tables = [counts.n, *(_planned(same[0])[1].n for same in plans.values())]
     captions = [f"real: {counts.total:,} samples"]
     captions += [f"{', '.join(each.name for each in same)}: {same[0].total:,} synthetic" for same in plans.values()]
     maps, scale = figures.heat_maps(tables)
@@ -183,6 +187,12 @@ def _federation(methods: Sequence[Method]) -> Iterator[str]:
     for source, caption in zip(maps, captions, strict=True):
         yield _figure(source, f"Heat map of clients by classes, {caption}", escape(caption))
     yield f"</div>{_figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
+
+
+def _planned(method: Method) -> tuple[LabelCounts, Allocation]:
+    planned = method.runs[0].planned
+    assert planned is not None
+    return planned
 
 
 def _time_section(methods: Sequence[Method]) -> Iterator[str]:

@@ -1,0 +1,85 @@
+"""A run whose clients are elsewhere: the server knows its test set, the clients' sizes, and what they tell it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from fedeas.algorithms.base import Arrays, Fleet
+from fedeas.config import RunConfig
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.engines.base import Engine
+from fedeas.engines.flower import FlowerEngine, unpacked
+from fedeas.errors import RunError
+from fedeas.participant import About
+from fedeas.policies import parse_policy
+from fedeas.policies.sharing import Needs, Numbers, needs, shares
+from fedeas.run import Federation, trained
+from fedeas.store import Record, Run
+
+
+class DistributedFederation(Federation):
+    """The same rounds, algorithms and records as on one machine, over Flower's grid."""
+
+    def __init__(self, config: RunConfig, grid: Grid) -> None:
+        super().__init__(config)
+        self.policy = parse_policy(config.policy)
+        about = asdict(About.of(self.data.dataset))
+        header = {"config": config.model_dump(mode="json"), "about": about}
+        self.engine = FlowerEngine(grid, config.partition.clients, config.engine, header, self.device)
+        self.totals: dict[int, int] = {}
+
+    @cached_property
+    def counts(self) -> LabelCounts:
+        """Label counts of the clients, if they shared them."""
+        rows = [self.engine.introductions[client]["counts"] for client in range(self.config.partition.clients)]
+        return LabelCounts(np.array(rows), classes=self.data.dataset.classes)
+
+    def _engine(self, run: Run) -> Engine:
+        """Meet the clients and settle the plan with them."""
+        self.engine.meet(anew=not run.checkpoint.exists())
+        shared = needs(self.policy) is Needs.COUNTS
+        if shared:
+            run.save_allocation(self.counts, self.allocation)
+        answers = self.engine.ask("query.settle", self._shares(self.allocation if shared else None))
+        self.totals = {client: int(unpacked(content)[0]["total"]) for client, content in answers.items()}
+        if len(self.totals) < self.config.partition.clients:
+            raise RunError("some clients did not settle their plan; see the log, and start the run again")
+        return self.engine
+
+    def _shares(self, allocation: Allocation | None) -> dict[int, dict[str, Any]]:
+        """What each client is told of the plan."""
+        clients = range(self.config.partition.clients)
+        if allocation is not None:
+            return {client: {"row": allocation.n[client].tolist()} for client in clients}
+        if needs(self.policy) is Needs.NOTHING:
+            return {client: {} for client in clients}
+        told = self.engine.introductions
+        revealed = [Numbers(int(told[client]["total"]), int(told[client]["absent"])) for client in clients]
+        return {client: {"share": asdict(share)} for client, share in enumerate(shares(self.policy, revealed))}
+
+    def _starting_point(self, run: Run, engine: Engine) -> tuple[int, Arrays]:
+        start, server = super()._starting_point(run, engine)
+        for record in run.rounds():  # those that the checkpoint knows
+            self.engine.accepted.update(dict.fromkeys(trained(record), record["round"] - 1))
+        self.engine.client_states()
+        return start, server
+
+    def _fleet(self) -> Fleet:
+        told = self.engine.introductions
+        sizes = np.array([told[client]["size"] for client in range(len(told))])
+        return Fleet(sizes, self.data.dataset.num_classes)
+
+    def _generated(self, newcomers: set[int]) -> int:
+        return sum(self.totals[client] for client in newcomers)
+
+    def _budget(self) -> Record:
+        """Where counts stayed at home, nobody knows how much imbalance was removed."""
+        if needs(self.policy) is Needs.COUNTS:
+            return super()._budget()
+        total, real = sum(self.totals.values()), int(self._fleet().sizes.sum())
+        return {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}

@@ -1,0 +1,260 @@
+"""One client of a distributed federation: its own data, its own plan, and what it keeps on its own disk.
+
+Nothing here knows how messages travel. A participant may be made anew for every message, in another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedeas.algorithms import Reply, parse_algorithm
+from fedeas.algorithms.base import Arrays
+from fedeas.arrays import IntArray
+from fedeas.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.config import RunConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.sources import Dataset, load_dataset, load_own
+from fedeas.devices import chosen_device, set_precision
+from fedeas.engines.base import Task
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.generators.base import image_index
+from fedeas.policies import parse_policy
+from fedeas.policies.sharing import Needs, Share, needs, numbers_of, own_row
+from fedeas.run import new_model, ready_generator, split_data
+from fedeas.worker import Worker
+
+
+@dataclass(frozen=True)
+class About:
+    """What all clients are told of the images: their shape, the classes, and how pixels are normalised."""
+
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @staticmethod
+    def of(dataset: Dataset) -> About:
+        """What the server's dataset says."""
+        return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> About:
+        """From its fields as JSON gives them back."""
+        return About(**{name: tuple(value) for name, value in content.items()})
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the owner of a node decides, and nobody else.
+
+    Args:
+        state: folder for what must last: plans, client states, synthetic images.
+        data: the client's own dataset; without one, its part of the run's dataset.
+        data_root: folder with datasets on this node.
+        generator: the client's own generator; without one, the run's.
+        device: where it computes.
+        share_counts: whether label counts may leave this node if the run asks for them.
+    """
+
+    state: Path
+    data: str = ""
+    data_root: str | None = None
+    generator: str = ""
+    device: str = "auto"
+    share_counts: bool = True
+
+
+class Participant:
+    """A client, by the run's config and its own id."""
+
+    def __init__(self, config: RunConfig, client: int, about: About, node: Node) -> None:
+        self.client, self.about, self.node = client, about, node
+        self.fingerprint = config.fingerprint
+        self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
+        self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
+        self.device = chosen_device(node.device, "the node's device")
+        set_precision(config.engine.precision, self.device)
+        if config.engine.threads is not None:
+            torch.set_num_threads(config.engine.threads)
+        self.config = self._with_own_choices(config)
+
+    def _with_own_choices(self, config: RunConfig) -> RunConfig:
+        """The run's config as this node reads it; initial weights come in messages."""
+        root = self.node.data_root or config.data.root
+        parts = {"data": config.data.model_copy(update={"root": root})}
+        model = config.model.model_copy(update={"weights": ""})
+        if not self.node.generator and config.generator.startswith("python:"):
+            raise InputError(f"{config.generator} would run code of the server's choice; name it in the node's config")
+        chosen = self.node.generator or config.generator
+        return config.model_copy(update={**parts, "model": model, "generator": chosen})
+
+    # ---- what the server asks before the first round
+
+    def begin_anew(self) -> None:
+        """Forget what an earlier run with this config left here."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def introduced(self) -> dict[str, Any]:
+        """Who this is, its size N_k, and what the policy needs to know: nothing, two numbers, or the counts."""
+        about = {"client": self.client, "size": len(self.labels)}
+        wanted = needs(self.policy)
+        if wanted is Needs.NUMBERS:
+            return {**about, **dataclasses.asdict(numbers_of(self.policy, self.counts))}
+        if wanted is Needs.COUNTS:
+            self._check_sharing(f"policy {self.policy}")
+            return {**about, "counts": self.counts.tolist()}
+        return about
+
+    def settle(self, share: Share | None, row: IntArray | None) -> int:
+        """Keep the own row of the plan, computed here or given by a server that was told the counts; its total."""
+        row = own_row(self.policy, self.counts, share) if row is None else row
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(self._plan) as part:
+            part.write_text(json.dumps({"row": row.tolist()}))
+        return int(row.sum())
+
+    def _check_sharing(self, who: str) -> None:
+        if not self.config.engine.share_counts:
+            raise InputError(f"{who} needs the clients' label counts; set engine.share_counts=true, or choose another")
+        if not self.node.share_counts:
+            raise InputError(f"client {self.client}: its node does not share label counts, which {who} needs")
+
+    # ---- its part of a round
+
+    def work(self, task: Task, round: int, broadcast: Arrays, last: int, keep: int) -> Reply | None:
+        """Do a task with the state after round `last`; states from round `keep` on may be asked for again."""
+        if task is Task.SETUP and self.algorithm.shares_counts:
+            self._check_sharing(f"algorithm {self.config.algorithm}")
+        broadcast = {name: tensor.to(self.device) for name, tensor in broadcast.items()}
+        reply, state = self._worker(task).run(task, self.client, round, broadcast, self._state(last))
+        if state and task is Task.TRAIN:
+            self._keep_state(round, state, keep)
+        return reply
+
+    def _worker(self, task: Task) -> Worker:
+        """The worker of every engine, for one client whose data are already together."""
+        model = new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
+        run, nothing = self.config, np.zeros((0, 0), dtype=np.int64)
+        worker = Worker(
+            self.algorithm, model, lambda client: self.real, nothing, None, run.train, run.seed, run.rounds.total,
+            run.engine.precision,
+        )  # fmt: skip
+        if task is Task.TRAIN:
+            start = time.perf_counter()
+            worker.clients = {self.client: self.data}
+            worker.generation_seconds = {self.client: time.perf_counter() - start}
+        return worker
+
+    def _state(self, last: int) -> Arrays:
+        path = self._state_after(last)
+        if last < 0 or not path.exists():
+            return {}
+        _, state, _ = load_checkpoint(path, self.fingerprint)
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
+
+    def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
+        for path in self.folder.glob("state-*.safetensors"):
+            if int(path.stem.removeprefix("state-")) < keep:
+                path.unlink(missing_ok=True)
+
+    def _state_after(self, round: int) -> Path:
+        return self.folder / f"state-{round}.safetensors"
+
+    # ---- its data
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The run's dataset, or the client's own with the run's classes."""
+        if not self.node.data:
+            return load_dataset(self.config.data.dataset, self.config.data.root)
+        own = load_own(self.node.data, self.node.data_root)
+        names, known = own.classes, self.about.classes
+        if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
+            names = tuple(known[int(name)] for name in names)  # a file without names has the federation's numbers
+        wrong = ", ".join(sorted(set(names) - set(known)))
+        wrong = wrong or (f"images of {own.shape}" if own.shape != self.about.shape else "")
+        if wrong:
+            about = f"images of {self.about.shape} and classes {', '.join(known)}"
+            raise InputError(f"{self.node.data}: {wrong} cannot be of this federation, which has {about}")
+        place = np.array([known.index(name) for name in names])
+        return dataclasses.replace(
+            own, name=self.config.data.dataset, labels=place[own.labels], classes=self.about.classes
+        )
+
+    @cached_property
+    def samples(self) -> IntArray:
+        """Places of the client's samples in the dataset; kept, because some splits take long to draw."""
+        path = self.folder / "samples.npy"
+        if self.node.data:
+            return np.arange(len(self.dataset.labels))
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with written_whole(path) as part:
+                np.save(part, split_data(self.config, self.dataset).partition.indices[self.client])
+        found: IntArray = np.load(path)
+        return found
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """Labels of the real samples."""
+        return self._pooled[1][self.samples]
+
+    @cached_property
+    def _pooled(self) -> tuple[NDArray[np.uint8], IntArray]:
+        merged = self.config.data.protocol == "paper" and not self.node.data
+        return self.dataset.seen_under("merged" if merged else "clean")
+
+    @property
+    def counts(self) -> IntArray:
+        """The client's label counts, a row with every class of the federation."""
+        return np.bincount(self.labels, minlength=len(self.about.classes)).astype(np.int64)
+
+    @cached_property
+    def real(self) -> ClientData:
+        """The real samples."""
+        normalise = Normaliser.of(self.about.mean, self.about.std, self.device)
+        return ClientData.of(self._pooled[0][self.samples], self.labels, normalise)
+
+    @cached_property
+    def data(self) -> ClientData:
+        """Real and synthetic samples; these are made once and then read from disk."""
+        if not self._plan.exists():
+            raise InputError(f"client {self.client}: no plan has been settled here; start the run anew")
+        row = np.array(json.loads(self._plan.read_text())["row"], dtype=np.int64)
+        if not row.any():
+            return self.real
+        path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npy"
+        if not path.exists():
+            with written_whole(path) as part:
+                np.save(part, self._generated(row))
+        return self.real.joined(np.load(path), np.repeat(np.arange(row.size), row))
+
+    def _generated(self, row: IntArray) -> NDArray[np.uint8]:
+        generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
+        index = [image_index(self.client, int(count)) for count in row]
+        return generator.sample(np.repeat(np.arange(row.size), row), np.concatenate(index))
+
+    @property
+    def _plan(self) -> Path:
+        return self.folder / "plan.json"
+
+
+def _digest(*content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

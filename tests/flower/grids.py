@@ -1,0 +1,70 @@
+"""A grid without a network: messages go straight to the client half of the app, in this process, and are kept."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedeas.flower_app import client
+
+
+@dataclass
+class StraightGrid:
+    """Nodes with random-looking ids, one for each partition."""
+
+    folder: Path
+    clients: int
+    seen: list[tuple[str, RecordDict, RecordDict]] = field(default_factory=list)
+    """Action, what was sent, what came back."""
+    off: set[int] = field(default_factory=set)
+    """Clients whose nodes are not there."""
+    silent: set[int] = field(default_factory=set)
+    """Clients that take messages and never answer."""
+    change: dict[int, object] = field(default_factory=dict)
+    """By client, what is done to its replies on the way."""
+    node_config: dict[str, object] = field(default_factory=dict)
+    log: list[tuple[str, int]] = field(default_factory=list)
+    replies: dict[str, Message] = field(default_factory=dict)
+    numbers: itertools.count = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self):
+        TaskIdentity._run_id = 1  # a message asks for the run that it belongs to
+        TaskIdentity._task_id = TaskIdentity._node_id = 1
+
+    def get_node_ids(self):
+        return [self.node(client) for client in range(self.clients) if client not in self.off]
+
+    @staticmethod
+    def node(client):
+        return 7_000_003 * (client + 5) % 1_000_033
+
+    def push_messages(self, messages):
+        return [self.delivered(message) for message in messages]
+
+    def pull_messages(self, ids):
+        return [self.replies.pop(number) for number in list(ids) if number in self.replies]
+
+    def delivered(self, message):
+        name = f"message-{next(self.numbers)}"
+        message.metadata.__dict__["_message_id"] = name
+        who = next(each for each in range(self.clients) if self.node(each) == message.metadata.dst_node_id)
+        action = message.metadata.message_type
+        self.log.append((action, who))
+        if who in self.silent and action == "train":
+            return name
+        config = {"partition-id": who, "num-partitions": self.clients, "state-dir": str(self.folder / f"node{who}")}
+        context = Context(1, message.metadata.dst_node_id, {**config, **self.node_config}, RecordDict(), {})
+        try:
+            reply = client(message, context)
+        except Exception as error:  # as Flower does
+            reply = Message(Error(2, str(error)), reply_to=message)
+        if who in self.change and action == "train":
+            reply = Message(self.change[who](reply.content), reply_to=message)
+        if not reply.has_error():
+            self.seen.append((action, message.content, reply.content))
+        self.replies[name] = reply
+        return name

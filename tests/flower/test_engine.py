@@ -1,0 +1,337 @@
+"""The Flower engine computes what the local one computes, keeps counts at home, and goes on without those who fail."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
+
+from flower.grids import StraightGrid
+
+from fedeas.config import load_config
+from fedeas.engines.flower import Parcel, packed, unpacked
+from fedeas.engines.local import LocalEngine
+from fedeas.errors import InputError, RunError
+from fedeas.flower_app import run_on
+from fedeas.run import Federation, execute
+from fedeas.store import RunStore
+
+CLIENTS = 4
+BASE = [f"partition.clients={CLIENTS}", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1",
+        "train.lr=0.05", "engine.threads=1", "engine.timeout=0.3"]  # fmt: skip
+LOCAL_POLICY = "policy=fedeas(beta=2)"
+
+
+def config(*more):
+    return load_config(None, [*BASE, *more])
+
+
+def both(tmp_path, *more):
+    """The same run on both engines."""
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    local = execute(config(*more), RunStore(tmp_path / "local"))
+    return local, run_on(grid, config(*more, "engine.name=flower"), RunStore(tmp_path / "flower")), grid
+
+
+def server_arrays(run):
+    return {name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
+
+
+def assert_same(one, other):
+    one, other = server_arrays(one), server_arrays(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.tuples(
+            st.lists(st.integers(0, 3), max_size=3),
+            st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]),
+        ),
+        max_size=4,
+    )
+)
+def test_tensors_of_every_type_and_shape_come_back(kinds):
+    arrays = {name: (torch.rand(shape) * 9 - 3).to(dtype) for name, (shape, dtype) in kinds.items()}
+    header, found = unpacked(packed({"a": [1, 0.1]}, Parcel.of(arrays)))
+    assert header == {"a": [1, 0.1]}
+    assert list(found) == list(arrays)
+    for name, tensor in arrays.items():
+        assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(found[name], tensor)
+
+
+def test_what_is_not_a_number_travels_too():
+    values = torch.tensor([float("nan"), float("-inf"), -0.0])
+    _, found = unpacked(packed({}, Parcel.of({"x": values.t()})))
+    assert torch.equal(found["x"].view(torch.int32), values.view(torch.int32))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=fedavg", LOCAL_POLICY],
+        ["algorithm=scaffold", LOCAL_POLICY],
+        ["algorithm=moon", "policy=uniform(budget=fedeas(beta=2))"],
+        ["algorithm=fedprox", "policy=missing-only(budget=fedeas(beta=2))"],
+        ["algorithm=fedmix(mash=4)", "policy=full-balance", "engine.share_counts=true"],
+        ["algorithm=fedgen(ensemble_epochs=2)", "policy=greedy(budget=50)", "engine.share_counts=true"],
+        ["data.protocol=paper", "partition.scheme=paper", "partition.alpha=0.5", LOCAL_POLICY],
+    ],
+    ids=lambda settings: settings[0].partition("=")[2] + " " + settings[1].partition("=")[2],
+)
+def test_the_same_run_on_flower_is_the_same_bit_for_bit(tmp_path, settings):
+    local, flower, _ = both(tmp_path, *settings)
+    assert_same(local, flower)
+    for key in ("accuracy", "gamma_hat", "total", "generated", "synthetic_share", "fingerprint"):
+        assert local.summary()[key] == flower.summary()[key], key
+    assert [record["clients"] for record in local.rounds()] == [record["clients"] for record in flower.rounds()]
+
+
+def numbers_in(content):
+    """Everything in a message that a number could be read from."""
+    header, arrays = unpacked(content)
+    header = {key: value for key, value in header.items() if key not in ("config", "about", "metrics")}
+    return header, arrays
+
+
+@pytest.mark.parametrize("policy", ["fedeas(beta=2)", "uniform(budget=fedeas(beta=2))"])
+def test_no_label_count_leaves_a_client(tmp_path, policy):
+    _, run, grid = both(tmp_path, "algorithm=scaffold", f"policy={policy}")
+    model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
+    allowed = {"hello": {"client", "size"}, "settle": {"total"}, "train": {"client", "weight"}}
+    if policy.startswith("uniform"):
+        allowed["hello"] |= {"total", "absent"}
+    for action, _, reply in grid.seen:
+        header, arrays = numbers_in(reply)
+        assert set(header) <= allowed[action.removeprefix("query.")], action
+        assert set(arrays) <= model, action  # weights and control variates, which the server holds too
+        assert set(unpacked(reply)[0].get("metrics", {})) <= {
+            "loss", "steps", "train_seconds", "generate_seconds", "prepare_seconds"}  # fmt: skip
+    assert all(header["absent"] == 0 for action, _, reply in grid.seen for header in [numbers_in(reply)[0]]
+               if "absent" in header)  # fmt: skip
+    assert not run.has_allocation
+    assert run.summary()["imbalance_removed"] is None
+
+
+@pytest.mark.parametrize("setting", ["policy=greedy(budget=9)", "algorithm=fedgen", "algorithm=fedmix"])
+def test_what_needs_counts_is_refused_unless_they_may_be_shared(tmp_path, setting):
+    grid = StraightGrid(tmp_path, CLIENTS)
+    with pytest.raises(RunError, match=r"needs the clients' label counts; set engine.share_counts=true"):
+        run_on(grid, config(setting, "engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+def test_a_node_may_refuse_to_share_its_counts(tmp_path):
+    grid = StraightGrid(tmp_path, CLIENTS, node_config={"share-counts": False})
+    settings = ["policy=greedy(budget=9)", "engine.name=flower", "engine.share_counts=true"]
+    with pytest.raises(RunError, match=r"client \d: its node does not share label counts"):
+        run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
+
+
+def test_code_that_the_server_names_is_not_run(tmp_path):
+    grid = StraightGrid(tmp_path, CLIENTS)
+    settings = [LOCAL_POLICY, "generator=python:os:getcwd", "engine.name=flower"]
+    with pytest.raises(RunError, match="would run code of the server's choice"):
+        run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
+
+
+def test_a_nodes_own_generator_is_used(tmp_path):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"generator": "gaussian(components=3)"})
+    own = run_on(grid, config(LOCAL_POLICY, "engine.name=flower"), RunStore(tmp_path / "own"))
+    same = execute(config(LOCAL_POLICY, "generator=gaussian(components=3)"), RunStore(tmp_path / "local"))
+    assert_same(own, same)
+
+
+def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path):
+    """Each node has its part as a file of its own, in which some classes do not occur."""
+    federation = Federation(config(LOCAL_POLICY))
+    data, names = federation.data, federation.data.dataset.classes
+    for client, part in enumerate(data.partition.indices):
+        held = np.unique(data.labels[part])
+        np.savez(
+            tmp_path / f"{client}.npz",
+            images=data.images[part],
+            labels=np.searchsorted(held, data.labels[part]),
+            classes=np.array([names[label] for label in held]),
+        )
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    plain = grid.delivered
+
+    def delivered(message):
+        grid.node_config["data"] = f"npz:{tmp_path}/{whose(grid, message)}.npz"
+        return plain(message)
+
+    grid.delivered = delivered
+    settings = [LOCAL_POLICY, "generator=diffusion"]
+    own = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "own"))
+    assert_same(own, execute(config(*settings), RunStore(tmp_path / "local")))
+
+
+def whose(grid, message):
+    return next(each for each in range(CLIENTS) if grid.node(each) == message.metadata.dst_node_id)
+
+
+class Absences(LocalEngine):
+    """The reference, with clients that are away in some rounds."""
+
+    away: dict[int, set[int]]
+
+    def map(self, task, broadcast, clients, round):
+        return super().map(task, broadcast, [each for each in clients if each not in self.away.get(round, ())], round)
+
+
+def with_absences(tmp_path, away, *more):
+    class There(Federation):
+        def _engine(self, run):
+            engine = super()._engine(run)
+            engine.__class__, engine.away = Absences, away
+            return engine
+
+    return execute(config(*more), RunStore(tmp_path / "expected"), federation=There)
+
+
+def broken(kind):
+    def change(content):
+        header, arrays = unpacked(content)
+        name = next(iter(arrays))
+        if kind == "nan":
+            arrays[name].view(-1)[0] = float("nan")
+        elif kind == "shape":
+            arrays[name] = arrays[name][..., :-1]
+        elif kind == "weight":
+            header["weight"] = 0
+        else:
+            del arrays[name]
+        return packed(header, Parcel.of(arrays))
+
+    return change
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("fault", ["off", "silent", "nan", "shape", "weight", "absent"])
+def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, algorithm):
+    grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}"]
+
+    def after(record):  # client 1 fails in the second round and is back in the third
+        fails = {1} if record["round"] == 1 else set()
+        grid.off, grid.silent = (fails if fault == kind else set() for kind in ("off", "silent"))
+        grid.change = {1: broken(fault)} if fails and fault not in ("off", "silent") else {}
+
+    with caplog.at_level(logging.WARNING, "fedeas"):
+        run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"), after)
+    asked = [1 in record["clients"] for record in run.rounds()]
+    assert asked == [True, True, True], "the schedule of this seed"
+    assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
+    assert "client 1" in caplog.text
+    assert_same(run, with_absences(tmp_path, {1: {1}}, *settings))
+
+
+def test_too_few_answers_end_the_run_in_words(tmp_path):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={0, 1, 2, 3})
+    with pytest.raises(RunError, match=r"round 0: 0 of 3 clients answered, and 50% must"):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+def test_a_federation_that_is_not_complete_does_not_begin(tmp_path):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, off={2})
+    with pytest.raises(RunError, match=r"clients \[2\] did not come within 0.3 s"):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("share", [float("inf"), 1e-9], ids=["checkpoints after every round", "after the first alone"])
+@pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
+def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, monkeypatch, share, algorithm):
+    """Clients may be further than the checkpoint; they go back with the server."""
+    monkeypatch.setattr("fedeas.checkpoint.SHARE", share)
+    settings = [LOCAL_POLICY, f"algorithm={algorithm}", "rounds.total=4"]
+    grid, store = StraightGrid(tmp_path / "nodes", CLIENTS), RunStore(tmp_path / "flower")
+
+    def kill(record):
+        if record["round"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_on(grid, config(*settings, "engine.name=flower"), store, kill)
+    run = run_on(grid, config(*settings, "engine.name=flower"), store)
+    assert_same(run, execute(config(*settings), RunStore(tmp_path / "local")))
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4]
+
+
+def test_a_run_that_begins_anew_does_not_find_the_states_of_an_earlier_one(tmp_path):
+    settings = [LOCAL_POLICY, "algorithm=scaffold", "engine.name=flower"]
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    first, second = (run_on(grid, config(*settings), RunStore(tmp_path / name)) for name in ("one", "two"))
+    assert_same(first, second)
+
+
+def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
+    from fedeas.participant import Participant
+
+    made, generated = [], Participant._generated
+    monkeypatch.setattr(Participant, "_generated", lambda self, row: made.append(self.client) or generated(self, row))
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    forget_between_messages(grid, monkeypatch)
+    run_on(grid, config(LOCAL_POLICY, "engine.name=flower"), RunStore(tmp_path / "runs"))
+    assert sorted(made) == sorted(set(made))
+    assert len(made) >= 3
+
+
+def forget_between_messages(grid, monkeypatch):
+    """As where every message starts a process."""
+    plain = grid.delivered
+    monkeypatch.setattr("fedeas.flower_app._known", known := {})
+    grid.delivered = lambda message: known.clear() or plain(message)
+
+
+def test_a_process_for_every_message_changes_nothing(tmp_path, monkeypatch):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    forget_between_messages(grid, monkeypatch)
+    settings = [LOCAL_POLICY, "algorithm=scaffold"]
+    run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"))
+    assert_same(run, execute(config(*settings), RunStore(tmp_path / "local")))
+
+
+def test_states_that_nobody_will_ask_for_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedeas.checkpoint.SHARE", float("inf"))
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    settings = [LOCAL_POLICY, "algorithm=scaffold", "rounds.participation=1.0", "rounds.total=6", "engine.name=flower"]
+    run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
+    for client in range(CLIENTS):
+        kept = sorted(path.name for path in (tmp_path / "nodes" / f"node{client}").rglob("state-*"))
+        assert kept == ["state-4.safetensors", "state-5.safetensors"]
+
+
+def test_data_that_do_not_fit_the_federation_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", images=rng.integers(0, 255, (9, 1, 8, 8), dtype=np.uint8), labels=np.arange(9) % 3,
+             classes=np.array(["0", "1", "dog"]))  # fmt: skip
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"data": f"npz:{tmp_path}/own.npz"})
+    with pytest.raises(RunError, match="dog cannot be of this federation, which has images of"):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+def test_without_its_nodes_the_engine_says_what_to_use(tmp_path):
+    with pytest.raises(InputError, match="use `fedeas run`"):
+        execute(config("engine.name=flower"), RunStore(tmp_path))
+
+
+def test_header_and_settings_travel_as_json(tmp_path):
+    """Nothing is pickled: whoever reads a message runs no code."""
+    _, _, grid = both(tmp_path, LOCAL_POLICY)
+    for _, sent, reply in grid.seen:
+        for content in (sent, reply):
+            assert set(content) <= {"fedeas", "tensors"}
+            assert all(isinstance(json.loads(content["fedeas"][key]), dict | list) for key in ("json", "index"))

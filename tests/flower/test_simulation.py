@@ -1,0 +1,86 @@
+"""Real processes with Flower's messages between them give what one process gives, bit for bit."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedeas.config import load_config
+from fedeas.run import execute
+from fedeas.store import RunStore
+
+pytestmark = pytest.mark.skipif(
+    not (importlib.util.find_spec("flwr") and importlib.util.find_spec("ray")),
+    reason="needs Flower's simulation: pip install 'fedeas[flower]'",
+)
+
+BASE = ["partition.clients=4", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1", "train.lr=0.05",
+        "engine.threads=1", "policy=fedeas(beta=2)"]  # fmt: skip
+ALGORITHMS = {
+    "scaffold": ["algorithm=scaffold"],
+    "fedmix": ["algorithm=fedmix(mash=4)", "engine.share_counts=true"],
+}
+SEVERAL = """
+import json, sys
+from pathlib import Path
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
+from fedeas.config import load_config
+from fedeas.flower_app import client, run_on, simulated_machine
+from fedeas.store import RunStore
+
+folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
+server = ServerApp()
+
+@server.main()
+def main(grid, context):
+    for overrides in runs:
+        run_on(grid, load_config(None, [*overrides, "engine.name=flower"]), RunStore(folder))
+
+with simulated_machine(folder / ".clients") as resources:
+    run_simulation(server, client, num_supernodes=4, backend_config=resources)
+"""
+
+
+def in_another_process(*command):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def assert_same_run(overrides, folder, tmp_path):
+    [flower] = RunStore(folder).find(algorithm=load_config(None, overrides).algorithm)
+    local = execute(load_config(None, overrides), RunStore(tmp_path / "local"))
+    one, other = ({name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
+                  for run in (local, flower))  # fmt: skip
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [record["accuracy"] for record in local.rounds()] == [record["accuracy"] for record in flower.rounds()]
+
+
+def test_several_algorithms_on_one_simulation(tmp_path):
+    runs = [[*BASE, *own] for own in ALGORITHMS.values()]
+    in_another_process("-c", SEVERAL, tmp_path / "flower", json.dumps(runs))
+    for overrides in runs:
+        assert_same_run(overrides, tmp_path / "flower", tmp_path)
+
+
+def test_the_command_line_starts_a_simulation_by_itself(tmp_path):
+    said = in_another_process("-m", "fedeas", "run", *BASE, "--engine", "flower", "--runs", tmp_path / "flower")
+    assert "run" in said
+    assert_same_run(BASE, tmp_path / "flower", tmp_path)
+    said = in_another_process(
+        "-m", "fedeas", "report", *(tmp_path / "flower").glob("run-*"), "--out", tmp_path / "r.html"
+    )
+    assert "the counts stayed with the clients" in (tmp_path / "r.html").read_text()
