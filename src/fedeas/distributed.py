@@ -13,7 +13,7 @@ from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.engines.base import Engine
-from fedeas.engines.flower import FlowerEngine, unpacked
+from fedeas.engines.flower import FlowerEngine
 from fedeas.errors import RunError
 from fedeas.participant import About
 from fedeas.policies import parse_policy
@@ -46,7 +46,7 @@ class DistributedFederation(Federation):
         if shared:
             run.save_allocation(self.counts, self.allocation)
         answers = self.engine.ask("query.settle", self._shares(self.allocation if shared else None))
-        self.totals = {client: int(unpacked(content)[0]["total"]) for client, content in answers.items()}
+        self.totals = {client: int(answer["total"]) for client, answer in answers.items()}
         if len(self.totals) < self.config.partition.clients:
             raise RunError("some clients did not settle their plan; see the log, and start the run again")
         return self.engine

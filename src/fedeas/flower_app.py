@@ -19,7 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedeas.config import RunConfig, load_config
 from fedeas.distributed import DistributedFederation
 from fedeas.engines.base import Task
-from fedeas.engines.flower import packed, reply_record, unpacked
+from fedeas.engines.flower import header_of, packed, reply_record, unpacked
 from fedeas.errors import FedEASError
 from fedeas.participant import About, Node, Participant
 from fedeas.policies.sharing import Share
@@ -46,7 +46,7 @@ _known: dict[tuple[str, int, Node], Participant] = {}  # of the last run, for pr
 
 def _answered(message: Message, context: Context, answer: Answer) -> Message:
     """A reply to a message; what the user has to mend goes back in words."""
-    header, _ = unpacked(message.content)
+    header = header_of(message.content)
     try:
         content = answer(_participant(header, context), header, message)
     except FedEASError as error:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
@@ -148,10 +149,9 @@ class Participant:
 
     def _worker(self, task: Task) -> Worker:
         """The worker of every engine, for one client whose data are already together."""
-        model = new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
         run, nothing = self.config, np.zeros((0, 0), dtype=np.int64)
         worker = Worker(
-            self.algorithm, model, lambda client: self.real, nothing, None, run.train, run.seed, run.rounds.total,
+            self.algorithm, self.model, lambda client: self.real, nothing, None, run.train, run.seed, run.rounds.total,
             run.engine.precision,
         )  # fmt: skip
         if task is Task.TRAIN:
@@ -159,6 +159,11 @@ class Participant:
             worker.clients = {self.client: self.data}
             worker.generation_seconds = {self.client: time.perf_counter() - start}
         return worker
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """A workspace; weights come in messages."""
+        return new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
 
     def _state(self, last: int) -> Arrays:
         path = self._state_after(last)

@@ -202,6 +202,7 @@ def with_absences(tmp_path, away, *more):
 def broken(kind):
     def change(content):
         header, arrays = unpacked(content)
+        arrays = {name: tensor.clone() for name, tensor in arrays.items()}
         name = next(iter(arrays))
         if kind == "nan":
             arrays[name].view(-1)[0] = float("nan")

@@ -10,9 +10,10 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -25,12 +26,16 @@ from fedeas.engines.base import Task
 from fedeas.errors import RunError
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
+ALIGNMENT = 16
+"""Bytes; so that tensors can be read where they lie."""
+
 POLL = 0.05
 """Seconds between two looks for replies."""
 
 log = logging.getLogger("fedeas")
 
 Header = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,18 @@ class Parcel:
 
     @staticmethod
     def of(arrays: Arrays) -> Parcel:
-        """All tensors, one after the other."""
+        """All tensors, one after the other, each beginning where a tensor of any type may begin."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in arrays.items()}
         index = json.dumps([[name, _dtype(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
-        data = b"".join(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors.values())
-        whole = Array("uint8", (len(data),), "fedeas.packed", data)
-        return Parcel(index, ArrayRecord({PACKED: whole}) if data else None)
+        data = b"".join(piece for tensor in tensors.values() for piece in _bytes(tensor))
+        packed = Array("uint8", (len(data),), "fedeas.packed", data)
+        return Parcel(index, ArrayRecord({PACKED: packed}) if data else None)
+
+
+def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
+    """A tensor's bytes, and as many as let the next one begin where it may."""
+    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return content, bytes(_room(len(content)) - len(content))
 
 
 def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
@@ -59,18 +70,33 @@ def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
     return content
 
 
+def header_of(content: RecordDict) -> dict[str, Any]:
+    """The header alone."""
+    header: dict[str, Any] = json.loads(str(content.config_records[HEADER]["json"]))
+    return header
+
+
 def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
-    """What was packed, with every name, shape and type as it was."""
-    record = content.config_records[HEADER]
-    header, index = (json.loads(str(record[key])) for key in ("json", "index"))
+    """What was packed, with every name, shape and type as it was. The tensors are to be read, not written."""
+    index = json.loads(str(content.config_records[HEADER]["index"]))
     data = content.array_records[TENSORS][PACKED].data if TENSORS in content.array_records else b""
-    whole, arrays, start = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8), {}, 0
+    arrays, start = {}, 0
     for name, kind, shape in index:
         dtype = getattr(torch, kind)
-        end = start + math.prod(shape) * dtype.itemsize
-        arrays[name] = whole[start:end].clone().view(dtype).reshape(shape)
-        start = end
-    return header, arrays
+        size = math.prod(shape) * dtype.itemsize
+        arrays[name] = _read(data, dtype, start, math.prod(shape)).reshape(shape)
+        start += _room(size)
+    return header_of(content), arrays
+
+
+def _read(data: bytes, dtype: torch.dtype, start: int, count: int) -> Tensor:
+    with warnings.catch_warnings():  # of torch, which has no tensors that cannot be written
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(data, dtype=dtype, count=count, offset=start) if count else torch.empty(0, dtype=dtype)
+
+
+def _room(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass
@@ -109,30 +135,23 @@ class FlowerEngine:
                 raise RunError(f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes")
             time.sleep(POLL)
 
-    def ask(self, action: str, headers: Mapping[int, Header], arrays: Arrays | None = None) -> dict[int, RecordDict]:
-        """Send clients a message each; the answers of those that gave one. Why others did not is logged."""
-        online = set(self.grid.get_node_ids())
-        away = [client for client in headers if self.nodes[client] not in online]
-        for client in away:
-            log.warning("client %d: its node is not there", client)
-        sent = {client: header for client, header in headers.items() if client not in away}
-        parcel = Parcel.of(arrays or {})
-        messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
-        return {client: content for client, content in self._exchanged(messages).items() if content is not None}
+    def ask(self, action: str, headers: Mapping[int, Header], arrays: Arrays | None = None) -> dict[int, Header]:
+        """Send clients a message each; the headers of the answers that came. Why others did not is logged."""
+        return self._asked(action, headers, arrays, header_of)
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """The replies that came and can be used, in the order of client ids."""
         self._meet_newcomers(anew=False)
-        action = "train" if task is Task.TRAIN else "query.setup"
         headers = {client: self._of_client(client, round) for client in sorted(clients)}
-        answers = {client: _reply(content, self.device) for client, content in
-                   self.ask(action, headers, broadcast).items()}  # fmt: skip
         if task is Task.SETUP:
+            answers = self._asked("query.setup", headers, broadcast, self._reply)
             self._check_enough(len(answers), len(clients), 1.0, "the set-up")
-            return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        replies = [reply for client in sorted(answers) if (reply := _usable(answers[client], broadcast)) is not None]
-        self._check_enough(len(replies), len(clients), self.settings.min_share, f"round {round}")
-        self.accepted.update({reply.client: round for reply in replies})
+        else:
+            answers = self._asked("train", headers, broadcast, lambda content: _usable(self._reply(content), broadcast))
+        replies = [reply for client in sorted(answers) if (reply := answers[client]) is not None]
+        if task is Task.TRAIN:
+            self._check_enough(len(replies), len(clients), self.settings.min_share, f"round {round}")
+            self.accepted.update({reply.client: round for reply in replies})
         return replies
 
     def client_states(self) -> dict[int, Arrays]:
@@ -142,6 +161,25 @@ class FlowerEngine:
 
     def restore(self, states: dict[int, Arrays]) -> None:
         """Nothing to give back."""
+
+    def _asked(
+        self, action: str, headers: Mapping[int, Header], arrays: Arrays | None, read: Callable[[RecordDict], Answer]
+    ) -> dict[int, Answer]:
+        online = set(self.grid.get_node_ids())
+        away = [client for client in headers if self.nodes[client] not in online]
+        for client in away:
+            log.warning("client %d: its node is not there", client)
+        sent = {client: header for client, header in headers.items() if client not in away}
+        parcel = Parcel.of(arrays or {})
+        messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
+        return self._exchanged(messages, read)
+
+    def _reply(self, content: RecordDict) -> Reply | None:
+        header, arrays = unpacked(content)
+        if "nothing" in header:
+            return None
+        tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
+        return Reply(int(header["client"]), int(header["weight"]), tensors, header["metrics"])
 
     def _of_client(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
@@ -156,26 +194,24 @@ class FlowerEngine:
         if not strangers:
             return
         messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
-        for node, content in self._exchanged(messages).items():
-            if content is not None:
-                who, _ = unpacked(content)
-                self.nodes[int(who["client"])] = node
-                self.introductions[int(who["client"])] = who
+        for node, who in self._exchanged(messages, header_of).items():
+            self.nodes[int(who["client"])] = node
+            self.introductions[int(who["client"])] = who
 
     def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
         content = packed({**self.header, **header}, parcel)
         return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
 
-    def _exchanged(self, messages: Mapping[int, Message]) -> dict[int, RecordDict | None]:
-        """What came back by key, None for an error; those that did not come in time are left out."""
-        keys, order = list(messages), list(messages.values())
-        waiting = dict(zip(self.grid.push_messages(order), keys, strict=True))
-        found: dict[int, RecordDict | None] = {}
+    def _exchanged(self, messages: Mapping[int, Message], read: Callable[[RecordDict], Answer]) -> dict[int, Answer]:
+        """What came back by key, each read when it comes, while others are still at work."""
+        waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
+        found: dict[int, Answer] = {}
         end = time.monotonic() + self.settings.timeout
         while waiting and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(waiting)):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
-                found[key] = self._content(key, reply)
+                if (content := self._content(key, reply)) is not None:
+                    found[key] = read(content)
             time.sleep(POLL if waiting else 0)
         for key in waiting.values():
             log.warning("client %d: no answer within %g s", key, self.settings.timeout)
@@ -199,14 +235,6 @@ def reply_record(reply: Reply | None) -> RecordDict:
     return packed(header, Parcel.of(reply.arrays))
 
 
-def _reply(content: RecordDict, device: torch.device) -> Reply | None:
-    header, arrays = unpacked(content)
-    if "nothing" in header:
-        return None
-    tensors = {name: tensor.to(device) for name, tensor in arrays.items()}
-    return Reply(int(header["client"]), int(header["weight"]), tensors, header["metrics"])
-
-
 def _usable(reply: Reply | None, broadcast: Arrays) -> Reply | None:
     """A reply with every tensor of the broadcast that is to be averaged, in its shape, and with finite numbers."""
     if reply is None:
@@ -226,9 +254,14 @@ def _wrong(reply: Reply, broadcast: Arrays) -> str:
         expected = broadcast.get(name)
         if expected is not None and (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
             return f"{name} is {_kind(tensor)}, not {_kind(expected)}"
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not _finite(tensor):
             return f"{name} has numbers that are not finite"
     return ""
+
+
+def _finite(tensor: Tensor) -> bool:
+    """In one pass and without a copy: the least and the greatest tell, and both are NaN if any number is."""
+    return not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))
 
 
 def _kind(tensor: Tensor) -> str:
