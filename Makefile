@@ -20,7 +20,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,flower,dev]'
 	$(BIN)/python -m compileall -q src
 	@touch $(STAMP)
 
@@ -39,7 +39,6 @@ slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 bench: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
 	$(BIN)/python benchmarks/run.py
 
 docs: setup

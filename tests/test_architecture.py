@@ -29,11 +29,15 @@ LAYERS = [
     ["engines", "worker"],
     ["checkpoint", "federate", "measures"],
     ["run"],
+    ["participant"],
+    ["distributed"],
+    ["flower_app"],
     ["demo"],
     ["plots"],
     ["paper"],
     ["display"],
     ["report"],
+    ["deployment"],
     ["cli"],
     ["__main__"],
 ]
@@ -42,13 +46,24 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
     "triton": {"models.norm_kernels"},
+    "flwr": {
+        "deployment.executor",
+        "deployment.node",
+        "deployment.quick",
+        "deployment.superlink",
+        "distributed",
+        "engines.flower",
+        "flower_app",
+    },
+    "cryptography": {"deployment.keys"},
+    "httpx": {"deployment.executor", "deployment.superlink"},
     "matplotlib": {"plots", "paper.figures", "report.figures"},
     "pyarrow": {"tables.reading", "tables.writing", "data.parquet"},
     "PIL": {"augmentation", "data.cache", "generators.grid"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},
     "pydantic": {"config", "paper.published"},
-    "typer": {"cli", "cli.bank", "cli.generator", "cli.plan", "cli.reproduce", "cli.runs"},
+    "typer": {"cli", "cli.bank", "cli.flower", "cli.generator", "cli.plan", "cli.reproduce", "cli.runs"},
     "rich": {"cli", "cli.bank", "cli.generator", "cli.plan", "cli.reproduce", "cli.runs", "demo", "display"},
     "safetensors": {
         "checkpoint",
@@ -70,6 +85,9 @@ ALLOWED = {
 
 # Families that need torch; everything else must load without it.
 WITH_TORCH = {
+    "distributed",
+    "flower_app",
+    "participant",
     "augmentation",
     "capture",
     "devices",
@@ -161,7 +179,7 @@ def test_importing_the_core_loads_numpy_and_nothing_heavier():
     assert not heavy & outside
 
 
-def test_planning_on_the_command_line_does_not_wait_for_torch():
-    script = "import sys, fedeas.cli; print('torch' in sys.modules)"
+def test_planning_on_the_command_line_does_not_wait_for_torch_nor_flower():
+    script = "import sys, fedeas.cli; print('torch' in sys.modules, 'flwr' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert loaded == ["False"]
+    assert loaded == ["False", "False"]

@@ -122,9 +122,18 @@ def main(grid: Grid, context: Context) -> None:
     if given.get("data-root"):
         overrides.append(f"data.root={json.dumps(given['data-root'])}")
     config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
-    logging.basicConfig(level=logging.INFO)
+    _speak()
     run = run_on(grid, config, RunStore(given.get("runs") or "runs"))
     logging.getLogger("fedeas").info("finished: %s", run.path)
+
+
+def _speak() -> None:
+    """Let the run's log be heard, and nobody else's: Flower sends what is printed to whoever watches."""
+    log = logging.getLogger("fedeas")
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.propagate = False
 
 
 def run_on(grid: Grid, config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:

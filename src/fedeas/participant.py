@@ -204,27 +204,25 @@ class Participant:
         )
 
     @cached_property
-    def samples(self) -> IntArray:
-        """Places of the client's samples in the dataset; kept, because some splits take long to draw."""
-        path = self.folder / "samples.npy"
+    def samples(self) -> tuple[NDArray[np.uint8], IntArray]:
+        """The client's real images and labels; its part of a shared dataset is kept apart, and read alone."""
         if self.node.data:
-            return np.arange(len(self.dataset.labels))
+            return self.dataset.images, self.dataset.labels
+        place = self.config.data.root, self.config.data.dataset
+        path = self.folder / f"samples-{_digest(*place)}.npz"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
+            data = split_data(self.config, self.dataset)
+            mine = data.partition.indices[self.client]
             with written_whole(path) as part:
-                np.save(part, split_data(self.config, self.dataset).partition.indices[self.client])
-        found: IntArray = np.load(path)
-        return found
+                np.savez(part, images=data.images[mine], labels=data.labels[mine])
+        with np.load(path, allow_pickle=False) as file:
+            return file["images"], file["labels"]
 
-    @cached_property
+    @property
     def labels(self) -> IntArray:
         """Labels of the real samples."""
-        return self._pooled[1][self.samples]
-
-    @cached_property
-    def _pooled(self) -> tuple[NDArray[np.uint8], IntArray]:
-        merged = self.config.data.protocol == "paper" and not self.node.data
-        return self.dataset.seen_under("merged" if merged else "clean")
+        return self.samples[1]
 
     @property
     def counts(self) -> IntArray:
@@ -235,7 +233,7 @@ class Participant:
     def real(self) -> ClientData:
         """The real samples."""
         normalise = Normaliser.of(self.about.mean, self.about.std, self.device)
-        return ClientData.of(self._pooled[0][self.samples], self.labels, normalise)
+        return ClientData.of(*self.samples, normalise)
 
     @cached_property
     def data(self) -> ClientData:

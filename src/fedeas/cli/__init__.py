@@ -1,4 +1,4 @@
-"""The command line: ``fedeas plan``, ``partition``, ``generator``, ``bank``, ``run``, ``runs``, ``reproduce``."""
+"""The command line: ``fedeas plan``, ``partition``, ``generator``, ``bank``, ``run``, ``reproduce``, ``flower`` ..."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedeas import __version__
 from fedeas.cli.bank import bank
+from fedeas.cli.flower import flower
 from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.reproduce import reproduce
@@ -27,6 +28,7 @@ for command in (plan, partition, run, runs, report, demo):
 app.add_typer(generator, name="generator")
 app.add_typer(bank, name="bank")
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(flower, name="flower")
 
 
 def main(arguments: list[str] | None = None) -> None:

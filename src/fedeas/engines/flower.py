@@ -32,6 +32,9 @@ ALIGNMENT = 16
 POLL = 0.05
 """Seconds between two looks for replies."""
 
+PATIENCE = 10.0
+"""Seconds of waiting for clients after which it is said."""
+
 log = logging.getLogger("fedeas")
 
 Header = Mapping[str, Any]
@@ -57,7 +60,7 @@ class Parcel:
 
 def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
     """A tensor's bytes, and as many as let the next one begin where it may."""
-    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return content, bytes(_room(len(content)) - len(content))
 
 
@@ -127,12 +130,15 @@ class FlowerEngine:
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
-        end = time.monotonic() + self.settings.timeout
-        while len(self.nodes) < self.num_clients:
+        start = said = time.monotonic()
+        while missing := sorted(set(range(self.num_clients)) - set(self.nodes)):
             self._meet_newcomers(anew)
-            if time.monotonic() > end:
-                missing = sorted(set(range(self.num_clients)) - set(self.nodes))
+            now = time.monotonic()
+            if now - start > self.settings.timeout:
                 raise RunError(f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes")
+            if now - said > PATIENCE:
+                said = now
+                log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
             time.sleep(POLL)
 
     def ask(self, action: str, headers: Mapping[int, Header], arrays: Arrays | None = None) -> dict[int, Header]:

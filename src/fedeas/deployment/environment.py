@@ -1,0 +1,59 @@
+"""What every process of a deployment has in its environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedeas.errors import InputError
+
+FIXED = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "PYTHONUNBUFFERED": "1",
+    "NO_PROXY": "*",
+    "no_proxy": "*",
+}
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's, but quiet, without proxies, and with Flower's files in `home`.
+
+    Flower starts its helpers by bare name, so the folder of this interpreter's programs comes first in the path.
+    Several nodes share the cores of one machine: unless the caller says otherwise each has one thread.
+    """
+    kept = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
+    path = os.pathsep.join(filter(None, (str(_programs()), kept.get("PATH"))))
+    return {"OMP_NUM_THREADS": "1", **kept, **FIXED, "PATH": path, "FLWR_HOME": str(home), **(extra or {})}
+
+
+def program(name: str) -> str:
+    """The full path of one of Flower's programs."""
+    found = shutil.which(name, path=os.pathsep.join([str(_programs()), os.environ.get("PATH", "")]))
+    if found is None:
+        raise InputError(f"{name} is not installed beside {sys.executable}; pip install 'fedeas[flower]'")
+    return found
+
+
+@contextmanager
+def without_proxies() -> Iterator[None]:
+    """For connections of this very process to loopback: a proxy would not find it."""
+    before = os.environ.get("no_proxy")
+    os.environ["no_proxy"] = "*"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["no_proxy"]
+        else:
+            os.environ["no_proxy"] = before
+
+
+def _programs() -> Path:
+    return Path(sys.executable).parent

@@ -1,0 +1,30 @@
+"""How often to ask for work: often while there is some, ever more rarely while there is none."""
+
+from __future__ import annotations
+
+import time
+
+
+class Pace:
+    """Pauses of a tenth of the wait so far, within bounds.
+
+    Whoever waits long may wait a little longer, and does not take the cores from those who compute meanwhile.
+    """
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self.shortest = shortest
+        self.longest = longest
+        self.reset()
+
+    def reset(self) -> None:
+        """Work has come."""
+        self._since = time.monotonic()
+
+    @property
+    def next(self) -> float:
+        """How long the next pause will be, in seconds."""
+        return min(max(self.shortest, (time.monotonic() - self._since) / 10), self.longest)
+
+    def pause(self) -> None:
+        """Sleep until it is time to ask again."""
+        time.sleep(self.next)

@@ -1,0 +1,67 @@
+"""A Flower app that says in which process it runs, and that can die, hang and fail."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+IMPORTED_IN = os.getpid()
+TORCH_WAS_THERE = "torch" in sys.modules
+
+server = ServerApp()
+client = ClientApp()
+
+
+@client.query("who")
+def who(message, context):
+    about = {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "imported in": IMPORTED_IN,
+        "torch was there": TORCH_WAS_THERE,
+        "node config": json.dumps(context.node_config),
+        "node id": context.node_id,
+    }
+    return Message(RecordDict({"about": ConfigRecord(about)}), reply_to=message)
+
+
+@client.query("die")
+def die(message, context):
+    os._exit(17)
+
+
+@client.query("hang")
+def hang(message, context):
+    time.sleep(300)
+
+
+@client.query("fail")
+def fail(message, context):
+    raise ValueError("on purpose")
+
+
+@server.main()
+def main(grid, context):
+    steps = context.run_config["steps"].split()
+    if "give-up" in steps:
+        raise RuntimeError("given up on purpose")
+    done = [{"step": step, **ask(grid, f"query.{step}")} for step in steps]
+    Path(context.run_config["out"]).write_text(json.dumps(done))
+
+
+def ask(grid, kind):
+    """Ask all nodes; their answers, and the seconds it took."""
+    began = time.monotonic()
+    messages = [Message(RecordDict(), dst_node_id=node, message_type=kind) for node in grid.get_node_ids()]
+    open_ids, answers = set(grid.push_messages(messages)), []
+    while open_ids and time.monotonic() - began < 100:
+        time.sleep(0.1)
+        for reply in grid.pull_messages(open_ids):
+            open_ids.discard(reply.metadata.reply_to_message_id)
+            answers.append({"error": reply.error.reason} if reply.has_error() else dict(reply.content["about"]))
+    return {"answers": answers, "seconds": time.monotonic() - began}

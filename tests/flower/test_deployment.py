@@ -1,0 +1,138 @@
+"""A real deployment on loopback, with TLS and a key for each node, computes what one process computes."""
+
+import importlib.util
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedeas.config import load_config
+from fedeas.engines.local import LocalEngine
+from fedeas.run import Federation, execute
+from fedeas.store import RunStore
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"
+)
+
+NODES = 3
+BASE = [f"partition.clients={NODES}", "rounds.participation=1.0", "train.epochs=5", "train.lr=0.05", "engine.threads=1",
+        "algorithm=scaffold", "policy=fedeas(beta=2)", "engine.timeout=100", "engine.min_share=0.6"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory):
+    from fedeas.deployment.loopback import Loopback
+
+    own = Loopback(tmp_path_factory.mktemp("deployment"))
+    own.up(NODES)
+    yield own
+    own.down()
+
+
+class Started:
+    """A run on the deployment, in the background."""
+
+    def __init__(self, loopback, store, overrides):
+        from fedeas.deployment.app import write_app
+
+        self.config = load_config(None, overrides)
+        self.log, self.outcome, self.failure = [], None, None
+        given = {"config": "", "overrides": json.dumps(overrides), "runs": str(store.root), "data-root": ""}
+
+        def work():
+            try:
+                self.outcome = loopback.run(write_app(loopback.folder / "app"), given, self.log.append)
+            except Exception as error:
+                self.failure = error
+
+        self.rounds = store.root / self.config.directory / "rounds.jsonl"
+        self.thread = threading.Thread(target=work, daemon=True)  # of a killed server nobody hears the end
+        self.thread.start()
+
+    def wait_for_round(self, number):
+        end = time.monotonic() + 90
+        while not self.rounds.exists() or len(self.rounds.read_text().splitlines()) < number:
+            assert self.thread.is_alive(), (self.failure, self.log[-30:])
+            assert time.monotonic() < end, self.log[-30:]
+            time.sleep(0.02)
+
+    def wait(self):
+        self.thread.join(150)
+        assert not self.thread.is_alive(), self.log[-30:]
+        return self.outcome
+
+
+class Absences(LocalEngine):
+    away: dict[int, list[int]]
+
+    def map(self, task, broadcast, clients, round):
+        return super().map(task, broadcast, [each for each in clients if each not in self.away.get(round, ())], round)
+
+
+def on_one_machine(tmp_path, overrides, away):
+    class There(Federation):
+        def _engine(self, run):
+            engine = super()._engine(run)
+            engine.__class__, engine.away = Absences, away
+            return engine
+
+    return execute(load_config(None, overrides), RunStore(tmp_path / "local"), federation=There)
+
+
+def assert_same(one, other):
+    arrays = [{name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
+              for run in (one, other)]  # fmt: skip
+    assert arrays[0].keys() == arrays[1].keys()
+    assert all(torch.equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
+
+
+def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, tmp_path):
+    overrides, store = [*BASE, "rounds.total=4"], RunStore(tmp_path / "flower")
+    started = Started(loopback, store, overrides)
+    started.wait_for_round(1)
+    loopback.kill_node(1)
+    loopback.start_node(1)
+    assert started.wait().completed, started.log[-30:]
+    run = store.open(started.config)
+    missing = {record["round"] - 1: record["missing"] for record in run.rounds() if "missing" in record}
+    assert missing  # it was in the middle of its work
+    assert set(map(tuple, missing.values())) == {(1,)}
+    assert "missing" not in run.rounds()[-1]
+    assert any("client 1" in line for line in started.log)
+    assert_same(run, on_one_machine(tmp_path, overrides, missing))
+
+
+def kill_server(loopback):
+    """SIGKILL for the process of the run's server, which Flower starts out of sight."""
+    mine = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_server(path, loopback.folder)]
+    assert mine
+    for pid in mine:
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_server(cmdline, folder):
+    try:
+        ours = str(folder).encode() in (cmdline.parent / "environ").read_bytes()
+        return ours and b"flwr-serverapp" in cmdline.read_bytes()
+    except OSError:  # it ended meanwhile
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the server's process in /proc")
+def test_a_server_that_is_killed_goes_on_where_it_was(loopback, tmp_path):
+    overrides, store = [*BASE, "rounds.total=4", "seed=1"], RunStore(tmp_path / "flower")
+    first = Started(loopback, store, overrides)
+    first.wait_for_round(2)
+    kill_server(loopback)
+    assert len(first.rounds.read_text().splitlines()) < 4
+    second = Started(loopback, store, overrides)
+    assert second.wait().completed, second.log[-30:]
+    assert len(first.rounds.read_text().splitlines()) == 4
+    assert_same(store.open(first.config), on_one_machine(tmp_path, overrides, {}))
