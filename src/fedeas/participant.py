@@ -84,6 +84,8 @@ class Participant:
     """A client, by the run's config and its own id."""
 
     def __init__(self, config: RunConfig, client: int, about: About, node: Node) -> None:
+        if not 0 <= client < config.partition.clients:
+            raise InputError(f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0")
         self.client, self.about, self.node = client, about, node
         self.fingerprint = config.fingerprint
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 from flower.grids import StraightGrid
+from flwr.app import ConfigRecord, RecordDict
 
 from fedeas.config import load_config
 from fedeas.engines.flower import Parcel, packed, unpacked
@@ -199,6 +200,9 @@ def with_absences(tmp_path, away, *more):
     return execute(config(*more), RunStore(tmp_path / "expected"), federation=There)
 
 
+FAULTS = ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "refused"]
+
+
 def broken(kind):
     def change(content):
         header, arrays = unpacked(content)
@@ -209,7 +213,13 @@ def broken(kind):
         elif kind == "shape":
             arrays[name] = arrays[name][..., :-1]
         elif kind == "weight":
-            header["weight"] = 0
+            header["weight"] *= 1000
+        elif kind == "impostor":
+            header["client"] = 0
+        elif kind == "garbage":
+            return RecordDict({"fedeas": ConfigRecord({"json": "{}", "index": '[["x", "load", [1]]]'})})
+        elif kind == "refused":
+            return RecordDict({"refused": ConfigRecord({"reason": "the disk is full"})})
         else:
             del arrays[name]
         return packed(header, Parcel.of(arrays))
@@ -218,7 +228,9 @@ def broken(kind):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
-@pytest.mark.parametrize("fault", ["off", "silent", "nan", "shape", "weight", "absent"])
+@pytest.mark.parametrize(
+    "fault", ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "refused"]
+)
 def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, algorithm):
     grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}"]
 
@@ -238,13 +250,32 @@ def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, al
 
 def test_too_few_answers_end_the_run_in_words(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={0, 1, 2, 3})
-    with pytest.raises(RunError, match=r"round 0: 0 of 3 clients answered, and 50% must"):
+    with pytest.raises(
+        RunError, match=r"round 0: 0 of 3 .* answered, and 50% must \(client \d: no answer within 0.3 s\)"
+    ):
         run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
 def test_a_federation_that_is_not_complete_does_not_begin(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, off={2})
     with pytest.raises(RunError, match=r"clients \[2\] did not come within 0.3 s"):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+CLAIMS = {9: "partition-id 9: the run has 4 clients", 0: r"it says that it is client 0, and so does node"}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_node_with_a_number_that_is_not_its_own_is_not_met(tmp_path, claim):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    plain = grid.delivered
+
+    def delivered(message):  # the node of client 2 says that it is another one
+        grid.node_config = {"partition-id": claim} if whose(grid, message) == 2 else {}
+        return plain(message)
+
+    grid.delivered = delivered
+    with pytest.raises(RunError, match=CLAIMS[claim]):
         run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
 
 

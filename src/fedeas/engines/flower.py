@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -20,12 +21,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.engines.base import Task
 from fedeas.errors import RunError
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
+DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 ALIGNMENT = 16
 """Bytes; so that tensors can be read where they lie."""
 
@@ -33,7 +35,10 @@ POLL = 0.05
 """Seconds between two looks for replies."""
 
 PATIENCE = 10.0
-"""Seconds of waiting for clients after which it is said."""
+"""Seconds of waiting for clients after which it is said, and nodes that are nobody yet are asked again."""
+
+INTRODUCTION = 120.0
+"""Seconds that a node has to say who it is, for which it may have to load its data."""
 
 log = logging.getLogger("fedeas")
 
@@ -85,7 +90,7 @@ def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
     data = content.array_records[TENSORS][PACKED].data if TENSORS in content.array_records else b""
     arrays, start = {}, 0
     for name, kind, shape in index:
-        dtype = getattr(torch, kind)
+        dtype = DTYPES[kind]
         size = math.prod(shape) * dtype.itemsize
         arrays[name] = _read(data, dtype, start, math.prod(shape)).reshape(shape)
         start += _room(size)
@@ -125,40 +130,49 @@ class FlowerEngine:
     """The last round of each client whose reply was accepted: the state it is to go on from."""
     kept: dict[int, int] = field(default_factory=dict)
     """The same at the last checkpoint, to which the server may have to go back."""
-    introductions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    introductions: dict[int, Header] = field(default_factory=dict)
     """What clients said of themselves."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """Why clients, or nodes that are nobody yet, did not answer the last time."""
+    refusal: str = ""
+    """The last thing that somebody asked to be mended."""
+    asked: dict[int, float] = field(default_factory=dict)
+    """When nodes were asked who they are."""
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
         start = said = time.monotonic()
         while missing := sorted(set(range(self.num_clients)) - set(self.nodes)):
-            self._meet_newcomers(anew)
+            self._meet_newcomers(anew, again_after=PATIENCE)
+            if self.refusal:
+                raise RunError(self.refusal)
             now = time.monotonic()
             if now - start > self.settings.timeout:
-                raise RunError(f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes")
+                late = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
+                raise RunError(late + self._reason())
             if now - said > PATIENCE:
                 said = now
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
             time.sleep(POLL)
 
-    def ask(self, action: str, headers: Mapping[int, Header], arrays: Arrays | None = None) -> dict[int, Header]:
-        """Send clients a message each; the headers of the answers that came. Why others did not is logged."""
-        return self._asked(action, headers, arrays, header_of)
+    def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
+        """Tell all clients something before the first round; what they say to it. One that refuses ends the run."""
+        answers: dict[int, Header] = self._asked(action, headers, Parcel(), lambda client, content: header_of(content))
+        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."))
+        return answers
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """The replies that came and can be used, in the order of client ids."""
-        self._meet_newcomers(anew=False)
+        self._meet_newcomers(anew=False, again_after=math.inf)
         headers = {client: self._of_client(client, round) for client in sorted(clients)}
         if task is Task.SETUP:
-            answers = self._asked("query.setup", headers, broadcast, self._reply)
-            self._check_enough(len(answers), len(clients), 1.0, "the set-up")
-        else:
-            answers = self._asked("train", headers, broadcast, lambda content: _usable(self._reply(content), broadcast))
-        replies = [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        if task is Task.TRAIN:
-            self._check_enough(len(replies), len(clients), self.settings.min_share, f"round {round}")
-            self.accepted.update({reply.client: round for reply in replies})
-        return replies
+            answers = self._asked("query.setup", headers, Parcel.of(broadcast), self._reply)
+            self._check_enough(len(answers), len(clients), 1.0, "setup")
+            return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
+        trained = self._asked("train", headers, Parcel.of(broadcast), partial(self._usable, broadcast))
+        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
+        self.accepted.update(dict.fromkeys(trained, round))
+        return [trained[client] for client in sorted(trained)]
 
     def client_states(self) -> dict[int, Arrays]:
         """None: clients keep their own. Asked at a checkpoint, so that from now on older ones may go."""
@@ -169,68 +183,110 @@ class FlowerEngine:
         """Nothing to give back."""
 
     def _asked(
-        self, action: str, headers: Mapping[int, Header], arrays: Arrays | None, read: Callable[[RecordDict], Answer]
+        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]
     ) -> dict[int, Answer]:
-        online = set(self.grid.get_node_ids())
-        away = [client for client in headers if self.nodes[client] not in online]
-        for client in away:
-            log.warning("client %d: its node is not there", client)
-        sent = {client: header for client, header in headers.items() if client not in away}
-        parcel = Parcel.of(arrays or {})
+        """Send clients a message each; what `read` makes of the answers that came."""
+        self.failures, online = {}, set(self.grid.get_node_ids())
+        for client in (client for client in headers if self.nodes[client] not in online):
+            self._fail(client, "its node is not there")
+        sent = {client: header for client, header in headers.items() if client not in self.failures}
         messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
-        return self._exchanged(messages, read)
+        return self._exchanged(messages, read, self.settings.timeout)
 
-    def _reply(self, content: RecordDict) -> Reply | None:
+    def _reply(self, client: int, content: RecordDict) -> Reply | None:
         header, arrays = unpacked(content)
         if "nothing" in header:
             return None
+        if int(header["client"]) != client:
+            raise UnusableError(f"it says that it is client {header['client']}")
         tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
-        return Reply(int(header["client"]), int(header["weight"]), tensors, header["metrics"])
+        return Reply(client, int(header["weight"]), tensors, header["metrics"])
+
+    def _usable(self, broadcast: Arrays, client: int, content: RecordDict) -> Reply:
+        """A reply that can be averaged: of the size that the client has, whole, and with finite numbers."""
+        reply, size = self._reply(client, content), self.introductions[client]["size"]
+        if reply is None:
+            raise UnusableError("it is empty")
+        if reply.weight != size:
+            raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
+        check_tensors(reply.arrays, broadcast)
+        return reply
 
     def _of_client(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
 
     def _check_enough(self, came: int, asked: int, share: float, when: str) -> None:
         if came < max(1, math.ceil(share * asked)):
-            raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must; the log says why not")
+            raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
-    def _meet_newcomers(self, anew: bool) -> None:
-        """Ask nodes that are not known yet who they are; a client may come back as another node."""
+    def _reason(self) -> str:
+        """The first of the reasons why somebody did not answer."""
+        return next((f" ({reason})" for reason in self.failures.values()), "")
+
+    def _fail(self, key: int, reason: str) -> None:
+        who = f"client {key}" if key < self.num_clients else f"node {key}"
+        self.failures[key] = f"{who}: {reason}"
+        log.warning("%s", self.failures[key])
+
+    def _meet_newcomers(self, anew: bool, again_after: float) -> None:
+        """Ask nodes that are nobody yet who they are; a client may come back as another node."""
+        now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
-        if not strangers:
-            return
+        strangers = [node for node in strangers if now - self.asked.get(node, -math.inf) > again_after]
+        self.asked.update(dict.fromkeys(strangers, now))
         messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
-        for node, who in self._exchanged(messages, header_of).items():
-            self.nodes[int(who["client"])] = node
-            self.introductions[int(who["client"])] = who
+        if messages:
+            self._exchanged(messages, self._met, min(self.settings.timeout, INTRODUCTION))
+
+    def _met(self, node: int, content: RecordDict) -> None:
+        who = header_of(content)
+        client = int(who["client"])
+        if not 0 <= client < self.num_clients:
+            raise UnusableError(f"it says that it is client {client} of {self.num_clients}")
+        if self.nodes.get(client, node) in set(self.grid.get_node_ids()) - {node}:
+            raise UnusableError(f"it says that it is client {client}, and so does node {self.nodes[client]}")
+        self.nodes[client], self.introductions[client] = node, who
 
     def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
         content = packed({**self.header, **header}, parcel)
         return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
 
-    def _exchanged(self, messages: Mapping[int, Message], read: Callable[[RecordDict], Answer]) -> dict[int, Answer]:
+    def _exchanged(
+        self, messages: Mapping[int, Message], read: Callable[[int, RecordDict], Answer], timeout: float
+    ) -> dict[int, Answer]:
         """What came back by key, each read when it comes, while others are still at work."""
         waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
         found: dict[int, Answer] = {}
-        end = time.monotonic() + self.settings.timeout
+        end = time.monotonic() + timeout
         while waiting and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(waiting)):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
-                if (content := self._content(key, reply)) is not None:
-                    found[key] = read(content)
+                try:
+                    found[key] = read(key, _content(reply))
+                except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
+                    self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
+                    self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
             time.sleep(POLL if waiting else 0)
         for key in waiting.values():
-            log.warning("client %d: no answer within %g s", key, self.settings.timeout)
+            self._fail(key, f"no answer within {timeout:g} s")
         return found
 
-    def _content(self, key: int, reply: Message) -> RecordDict | None:
-        if reply.has_error():
-            log.warning("client %d: %s", key, reply.error.reason)
-            return None
-        refusal = reply.content.config_records.get("refused")
-        if refusal is not None:
-            raise RunError(str(refusal["reason"]))
-        return reply.content
+
+class UnusableError(Exception):
+    """An answer that is none; the reason in words."""
+
+
+class RefusedError(UnusableError):
+    """The client says what its owner or the run's has to mend."""
+
+
+def _content(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise UnusableError(reply.error.reason)
+    refusal = reply.content.config_records.get("refused")
+    if refusal is not None:
+        raise RefusedError(str(refusal["reason"]))
+    return reply.content
 
 
 def reply_record(reply: Reply | None) -> RecordDict:
@@ -241,28 +297,17 @@ def reply_record(reply: Reply | None) -> RecordDict:
     return packed(header, Parcel.of(reply.arrays))
 
 
-def _usable(reply: Reply | None, broadcast: Arrays) -> Reply | None:
-    """A reply with every tensor of the broadcast that is to be averaged, in its shape, and with finite numbers."""
-    if reply is None:
-        return None
-    wrong = _wrong(reply, broadcast)
-    if wrong:
-        log.warning("client %d: its reply is refused: %s", reply.client, wrong)
-    return None if wrong else reply
-
-
-def _wrong(reply: Reply, broadcast: Arrays) -> str:
-    if reply.weight < 1:
-        return f"a weight of {reply.weight}"
-    for name in (name for name in broadcast if name.startswith("model/") and name not in reply.arrays):
-        return f"{name} is missing"
-    for name, tensor in reply.arrays.items():
-        expected = broadcast.get(name)
-        if expected is not None and (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
-            return f"{name} is {_kind(tensor)}, not {_kind(expected)}"
+def check_tensors(arrays: Arrays, broadcast: Arrays) -> None:
+    """All of the model's tensors, those that were sent in the same shape and type, and finite numbers only."""
+    for name in broadcast:
+        if name.startswith(MODEL) and name not in arrays:
+            raise UnusableError(f"{name} is missing")
+    for name, tensor in arrays.items():
+        expected = broadcast.get(name, tensor)
+        if (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
+            raise UnusableError(f"{name} is {_kind(tensor)}, not {_kind(expected)}")
         if tensor.is_floating_point() and not _finite(tensor):
-            return f"{name} has numbers that are not finite"
-    return ""
+            raise UnusableError(f"{name} has numbers that are not finite")
 
 
 def _finite(tensor: Tensor) -> bool:
