@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +25,7 @@ from fedeas.errors import FedEASError
 from fedeas.participant import About, Node, Participant
 from fedeas.policies.sharing import Share
 from fedeas.run import Progress, execute
-from fedeas.store import Run, RunStore
+from fedeas.store import Record, Run, RunStore
 
 STATE = "FEDEAS_STATE"
 """Environment variable: folder of what clients keep, unless the node's config has a ``state-dir``."""
@@ -118,13 +119,26 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 def main(grid: Grid, context: Context) -> None:
     """One run of the config that ``flwr run`` was given; a broken-off one goes on."""
     given = {name: str(value) for name, value in context.run_config.items()}
-    overrides = json.loads(given.get("overrides") or "[]")
+    overrides = _listed(given.get("overrides", ""))
     if given.get("data-root"):
         overrides.append(f"data.root={json.dumps(given['data-root'])}")
     config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
     _speak()
-    run = run_on(grid, config, RunStore(given.get("runs") or "runs"))
+    run = run_on(grid, config, RunStore(given.get("runs") or "runs"), partial(_say, config.rounds.total))
     logging.getLogger("fedeas").info("finished: %s", run.path)
+
+
+def _listed(overrides: str) -> list[str]:
+    """Several ``key=value``: a JSON list, or with spaces between them, as on a command line."""
+    if not overrides.startswith("["):
+        return shlex.split(overrides)
+    return [str(each) for each in json.loads(overrides)]
+
+
+def _say(total: int, record: Record) -> None:
+    accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
+    missing = f", missing {record['missing']}" if "missing" in record else ""
+    logging.getLogger("fedeas").info("round %d of %d%s%s", record["round"], total, accuracy, missing)
 
 
 def _speak() -> None:

@@ -367,3 +367,12 @@ def test_header_and_settings_travel_as_json(tmp_path):
         for content in (sent, reply):
             assert set(content) <= {"fedeas", "tensors"}
             assert all(isinstance(json.loads(content["fedeas"][key]), dict | list) for key in ("json", "index"))
+
+
+def test_overrides_can_be_written_as_on_a_command_line():
+    from fedeas.flower_app import _listed
+
+    assert _listed("") == []
+    spaced = "rounds.total=2 'policy=fedeas(beta=2, fill=all)'"
+    assert _listed(spaced) == ["rounds.total=2", "policy=fedeas(beta=2, fill=all)"]
+    assert _listed('["rounds.total=2", "label=a b"]') == ["rounds.total=2", "label=a b"]
