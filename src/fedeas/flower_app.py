@@ -36,6 +36,9 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray asks which cloud it is in, whatever it is told: this leads nowhere.
+    "http_proxy": "http://127.0.0.1:9",
+    "no_proxy": "127.0.0.1,localhost",
 }
 
 server = ServerApp()
