@@ -38,6 +38,7 @@ LAYERS = [
     ["display"],
     ["report"],
     ["deployment"],
+    ["web"],
     ["cli"],
     ["__main__"],
 ]
@@ -58,12 +59,14 @@ ALLOWED = {
     "cryptography": {"deployment.keys"},
     "httpx": {"deployment.executor", "deployment.superlink"},
     "matplotlib": {"plots", "paper.figures", "report.figures"},
-    "pyarrow": {"tables.reading", "tables.writing", "data.parquet"},
+    "pyarrow": {"tables.reading", "tables.writing", "data.parquet", "web.sources"},
     "PIL": {"augmentation", "data.cache", "generators.grid"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},
     "pydantic": {"config", "paper.published"},
-    "typer": {"cli", "cli.bank", "cli.flower", "cli.generator", "cli.plan", "cli.reproduce", "cli.runs"},
+    "typer": {"cli", "cli.bank", "cli.flower", "cli.generator", "cli.plan", "cli.planner", "cli.reproduce", "cli.runs"},
+    "streamlit": {"cli.planner", "web.planner"},
+    "plotly": {"web.charts"},
     "rich": {"cli", "cli.bank", "cli.generator", "cli.plan", "cli.reproduce", "cli.runs", "demo", "display"},
     "safetensors": {
         "checkpoint",
@@ -181,5 +184,11 @@ def test_importing_the_core_loads_numpy_and_nothing_heavier():
 
 def test_planning_on_the_command_line_does_not_wait_for_torch_nor_flower():
     script = "import sys, fedeas.cli; print('torch' in sys.modules, 'flwr' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["False", "False"]
+
+
+def test_the_command_line_does_not_wait_for_the_page():
+    script = "import sys, fedeas.cli; print('streamlit' in sys.modules, 'plotly' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert loaded == ["False", "False"]

@@ -1,0 +1,201 @@
+"""The page's figures in Plotly: numbers in, a figure out, with named axes and colours that everyone can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedeas import plots, scores
+from fedeas.arrays import IntArray
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.report.figures import USUAL, looks
+from fedeas.web.outcome import Curves
+from fedeas.web.runs import Listed
+
+COLOURS = {**USUAL, "by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE}
+DASHES = {"optimal": "dot"}
+WIDTHS = {"fedeas": 3, "greedy": 6}  # greedy and optimal lie on each other, so that one has to show around the other
+MARKS = {"uniform": "square", "by-size": "diamond", "missing-only": "triangle-up"}
+DRAWN = ("greedy", "optimal", "uniform", "by-size", "missing-only", "fedeas")  # what comes later lies on top
+REFERENCES = {"greedy": "greedy (reference)", "optimal": "optimal (reference)"}
+GRID = "#e8ebef"
+MOST_CURVES = 24
+FONT = '"Source Sans", sans-serif'  # the page's own
+
+
+def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str) -> go.Figure:
+    """Samples of clients x classes, dark where there are many and white where there are none."""
+    shown = table[rows].astype(float)
+    shown[shown == 0] = np.nan
+    decades = list(range(int(np.log10(max(largest, 10))) + 1))
+    bar = {
+        "tickvals": decades,
+        "ticktext": [f"{10**decade:,}" for decade in decades],
+        "thickness": 12,
+        "title": {"text": "images", "side": "right"},
+    }
+    figure = _figure(title, height=_height(rows.size))
+    figure.add_heatmap(
+        z=np.log10(shown),
+        x=_class_names(counts),
+        y=_client_names(counts, rows),
+        customdata=table[rows],
+        hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
+        zmin=0,
+        zmax=float(np.log10(max(largest, 10))),
+        colorscale="Viridis",
+        reversescale=True,
+        colorbar=bar,
+    )
+    figure.update_xaxes(title_text="class", type="category", showgrid=False, tickangle=_angle(counts))
+    figure.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
+    return figure
+
+
+def demand_bars(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> go.Figure:
+    """What full balance would ask of each client, and what this plan does."""
+    figure = _figure("Each client: full demand and planned budget", height=380)
+    names = _client_names(counts, rows)
+    for label, plan, colour, width in (
+        ("full balance asks for", demand, plots.PALE, 0.85),
+        ("this plan generates", allocation, plots.BLUE, 0.5),
+    ):
+        template = f"client %{{x}}<br>{label} %{{y:,}}<extra></extra>"
+        values = plan.per_client[rows]
+        figure.add_bar(x=names, y=values, name=label, marker_color=colour, width=width, hovertemplate=template)
+    figure.update_layout(barmode="overlay", legend=_legend())
+    figure.update_xaxes(title_text="client", type="category", showgrid=False)
+    figure.update_yaxes(title_text="images (logarithmic)", type="log", dtick=1, tickformat=",")
+    return figure
+
+
+def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figure:
+    """Imbalance removed against budget for all policies, with the current plan as a star."""
+    figure = _figure("Imbalance removed for how many images", height=460)
+    if curves.budgets:
+        figure.add_vrect(*curves.budgets, fillcolor=plots.BLUE, opacity=0.12, line_width=0, layer="below")
+    for name in sorted(curves.paths, key=DRAWN.index):
+        path = curves.paths[name]
+        figure.add_scatter(
+            x=path.total,
+            y=path.removed,
+            name=REFERENCES.get(name, name),
+            mode="lines+markers" if name in MARKS else "lines",
+            line={"color": COLOURS[name], "width": WIDTHS.get(name, 2), "dash": DASHES.get(name, "solid")},
+            line_shape="spline",
+            legendrank=1 if name == "fedeas" else 2,
+            marker={"symbol": MARKS.get(name, "circle"), "size": 7},
+            hovertemplate=f"{name}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
+        )
+    figure.add_scatter(
+        x=[images],
+        y=[removed],
+        name="this plan",
+        mode="markers",
+        marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": "white", "width": 1}},
+        hovertemplate=f"{escape(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
+    )
+    figure.update_layout(legend=_legend())
+    figure.update_xaxes(title_text="images to generate (logarithmic)", type="log", dtick=1, tickformat="~s")
+    lowest = min((float(path.removed.min()) for path in curves.paths.values()), default=0.0)
+    figure.update_yaxes(
+        title_text="imbalance removed", tickformat=".0%", range=[max(min(0.0, lowest), -0.5) - 0.03, 1.05]
+    )
+    return figure
+
+
+def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
+    """How much of the imbalance and of the budget the most imbalanced clients hold."""
+    held = scores.concentration(counts, allocation)
+    share = np.arange(1, counts.num_clients + 1) / counts.num_clients
+    figure = _figure("Who holds imbalance and budget", height=380)
+    for label, values, colour, dash in (
+        ("imbalance", held.imbalance, plots.VERMILLION, "solid"),
+        ("planned images", held.budget, plots.BLUE, "dash"),
+    ):
+        figure.add_scatter(
+            x=np.append(0, share),
+            y=np.append(0, values),
+            name=label,
+            mode="lines",
+            line={"color": colour, "dash": dash, "width": 2.5},
+            hovertemplate=f"the most imbalanced %{{x:.0%}}<br>hold %{{y:.1%}} of the {label}<extra></extra>",
+        )
+    even = {"color": plots.GREY, "dash": "dot", "width": 1}
+    figure.add_scatter(x=[0, 1], y=[0, 1], name="if all were alike", mode="lines", line=even, hoverinfo="skip")
+    figure.update_layout(legend=_legend())
+    figure.update_xaxes(title_text="share of the clients, most imbalanced first", tickformat=".0%", range=[0, 1.04])
+    figure.update_yaxes(title_text="share held", tickformat=".0%", range=[0, 1.03])
+    return figure
+
+
+def accuracy(runs: Sequence[Listed]) -> go.Figure:
+    """Accuracy over rounds, a line for each run; unfinished ones are dotted, and many are named by policy only."""
+    shown = [run for run in runs if run.course][:MOST_CURVES]
+    figure = _figure("Accuracy over rounds", height=440)
+    kinds = list(dict.fromkeys(_kind(run) for run in shown))
+    colours = {kind: look.colour for kind, look in zip(kinds, looks(kinds), strict=True)}
+    many = len(shown) > 8
+    for place, run in enumerate(shown):
+        kind = _kind(run)
+        figure.add_scatter(
+            x=run.rounds,
+            y=run.course,
+            name=kind if many else escape(run.name),
+            legendgroup=kind if many else str(place),
+            showlegend=not many or kind not in map(_kind, shown[:place]),
+            mode="lines" if len(run.course) > 1 else "markers",
+            line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
+            hovertemplate=f"{escape(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+        )
+    figure.update_layout(legend=_legend())
+    figure.update_xaxes(title_text="round", rangemode="tozero")
+    figure.update_yaxes(title_text="accuracy on the test set", tickformat=".0%")
+    return figure
+
+
+def _figure(title: str, height: int) -> go.Figure:
+    """An empty figure in our style, set all at once: Plotly's own templates take longer than the drawing."""
+    axis = {"automargin": True, "gridcolor": GRID, "zeroline": False, "ticks": "", "title": {"standoff": 14}}
+    return go.Figure(
+        layout={
+            "template": "none",
+            "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 0.98, "yanchor": "top"},
+            "font": {"color": plots.INK, "size": 12, "family": FONT},
+            "height": height,
+            "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
+            "dragmode": False,
+            "xaxis": axis,
+            "yaxis": axis,
+        }
+    )
+
+
+def _kind(run: Listed) -> str:
+    return run.policy.partition("(")[0]
+
+
+def _legend() -> dict[str, Any]:
+    """Below the figure, where it leaves a narrow screen its width."""
+    return {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}
+
+
+def _height(clients: int) -> int:
+    return int(np.clip(150 + 16 * clients, 320, 620))
+
+
+def _class_names(counts: LabelCounts) -> list[str]:
+    return [escape(counts.class_name(column)) for column in range(counts.num_classes)]
+
+
+def _angle(counts: LabelCounts) -> int:
+    """Upright where names are longer than numbers, so that all of them have room."""
+    return 90 if max(map(len, _class_names(counts))) > 3 else 0
+
+
+def _client_names(counts: LabelCounts, rows: IntArray) -> list[str]:
+    return [escape(counts.client_name(row)) for row in rows]

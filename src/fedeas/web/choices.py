@@ -1,0 +1,89 @@
+"""From what is chosen on the page to a policy, by the same functions as ``fedeas plan``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fedeas.counts import LabelCounts
+from fedeas.planning import Limits, choose_policy
+from fedeas.policies import POLICIES, FedEAS, Policy
+from fedeas.policies.baselines import Budgeted
+
+# What each policy does, in a line for somebody who meets it for the first time.
+POLICY_WORDS = {
+    "fedeas": "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only.",
+    "uniform": "The same number for every client and class, needed or not.",
+    "missing-only": "The budget is spread over classes that a client does not have at all.",
+    "by-size": "Large clients get more; each spreads its part evenly over all classes.",
+    "greedy": "One image after the other where it helps most. Needs everybody's counts.",
+    "optimal": "The best that this many images can do. Needs everybody's counts: a yardstick.",
+    "cost-aware": "Generates for as long as the next image is worth its price.",
+    "full-balance": "Fills every class of a client to its largest: removes all imbalance, at many times the price.",
+    "no-generation": "Nothing is generated: plain federated learning.",
+}
+
+
+class Size(StrEnum):
+    """Ways to say how large the budget is."""
+
+    BETA = "beta"
+    TOTAL = "at most so many images"
+    MINUTES = "at most so many minutes"
+    SHARE = "synthetic share below"
+    REMOVED = "imbalance removed, at least"
+    AUTO = "the paper's two conditions"
+
+
+SIZE_WORDS = {
+    Size.BETA: "FedEAS's one parameter: twice the beta is about twice the images for every client.",
+    Size.TOTAL: "The largest beta that stays within this many images.",
+    Size.MINUTES: "The largest beta whose images are generated in this time.",
+    Size.SHARE: "The largest beta that keeps the synthetic part of all data below this.",
+    Size.REMOVED: "The smallest beta that removes this much of the label imbalance.",
+    Size.AUTO: "The roundest beta that removes half of the imbalance with less than a quarter of all data synthetic.",
+}
+
+NO_LIMIT = Limits()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A policy by name, with the size of its budget or, for cost-aware, the price of an image."""
+
+    policy: str = "fedeas"
+    limits: Limits = NO_LIMIT
+    price: float = 0.1
+
+    def resolved(self, counts: LabelCounts) -> Policy:
+        """The policy itself."""
+        return choose_policy(self.spec, self.limits if takes_budget(self.policy) else NO_LIMIT, counts)
+
+    @property
+    def spec(self) -> str:
+        """What `choose_policy` is asked for."""
+        return f"cost-aware(price={self.price:g})" if self.policy == "cost-aware" else self.policy
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same choice for ``fedeas plan``."""
+        chosen = [] if self.policy == "fedeas" else ["--policy", self.spec]
+        return chosen + (_limit_arguments(self.limits) if takes_budget(self.policy) else [])
+
+
+def takes_budget(policy: str) -> bool:
+    """Whether the size of the budget is to be chosen, and not a consequence."""
+    return issubclass(POLICIES[policy], FedEAS | Budgeted)
+
+
+def _limit_arguments(limits: Limits) -> list[str]:
+    options: dict[str, float | None] = {
+        "--beta": limits.beta,
+        "--total": limits.total,
+        "--minutes": limits.minutes,
+        "--images-per-second": limits.images_per_second,
+        "--max-share": limits.max_synthetic,
+        "--min-removed": limits.min_removed,
+    }
+    given = [part for option, value in options.items() if value is not None for part in (option, f"{value:.12g}")]
+    return (["--auto"] if limits.auto else []) + given

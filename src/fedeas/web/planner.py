@@ -1,0 +1,294 @@
+"""The page of ``fedeas planner``: counts in, a choice, what it means, and files to take away.
+
+Streamlit runs this file anew at every change. Nothing is computed here: sources, choices, outcome, charts and takeaway
+do, and what does not depend on the last change is cached.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from fedeas import plots
+from fedeas.counts import LabelCounts
+from fedeas.data.known import KNOWN
+from fedeas.errors import FedEASError
+from fedeas.paper.published import EXAMPLE, published
+from fedeas.planning import Limits
+from fedeas.web import charts, outcome, runs, sources, takeaway
+from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
+from fedeas.web.outcome import Curves, Outcome
+from fedeas.web.sources import Federation
+
+OWN = "classes of equal size"
+PAPER, FILE, DRAW = "Paper", "My file", "Draw"
+QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
+NARROW = """<style>
+.block-container {padding: 2.2rem min(2rem, 4vw) 2rem; max-width: 1500px}
+h1 {font-size: 1.9rem !important}
+</style>"""
+
+
+def _key(counts: LabelCounts) -> object:
+    return counts.n.shape, counts.n.tobytes(), counts.clients, counts.classes
+
+
+_cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
+_paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
+_uploaded, _curves, _outcome = _cached(sources.uploaded), _cached(outcome.curves), _cached(outcome.outcome)
+_listed: Any = st.cache_data(show_spinner=False, ttl=10)(runs.listed)  # not read anew whenever a slider moves
+
+
+def plain(text: object) -> str:
+    """Text for places where Streamlit reads Markdown: what comes from a file must not become a link or a picture."""
+    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|$~:])", r"\\\1", str(text))
+
+
+def page() -> None:
+    """The whole page."""
+    st.set_page_config("FedEAS planner", layout="wide", initial_sidebar_state="collapsed")
+    st.html(NARROW)
+    st.title("FedEAS planner")
+    st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
+    planning, running = st.tabs(["Plan", "Runs"])
+    with planning:
+        _plan_tab()
+    with running:
+        _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
+
+
+def _plan_tab() -> None:
+    controls, results = st.columns([1, 2.6], gap="large")
+    try:
+        with controls:
+            federation = _choose_federation()
+        if federation is None:
+            results.info("Upload a table of label counts to see its plan.")
+            return
+        with controls:
+            choice = _choose_policy(federation.counts)
+            rate, side = _choose_prices(choice)
+        found = _outcome(federation.counts, choice.resolved(federation.counts).spec)
+        curves = _curves(federation.counts)
+    except FedEASError as error:
+        results.error(plain(error))
+        return
+    with results:
+        _show(federation.counts, found, curves, rate, side)
+        _take_away(federation, choice, found)
+
+
+def _choose_federation() -> Federation | None:
+    st.subheader("1. Label counts")
+    source = st.segmented_control("Where from?", [PAPER, FILE, DRAW], default=PAPER, required=True, key="source")
+    found = {PAPER: _from_paper, FILE: _from_file, DRAW: _from_draw}[source]()
+    if found is not None:
+        counts = found.counts
+        st.caption(f"{counts.num_clients:,} clients, {counts.num_classes:,} classes, {counts.total:,} real images")
+    return found
+
+
+def _from_paper() -> Federation:
+    titles = {setting.id: setting.title for setting in published().settings}
+    words = "K clients; a smaller alpha means more skew. The clients' training parts are counted."
+    names = list(titles)
+    chosen = st.selectbox(
+        "Partition", names, names.index(EXAMPLE), format_func=titles.__getitem__, help=words, key="paper"
+    )
+    return _paper(chosen)  # type: ignore[no-any-return]
+
+
+def _from_file() -> Federation | None:
+    file = st.file_uploader("CSV or Parquet", ["csv", "parquet"], max_upload_size=sources.MAX_MEGABYTES, key="file")
+    st.caption(
+        "A row for each client with a column of counts for each class (and a column `client`), or a row for each image "
+        "with the columns `client` and `label`. The file stays on this machine."
+    )
+    words = "Only for rows of images whose labels are numbers, where some class is held by nobody."
+    classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)
+    return None if file is None else _uploaded(file.name, file.getvalue(), int(classes) or None)
+
+
+def _from_draw() -> Federation:
+    sizes = [*(name for name in KNOWN if name != "digits"), OWN]
+    dataset = st.selectbox("Class sizes of", sizes, key="dataset")
+    left, right = st.columns(2)
+    clients = int(left.number_input("Clients", 1, 500, 20, key="clients"))
+    words = "Dirichlet concentration: 0.05 is extreme skew, 100 is almost none."
+    alpha = float(right.number_input("Alpha", 0.01, 100.0, 0.1, 0.05, help=words, key="alpha"))
+    seed = int(left.number_input("Seed", 0, 10**6, 42, key="seed"))
+    if dataset != OWN:
+        return _drawn_from(dataset, clients, alpha, seed)  # type: ignore[no-any-return]
+    classes = int(right.number_input("Classes", 2, 200, 10, key="classes"))
+    each = int(left.number_input("Images of each class", 10, 10_000, 1000, key="each"))
+    return _drawn(clients, classes, each, alpha, seed)  # type: ignore[no-any-return]
+
+
+def _choose_policy(counts: LabelCounts) -> Choice:
+    st.subheader("2. Policy")
+    usable = [name for name in POLICY_WORDS if name != "missing-only" or (counts.n == 0).any()]
+    policy = st.selectbox("Who gets images?", usable, key="policy")
+    st.caption(POLICY_WORDS[policy])
+    if policy == "cost-aware":
+        words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
+        return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))
+    return Choice(policy, _choose_limits(policy)) if takes_budget(policy) else Choice(policy)
+
+
+def _choose_limits(policy: str) -> Limits:
+    size = Size(st.selectbox("How many images in all?", [str(each) for each in Size], key="size"))
+    words = SIZE_WORDS[size]
+    if size is Size.BETA:
+        limits = Limits(beta=float(st.slider("Beta", 0.1, 40.0, 12.0, 0.1, key="beta")))
+    elif size is Size.TOTAL:
+        limits = Limits(total=int(st.number_input("Images at most", 0, 10**8, 5000, 500, key="total")))
+    elif size is Size.MINUTES:
+        minutes = float(st.number_input("Minutes at most", 0.0, 1e5, 10.0, 1.0, key="minutes"))
+        limits = Limits(minutes=minutes, images_per_second=_rate())
+    elif size is Size.SHARE:
+        limits = Limits(max_synthetic=st.slider("Synthetic share below, %", 1, 95, 25, key="share") / 100)
+    elif size is Size.REMOVED:
+        limits = Limits(min_removed=st.slider("Imbalance removed at least, %", 1, 99, 50, key="removed") / 100)
+    else:
+        limits = Limits(auto=True)
+    st.caption(words if policy == "fedeas" else f"{words} {policy} spends {_spends(size)}.")
+    return limits
+
+
+def _spends(size: Size) -> str:
+    """What a policy with a budget of its own makes of a size that is meant for FedEAS."""
+    return "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
+
+
+def _rate() -> float:
+    return float(st.number_input("Images per second", 0.01, 1e5, 20.0, 1.0, help="Of your generator.", key="rate"))
+
+
+def _choose_prices(choice: Choice) -> tuple[float, int]:
+    st.subheader("3. Prices")
+    given = choice.limits.images_per_second if takes_budget(choice.policy) else None
+    rate = _rate() if given is None else given
+    side = int(st.number_input("Pixels along a side", 8, 2048, 32, help="Colour, 3 bytes a pixel.", key="side"))
+    return rate, side
+
+
+def _show(counts: LabelCounts, found: Outcome, curves: Curves, rate: float, side: int) -> None:
+    _show_figures_of(counts, found)
+    where, clients, budget, prices = st.tabs(["Where images go", "Clients", "Budget", "Prices"])
+    rows = plots.most(found.allocation.per_client)
+    if rows.size < counts.num_clients:
+        st.caption(f"Figures show the {rows.size} clients with most synthetic images.")
+    with where:
+        largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
+        left, right = st.columns(2)
+        _chart(left, charts.heat_map(counts, counts.n, rows, largest, "Real images"), "real")
+        _chart(right, charts.heat_map(counts, found.allocation.n, rows, largest, "Synthetic images"), "synthetic")
+        st.caption("One colour scale for both; white means none.")
+    with clients:
+        _chart(st, charts.demand_bars(counts, found.allocation, curves.demand, rows), "demand")
+        left, right = st.columns([1.6, 1])
+        _chart(left, charts.concentration(counts, found.allocation), "concentration")
+        _show_most(right, counts, found)
+    with budget:
+        point = (found.policy.spec, found.allocation.total, found.summary.removed)
+        _chart(st, charts.trade_off(curves, *point), "trade-off")
+        _show_interval(curves)
+    with prices:
+        _show_prices(counts, found, rate, side)
+
+
+def _show_figures_of(counts: LabelCounts, found: Outcome) -> None:
+    summary = found.summary
+    st.markdown(f"**{plain(found.policy.spec)}**")
+    shown = st.container(horizontal=True)
+    shown.metric("Images to generate", f"{summary.synthetic:,}", border=True)
+    shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
+    shown.metric("Synthetic share", f"{summary.synthetic_share:.2%}", border=True)
+    shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
+
+
+def _show_most(place: Any, counts: LabelCounts, found: Outcome) -> None:
+    order = (-found.allocation.per_client).argsort(kind="stable")[:10]
+    place.markdown("**Who gets most**")
+    table = {
+        "client": [counts.client_name(row) for row in order],
+        "real": counts.sizes[order],
+        "synthetic": found.allocation.per_client[order],
+        "evenness": counts.entropy[order],
+    }
+    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("real", "synthetic")}
+    words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
+    formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
+    place.dataframe(table, hide_index=True, column_config=formats, height=390)
+
+
+def _show_interval(curves: Curves) -> None:
+    interval = curves.interval
+    if interval:
+        text = (
+            f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least half of the imbalance while "
+        )
+        st.caption(plain(text + "less than a quarter of all data is synthetic."))
+    else:
+        st.caption(plain(interval.reason))
+
+
+def _show_prices(counts: LabelCounts, found: Outcome, rate: float, side: int) -> None:
+    rows = outcome.prices(counts, found.rivals, rate, side)
+    names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
+    shown = [(each.policy, each.images, 100 * each.removed, *each[3:]) for each in rows]
+    table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
+    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
+    formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
+    st.dataframe(table, hide_index=True, column_config=formats, key="prices")
+    st.caption(
+        f"All policies at the budget of this plan, between none and full balance; {rate:g} images a second, "
+        f"{side} x {side} pixels uncompressed."
+    )
+
+
+def _take_away(federation: Federation, choice: Choice, found: Outcome) -> None:
+    st.subheader("Take it away")
+    files = st.container(horizontal=True)
+    for ending in (".csv", ".parquet", ".json"):
+        content = takeaway.allocation_file(federation.counts, found.allocation, ending)
+        name = ending[1:].upper() if ending != ".parquet" else "Parquet"
+        _download(files, f"Plan as {name}", content, f"plan{ending}")
+    _download(files, "Run config as TOML", takeaway.run_config(federation, found.policy).encode(), "planned.toml")
+    _download(files, "Counts as CSV", takeaway.counts_file(federation.counts), "counts.csv")
+    st.caption("The same numbers on the command line:")
+    st.code(takeaway.commands(federation, choice), language="sh", wrap_lines=True)
+
+
+def _download(place: Any, label: str, content: bytes, name: str) -> None:
+    place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
+
+
+def _runs_tab(folder: Path) -> None:
+    st.caption(f"Run directories below {plain(folder)}: finished ones as solid lines, others dotted.")
+    if st.button("Look again"):
+        _listed.clear()
+    found = _listed(folder)
+    if not found:
+        st.info(f"No run directories below {plain(folder)}; make one with `fedeas run`.")
+        return
+    wanted = st.text_input("Only runs whose name or policy contains", key="filter")
+    shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]
+    _chart(st, charts.accuracy(shown), "accuracy")
+    names = ("name", "policy", "algorithm", "state", "accuracy")
+    table = {name: [getattr(run, name) for run in shown] for name in names}
+    formats = {"accuracy": st.column_config.NumberColumn(format="percent")}
+    st.dataframe(table, hide_index=True, column_config=formats)
+
+
+def _chart(place: Any, figure: Any, key: str) -> None:
+    place.plotly_chart(figure, theme=None, config=QUIET, key=f"chart {key}")
+
+
+if __name__ == "__main__":
+    page()

@@ -1,0 +1,128 @@
+"""Where a page's label counts come from: a file, one of the paper's partitions, or a draw.
+
+What arrives through a browser is bounded before it is parsed, since a small file can describe a huge table.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fedeas.counts import LabelCounts
+from fedeas.data.known import known_dataset
+from fedeas.data.partition import dirichlet
+from fedeas.errors import InputError
+from fedeas.paper.published import EXAMPLE, setting
+from fedeas.tables import read_counts
+from fedeas.tables.reading import CLIENT_COLUMNS, LABEL_COLUMN
+
+MAX_MEGABYTES = 20
+MAX_ROWS = 2_000_000
+MAX_CLASSES = 1_000
+MAX_CELLS = 500_000
+MAX_DRAWS = 200  # a person waits
+ELSEWHERE = "plan it with `fedeas plan`, which reads tables of any size"
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Label counts, and how a command or a run comes by the same ones."""
+
+    title: str
+    counts: LabelCounts
+    arguments: str = "counts.csv"
+    """What names the table after ``fedeas plan``."""
+    made_by: str = ""
+    """The command that writes the table, where there is one."""
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Sections of the config of a run on the same clients; empty where a run cannot know them."""
+
+
+def paper(name: str) -> Federation:
+    """One of the paper's eight partitions, by its id."""
+    chosen = setting(name)
+    split = {"scheme": "paper", "clients": chosen.clients, "alpha": float(chosen.alpha), "seed": 42}
+    command = f"fedeas partition {chosen.dataset} --scheme paper --clients {chosen.clients} --alpha {chosen.alpha}"
+    return Federation(
+        chosen.title,
+        chosen.counts(),
+        "--example" if name == EXAMPLE else "counts.csv",
+        "" if name == EXAMPLE else f"{command} --out counts.csv",
+        {
+            "data": {"dataset": chosen.dataset, "protocol": "paper"},
+            "partition": split,
+            "rounds": {"participation": float(chosen.participation)},
+        },
+    )
+
+
+def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> Federation:
+    """A Dirichlet split of a dataset whose class sizes are known; a run with the same settings holds the same."""
+    known = known_dataset(dataset)
+    split = dirichlet(known.labels(merged=False), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
+    counts = LabelCounts(split.counts.n, classes=known.classes)
+    _check_size(*counts.n.shape)
+    command = f"fedeas partition {dataset} --clients {clients} --alpha {alpha} --seed {seed} --out counts.csv"
+    partition = {"scheme": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
+    title = f"{dataset} over {clients} clients, Dirichlet({alpha:g})"
+    return Federation(title, counts, made_by=command, config={"data": {"dataset": dataset}, "partition": partition})
+
+
+def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -> Federation:
+    """A Dirichlet split of equally large classes."""
+    _check_size(clients, classes)
+    split = dirichlet(np.repeat(np.arange(classes), per_class), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
+    return Federation(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
+
+
+def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Federation:
+    """The table in an uploaded file; `num_classes` as for `read_counts`."""
+    ending = Path(name).suffix.lower()
+    if ending not in (".csv", ".parquet"):
+        raise InputError(f"{name}: cannot tell the format; upload a .csv or .parquet file")
+    if len(content) > MAX_MEGABYTES * 10**6:
+        raise InputError(f"{name}: larger than {MAX_MEGABYTES} MB; {ELSEWHERE}")
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / f"table{ending}"
+        path.write_bytes(content)
+        try:
+            _check_bounds(path)
+            counts = read_counts(path, num_classes)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), name)) from None
+    _check_size(*counts.n.shape)
+    return Federation(name, counts, shlex.quote(name) + (f" --classes {num_classes}" if num_classes else ""))
+
+
+def _check_bounds(path: Path) -> None:
+    """Refuse a table that would not fit, before it is spread out; what cannot be read is left to the reader."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        if path.suffix == ".parquet":
+            about = parquet.ParquetFile(path).metadata
+            if about.num_rows > MAX_ROWS or about.num_rows * about.num_columns > 10 * MAX_ROWS:
+                raise InputError(f"{path}: more than {MAX_ROWS:,} rows; {ELSEWHERE}")
+        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    except (pa.ArrowException, OSError):
+        return
+    clients = [column for column in table.column_names if column.lower() in CLIENT_COLUMNS]
+    if clients and table.column_names.count(clients[0]) == table.column_names.count(LABEL_COLUMN) == 1:
+        _check_size(len(table[clients[0]].unique()), len(table[LABEL_COLUMN].unique()))
+    else:
+        _check_size(len(table), len(table.column_names) - len(clients))
+
+
+def _check_size(clients: int, classes: int) -> None:
+    if classes > MAX_CLASSES or clients * classes > MAX_CELLS:
+        raise InputError(
+            f"{clients:,} clients x {classes:,} classes are too many for this page, which shows "
+            f"{MAX_CLASSES:,} classes and {MAX_CELLS:,} counts at most; {ELSEWHERE}"
+        )

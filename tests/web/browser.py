@@ -1,0 +1,70 @@
+"""A planner on a free port of loopback, a real browser beside it, and run directories to show."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fedeas.config import load_config
+from fedeas.store import RunStore
+
+CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
+
+
+@contextmanager
+def served(runs, log):
+    """The address of a running `fedeas planner`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "fedeas", "planner", "--port", str(port), "--runs", str(runs)]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _wait(process, f"http://127.0.0.1:{port}/_stcore/health", log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait(process, address, log):
+    for _ in range(300):
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(address, timeout=1):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"the planner did not answer: {log.read_text()}")
+
+
+@contextmanager
+def chromium():
+    """The browser, or a skip that says what is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install playwright")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no browser at {CHROMIUM}; set FEDEAS_CHROMIUM to a chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def recorded_runs(root):
+    """A finished run and one under way, as `fedeas run` leaves them."""
+    for policy, label, done in (("fedeas(beta=2)", "finished", 6), ("uniform(budget=9)", "under-way", 3)):
+        run = RunStore(root).open(load_config(None, [f"policy={policy}", f"label={label}", "rounds.total=6"]))
+        for number in range(1, done + 1):
+            run.append_round({"round": number, "accuracy": 0.5 + 0.05 * number + 0.01 * done})
+        if done == 6:
+            run.write_json("summary.json", {"accuracy": 0.75})

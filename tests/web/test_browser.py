@@ -1,0 +1,124 @@
+"""The planner in a real browser: what is shown and downloaded is what the library says, and nothing leaves loopback.
+
+One page serves all tests, since loading it is what takes time; each of them makes its own choices first.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
+
+from web.browser import chromium, recorded_runs, served
+
+from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
+from fedeas.paper.published import example_counts
+
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+COUNTS = LabelCounts(
+    [[900, 80, 20], [10, 300, 690], [400, 0, 380]], clients=["ann", "bob", "<b>eve"], classes=["cat", "dog", "owl"]
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A page on the planner; at the end nothing may have left loopback, nor been reported on the console."""
+    folder = tmp_path_factory.mktemp("planner")
+    recorded_runs(folder / "runs")
+    hosts, complaints = set(), []
+    with chromium() as browser, served(folder / "runs", folder / "log.txt") as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 1400}, accept_downloads=True)
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname or "127.0.0.1"))
+        page.on("websocket", lambda socket: hosts.add(urlsplit(socket.url).hostname))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        yield page
+        page.close()
+    assert hosts == {"127.0.0.1"}  # data: and blob: addresses have no host
+    assert complaints == []
+
+
+def settle(page):
+    """Wait until the script has run: a list that opens meanwhile is closed again."""
+    page.wait_for_timeout(200)
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+
+
+def take(page, source):
+    page.get_by_text(source, exact=True).click()
+    settle(page)
+
+
+def choose(page, label, option):
+    box = page.get_by_role("combobox", name=re.compile(re.escape(label)))
+    box.scroll_into_view_if_needed()  # a list closes when the page scrolls
+    box.click()
+    page.get_by_role("option", name=option, exact=True).click()
+    settle(page)
+
+
+def shows(page, label, value):
+    shown = page.get_by_test_id("stMetric").filter(has_text=label)
+    shown.get_by_text(value, exact=True).wait_for(timeout=20_000)
+
+
+def upload(page, path):
+    take(page, "My file")
+    page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(path)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_its_screen(page, width):
+    counts = example_counts()
+    shows(page, "Images to generate", f"{FedEAS(beta=12).allocate(counts).total:,}")
+    SCREENSHOTS.mkdir(exist_ok=True)
+    for name in ("Where images go", "Clients", "Budget", "Prices", "Runs", "Plan"):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.get_by_role("tab", name=name, exact=True).click()
+        page.wait_for_timeout(300)
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(overflow) <= 0, name
+        height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+        page.set_viewport_size({"width": width, "height": min(height, 4000)})
+        page.wait_for_timeout(300)
+        page.screenshot(path=SCREENSHOTS / f"{width}-{name.split()[0].lower()}.png")
+    page.set_viewport_size({"width": 1280, "height": 1400})
+
+
+def test_another_policy_and_a_limit_change_the_plan(page):
+    counts = example_counts()
+    take(page, "Paper")
+    choose(page, "How many images in all?", "at most so many images")
+    shows(page, "Images to generate", "5,000")
+    choose(page, "Who gets images?", "uniform")
+    page.get_by_text("fedeas plan --example --policy uniform --total 5000").wait_for()
+    shows(page, "Imbalance removed", f"{removed(counts, Uniform(budget=5000).allocate(counts)):.2%}")
+
+
+def test_an_uploaded_table_is_planned_changed_and_downloaded(page, tmp_path):
+    write_counts(tmp_path / "mine.csv", COUNTS)
+    choose(page, "Who gets images?", "fedeas")
+    choose(page, "How many images in all?", "beta")
+    upload(page, tmp_path / "mine.csv")
+    shows(page, "Images to generate", f"{FedEAS(beta=12).allocate(COUNTS).total:,}")
+    page.get_by_role("slider", name="Beta").press("ArrowRight")
+    mine = FedEAS(beta=12.1).allocate(COUNTS)
+    assert mine.total != FedEAS(beta=12).allocate(COUNTS).total
+    shows(page, "Images to generate", f"{mine.total:,}")
+    page.get_by_text("fedeas plan mine.csv --beta 12.1").wait_for()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Plan as CSV").click()
+    waiting.value.save_as(tmp_path / "plan.csv")
+    rows = [line.split(",") for line in (tmp_path / "plan.csv").read_text().splitlines()]
+    assert rows[0] == ["client", *COUNTS.classes]
+    assert rows[1:] == [[name, *map(str, row)] for name, row in zip(COUNTS.clients, mine.n.tolist(), strict=True)]
+
+
+def test_a_bad_table_is_explained(page, tmp_path):
+    (tmp_path / "bad.csv").write_text("client,cat,dog\nann,3,1\nbob,2.5,4\n")
+    take(page, "Paper")
+    upload(page, tmp_path / "bad.csv")
+    page.get_by_text("bad.csv: row 2 (client 'bob'), class 'cat': fractional count 2.5; give whole numbers").wait_for()

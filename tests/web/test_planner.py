@@ -1,0 +1,229 @@
+"""The page's logic without a browser: every number it shows is the library's."""
+
+import json
+import shlex
+import tomllib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
+
+from streamlit.testing.v1 import AppTest
+from web.browser import recorded_runs
+
+from fedeas import FedEAS, InputError, LabelCounts, Optimal, PolicyError, Uniform, read_counts, removed, write_counts
+from fedeas.cli import main
+from fedeas.cli.planner import PAGE, planner, streamlit_options
+from fedeas.config import load_config
+from fedeas.data.known import known_dataset
+from fedeas.data.partition import dirichlet, paper_replay
+from fedeas.paper.published import example_counts, published
+from fedeas.planning import Limits
+from fedeas.policies import POLICIES, CostAware
+from fedeas.web import charts, outcome, runs, sources, takeaway
+from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
+from fedeas.web.planner import plain
+
+COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
+
+
+@pytest.fixture
+def app():
+    """The page as it is first shown."""
+    return AppTest.from_file(str(PAGE), default_timeout=60).run()
+
+
+def total(app):
+    assert not app.exception
+    return int(app.metric[0].value.replace(",", ""))
+
+
+def test_beta_policy_and_limit_give_the_librarys_totals(app):
+    counts = example_counts()
+    assert total(app) == FedEAS(beta=12).allocate(counts).total
+    app.slider(key="beta").set_value(6.5).run()
+    assert total(app) == FedEAS(beta=6.5).allocate(counts).total
+    app.selectbox(key="policy").set_value("optimal").run()
+    best = Optimal(budget=FedEAS(beta=6.5)).allocate(counts)
+    assert total(app) == best.total
+    assert app.metric[1].value == f"{removed(counts, best):.2%}"
+    app.selectbox(key="size").set_value(str(Size.REMOVED)).run()
+    app.slider(key="removed").set_value(60)
+    app.selectbox(key="policy").set_value("fedeas").run()
+    assert float(app.metric[1].value.rstrip("%")) >= 60
+    assert app.code[0].value == "fedeas plan --example --min-removed 0.6"
+
+
+def test_policies_at_one_budget_are_not_taken_for_each_other(app):
+    counts = example_counts()
+    app.selectbox(key="size").set_value(str(Size.TOTAL)).run()
+    for policy in (Uniform, Optimal, Uniform):
+        app.selectbox(key="policy").set_value(policy.name()).run()
+        assert app.metric[1].value == f"{removed(counts, policy(budget=5000).allocate(counts)):.2%}"
+
+
+def test_minutes_and_rate_are_a_limit_and_a_price(app):
+    app.selectbox(key="size").set_value(str(Size.MINUTES)).run()
+    app.number_input(key="rate").set_value(10.0)
+    app.number_input(key="minutes").set_value(5.0).run()
+    assert 2900 < total(app) <= 5 * 60 * 10
+    prices = app.dataframe[1].value.set_index("policy")
+    assert prices.loc["full-balance", "minutes"] == pytest.approx(226_783 / 10 / 60)
+
+
+def test_a_bad_table_is_explained_and_a_good_one_planned(app):
+    app.segmented_control(key="source").set_value("My file").run()
+    assert "Upload a table" in app.info[0].value
+    app.file_uploader(key="file").set_value(("bad.csv", b"client,cat,dog\nbob,2.5,4\n", "text/csv")).run()
+    assert "fractional count 2\\.5; give whole numbers" in app.error[0].value
+    app.file_uploader(key="file").set_value(("good.csv", b"cat,dog\n20,4\n", "text/csv")).run()
+    assert not app.error
+    assert total(app) == FedEAS(beta=12).allocate(LabelCounts([[20, 4]])).total
+
+
+def test_a_drawn_federation_is_planned(app):
+    app.segmented_control(key="source").set_value("Draw").run()
+    app.number_input(key="clients").set_value(7)
+    app.number_input(key="seed").set_value(3).run()
+    counts = sources.drawn_from("cifar10", 7, 0.1, 3).counts
+    assert total(app) == FedEAS(beta=12).allocate(counts).total
+    assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
+    choice = Choice(policy, Limits(total=700))
+    chosen = choice.resolved(COUNTS)
+    federation = sources.Federation("mine", COUNTS, str(tmp_path / "counts.csv"))
+    (tmp_path / "counts.csv").write_bytes(takeaway.counts_file(COUNTS))
+    (tmp_path / "run.toml").write_text(takeaway.run_config(federation, chosen))
+    assert load_config(tmp_path / "run.toml").policy == chosen.spec
+    with pytest.raises(SystemExit):
+        main([*shlex.split(takeaway.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])
+    by_command = json.loads((tmp_path / "plan.json").read_text())
+    by_page = json.loads(takeaway.allocation_file(COUNTS, chosen.allocate(COUNTS), ".json"))
+    assert [row["n"] for row in by_command["clients"]] == [row["n"] for row in by_page["clients"]]
+    assert POLICY_WORDS[policy]
+    assert set(SIZE_WORDS) == set(Size)
+
+
+def test_the_config_of_a_known_federation_holds_the_same_clients():
+    split = {"paper": paper_replay, "dirichlet": dirichlet}
+    for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
+        content = tomllib.loads(takeaway.run_config(federation, FedEAS(beta=3)))
+        section, scheme = content["partition"], content["partition"].pop("scheme")
+        labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
+        assert np.array_equal(split[scheme](labels, **section).counts.n, federation.counts.n)
+        assert content["policy"] == "fedeas(beta=3)"
+
+
+def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
+    for ending in (".csv", ".parquet"):
+        write_counts(tmp_path / f"wide{ending}", COUNTS)
+        found = sources.uploaded(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
+        assert found.counts == read_counts(tmp_path / f"wide{ending}")
+    rows = sources.uploaded("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
+    assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
+    assert takeaway.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.xlsx", b"", "upload a .csv or .parquet file"),
+        ("a.csv", b"client,cat,dog\nann,-1,3\n", "a.csv: row 1 (client 'ann')"),
+        ("a.csv", b"", "a.csv: cannot be read"),
+        ("a.parquet", b"PAR1 no more", "a.parquet: cannot be read"),
+        ("a.csv", b"0" * (20 * 10**6 + 1), "larger than 20 MB"),
+        ("a.csv", ",".join(map(str, range(1500))).encode() + b"\n" + b",".join([b"1"] * 1500), "1,500 classes"),
+        ("a.csv", b"client,label\n" + b"".join(b"%d,%d\n" % (i, i) for i in range(900)), "900 clients x 900 classes"),
+    ],
+)
+def test_uploads_that_cannot_be_are_refused_in_words(name, content, words):
+    with pytest.raises(InputError) as refused:
+        sources.uploaded(name, content)
+    assert words in str(refused.value)
+    assert "fedeas-planner-" not in str(refused.value)
+
+
+def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum():
+    counts = example_counts()
+    found = outcome.curves(counts)
+    best = found.paths["optimal"]
+    for name, path in found.paths.items():
+        reachable = np.interp(np.log(path.total), np.log(best.total), best.removed)
+        assert (path.removed <= reachable + (0.02 if name == "fedeas" else 1e-9)).all(), name
+    low, high = found.budgets
+    assert removed(counts, FedEAS(beta=found.interval.lo).allocate(counts)) >= 0.5
+    assert low < high < counts.total / 3
+
+
+def test_balanced_and_tiny_federations_are_drawn_too():
+    for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
+        found = outcome.outcome(counts, "fedeas(beta=3)")
+        point = (found.policy.spec, found.allocation.total, found.summary.removed)
+        curves = outcome.curves(counts)
+        charts.trade_off(curves, *point)
+        charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        charts.demand_bars(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
+        charts.concentration(counts, found.allocation)
+
+
+def test_prices_are_images_times_rate_and_size():
+    plan = Uniform(budget=1200).allocate(COUNTS)
+    (price,) = outcome.prices(COUNTS, [plan], images_per_second=2, side=100)
+    assert (price.images, price.minutes, price.megabytes) == (1200, 10, 36)
+
+
+def test_names_from_files_stay_text():
+    assert plain("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
+    counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", "c"])
+    figure = charts.heat_map(counts, counts.n, np.array([0]), 2, "t").to_json()
+    assert "<a " not in figure
+    assert "&lt;b&gt;" in figure
+
+
+def test_runs_are_listed_with_their_courses_and_broken_ones_say_so(tmp_path):
+    recorded_runs(tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    found = {run.name.partition("-")[0]: run for run in runs.listed(tmp_path)}
+    assert found["finished"].finished
+    assert found["finished"].accuracy == 0.75
+    assert found["under"].state == "3 of 6 rounds"
+    assert found["under"].course == pytest.approx([0.58, 0.63, 0.68])
+    assert found["broken"].state.startswith("cannot be read")
+    dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(list(found.values())).data}
+    assert dashes == {"finished": "solid", "under": "dot"}
+
+
+def test_the_command_binds_to_loopback_and_reports_to_nobody(monkeypatch):
+    calls = []
+    monkeypatch.setattr("streamlit.web.cli.main", lambda arguments, standalone_mode: calls.append(arguments))
+    monkeypatch.setenv("FEDEAS_PLANNER_RUNS", "")
+    with pytest.raises(SystemExit) as stopped:
+        main(["planner", "--port", "9000"])
+    assert stopped.value.code == 0
+    assert calls == [["run", str(PAGE), *streamlit_options("127.0.0.1", 9000)]]
+    assert {"--server.address=127.0.0.1", "--browser.gatherUsageStats=false"} <= set(calls[0])
+
+
+def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(planner.__globals__, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["planner"])
+    assert stopped.value.code == 2
+    assert "pip install 'fedeas[web]'" in capsys.readouterr().err
+
+
+def test_the_papers_partitions_can_all_be_taken():
+    assert len(published().settings) == 8
+    for setting in published().settings:
+        assert sources.paper(setting.id).counts.num_clients == setting.clients
+
+
+def test_a_price_without_a_budget_is_a_choice_too():
+    assert Choice("cost-aware", Limits(beta=3), 0.25).resolved(COUNTS) == CostAware(price=0.25)
+    with pytest.raises(PolicyError):
+        Choice("missing-only", Limits(total=5)).resolved(LabelCounts([[1, 2]])).allocate(LabelCounts([[1, 2]]))
