@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from flower.absences import run_with_absences
 from safetensors.torch import load_file
 
 from fedeas.config import load_config
-from fedeas.engines.local import LocalEngine
-from fedeas.run import Federation, execute
 from fedeas.store import RunStore
 
 pytestmark = pytest.mark.skipif(
@@ -69,23 +68,6 @@ class Started:
         return self.outcome
 
 
-class Absences(LocalEngine):
-    away: dict[int, list[int]]
-
-    def map(self, task, broadcast, clients, round):
-        return super().map(task, broadcast, [each for each in clients if each not in self.away.get(round, ())], round)
-
-
-def on_one_machine(tmp_path, overrides, away):
-    class There(Federation):
-        def _engine(self, run):
-            engine = super()._engine(run)
-            engine.__class__, engine.away = Absences, away
-            return engine
-
-    return execute(load_config(None, overrides), RunStore(tmp_path / "local"), federation=There)
-
-
 def assert_same(one, other):
     arrays = [{name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
               for run in (one, other)]  # fmt: skip
@@ -106,7 +88,7 @@ def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, tmp_path
     assert set(map(tuple, missing.values())) == {(1,)}
     assert "missing" not in run.rounds()[-1]
     assert any("client 1" in line for line in started.log)
-    assert_same(run, on_one_machine(tmp_path, overrides, missing))
+    assert_same(run, run_with_absences(tmp_path / "local", overrides, missing))
 
 
 def kill_server(loopback):
@@ -135,4 +117,4 @@ def test_a_server_that_is_killed_goes_on_where_it_was(loopback, tmp_path):
     second = Started(loopback, store, overrides)
     assert second.wait().completed, second.log[-30:]
     assert len(first.rounds.read_text().splitlines()) == 4
-    assert_same(store.open(first.config), on_one_machine(tmp_path, overrides, {}))
+    assert_same(store.open(first.config), run_with_absences(tmp_path / "local", overrides, {}))

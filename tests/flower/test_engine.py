@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
+from flower.absences import run_with_absences
 from flower.grids import StraightGrid
 from flwr.app import ConfigRecord, RecordDict
 
 from fedeas.config import load_config
 from fedeas.engines.flower import Parcel, packed, unpacked
-from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError, RunError
 from fedeas.flower_app import run_on
 from fedeas.run import Federation, execute
@@ -181,25 +181,6 @@ def whose(grid, message):
     return next(each for each in range(CLIENTS) if grid.node(each) == message.metadata.dst_node_id)
 
 
-class Absences(LocalEngine):
-    """The reference, with clients that are away in some rounds."""
-
-    away: dict[int, set[int]]
-
-    def map(self, task, broadcast, clients, round):
-        return super().map(task, broadcast, [each for each in clients if each not in self.away.get(round, ())], round)
-
-
-def with_absences(tmp_path, away, *more):
-    class There(Federation):
-        def _engine(self, run):
-            engine = super()._engine(run)
-            engine.__class__, engine.away = Absences, away
-            return engine
-
-    return execute(config(*more), RunStore(tmp_path / "expected"), federation=There)
-
-
 FAULTS = ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "refused"]
 
 
@@ -245,7 +226,7 @@ def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, al
     assert asked == [True, True, True], "the schedule of this seed"
     assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
     assert "client 1" in caplog.text
-    assert_same(run, with_absences(tmp_path, {1: {1}}, *settings))
+    assert_same(run, run_with_absences(tmp_path / "expected", [*BASE, *settings], {1: {1}}))
 
 
 def test_too_few_answers_end_the_run_in_words(tmp_path):

@@ -1,0 +1,26 @@
+"""The reference engine with clients that are away in some rounds, to hold real absences against."""
+
+from fedeas.config import load_config
+from fedeas.engines.local import LocalEngine
+from fedeas.run import Federation, execute
+from fedeas.store import RunStore
+
+
+class Absences(LocalEngine):
+    """`away` has the clients that do not answer, by round."""
+
+    away: dict[int, set[int]]
+
+    def map(self, task, broadcast, clients, round):
+        there = [client for client in clients if client not in self.away.get(round, ())]
+        return super().map(task, broadcast, there, round)
+
+
+def run_with_absences(folder, overrides, away):
+    class WithAbsences(Federation):
+        def _engine(self, run):
+            engine = super()._engine(run)
+            engine.__class__, engine.away = Absences, away
+            return engine
+
+    return execute(load_config(None, overrides), RunStore(folder), federation=WithAbsences)
