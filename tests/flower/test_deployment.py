@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from fedeas.config import load_config
 from fedeas.store import RunStore
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"
-)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the server's process in /proc"),
+]
 
 NODES = 3
 BASE = [f"partition.clients={NODES}", "rounds.participation=1.0", "train.epochs=5", "train.lr=0.05", "engine.threads=1",
@@ -76,11 +77,16 @@ def assert_same(one, other):
 
 
 def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, tmp_path):
-    overrides, store = [*BASE, "rounds.total=4"], RunStore(tmp_path / "flower")
+    overrides, store = [*BASE, "rounds.total=5"], RunStore(tmp_path / "flower")
     started = Started(loopback, store, overrides)
     started.wait_for_round(1)
     loopback.kill_node(1)
-    loopback.start_node(1)
+    restart = threading.Thread(target=loopback.start_node, args=(1, 120.0))
+    restart.start()
+    started.wait_for_round(2)
+    signal_server(loopback, signal.SIGSTOP)  # however slow the machine, the run is not over before the node is back
+    restart.join(120)
+    signal_server(loopback, signal.SIGCONT)
     assert started.wait().completed, started.log[-30:]
     run = store.open(started.config)
     missing = {record["round"] - 1: record["missing"] for record in run.rounds() if "missing" in record}
@@ -91,12 +97,12 @@ def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, tmp_path
     assert_same(run, run_with_absences(tmp_path / "local", overrides, missing))
 
 
-def kill_server(loopback):
-    """SIGKILL for the process of the run's server, which Flower starts out of sight."""
+def signal_server(loopback, number):
+    """Reach the process of the run's server, which Flower starts out of sight."""
     mine = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_server(path, loopback.folder)]
     assert mine
     for pid in mine:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def is_server(cmdline, folder):
@@ -107,12 +113,11 @@ def is_server(cmdline, folder):
         return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the server's process in /proc")
 def test_a_server_that_is_killed_goes_on_where_it_was(loopback, tmp_path):
     overrides, store = [*BASE, "rounds.total=4", "seed=1"], RunStore(tmp_path / "flower")
     first = Started(loopback, store, overrides)
     first.wait_for_round(2)
-    kill_server(loopback)
+    signal_server(loopback, signal.SIGKILL)
     assert len(first.rounds.read_text().splitlines()) < 4
     second = Started(loopback, store, overrides)
     assert second.wait().completed, second.log[-30:]
