@@ -1,6 +1,7 @@
 """Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`.
 
-`gpu_generators.py` needs a GPU and is started by hand; the page shows what it measured last.
+Those named `gpu_` need a GPU, those named `flower_` start processes of their own: both are started by hand, and the
+page shows what they measured last.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class Captured:
         if self.graph is None:
             start = time.perf_counter()
             if self.calls <= self.warm_up:
-                # An eager backward beside another thread's recording broke cuDNN: one thread of torch does both.
+                # torch has one thread for all backward passes: an eager one should not come between the parts of a
+                # recording, which is the likely cause of an error of cuDNN that was seen.
                 with _undisturbed(), self._aside():
                     result = self.function(*self.inputs)
                 self.seconds += time.perf_counter() - start

@@ -86,7 +86,6 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
             name=REFERENCES.get(name, name),
             mode="lines+markers" if name in MARKS else "lines",
             line={"color": COLOURS[name], "width": WIDTHS.get(name, 2), "dash": DASHES.get(name, "solid")},
-            line_shape="spline",
             legendrank=1 if name == "fedeas" else 2,
             marker={"symbol": MARKS.get(name, "circle"), "size": 7},
             hovertemplate=f"{name}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",

@@ -18,6 +18,7 @@ from fedeas.selection import BetaInterval, select_beta
 from fedeas.summary import Summary
 
 CURVE_BUDGETS = 7  # greedy and optimal take some milliseconds at each
+FINE_BUDGETS, FEW_COUNTS = 13, 2_000  # more of them where the table is small
 CURVE_BETAS = 30
 
 
@@ -64,7 +65,8 @@ def curves(counts: LabelCounts) -> Curves:
     interval = select_beta(counts)
     if not demand.total:  # everyone is balanced: there is nothing to draw
         return Curves(demand, {}, interval, None)
-    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
+    points = FINE_BUDGETS if counts.n.size <= FEW_COUNTS else CURVE_BUDGETS
+    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, points).astype(int)).tolist()
     kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else []), Greedy, Optimal]
     paths = {kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds}
     fedeas = _path(counts, [FedEAS(beta=float(beta)) for beta in np.geomspace(0.1, 100, CURVE_BETAS)])
