@@ -87,14 +87,14 @@ class RoundsConfig(_Section):
 class EngineConfig(_Section):
     """What computes it. Of these only the precision is part of the fingerprint.
 
-    ``local`` trains one client after the other, ``lanes`` several at once on a GPU and, without one, as ``local``;
+    ``lanes`` trains several clients at once on a GPU and, without one, is ``local``, which trains one after the other;
     ``flower`` sends them to the nodes of a Flower federation, or simulates one.
     `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
     On Flower, a round waits for its clients `timeout` seconds and goes on if at least `min_share` of them answered;
     `share_counts` allows what needs the clients' label counts.
     """
 
-    name: Literal["local", "lanes", "flower"] = "local"
+    name: Literal["local", "lanes", "flower"] = "lanes"
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Positive | None = None

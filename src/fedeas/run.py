@@ -153,7 +153,7 @@ class Federation:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
     def _engine(self, run: Run) -> Engine:
-        """The reference, or lanes if they are asked for and there is a GPU."""
+        """Lanes where there is a GPU, unless the reference is asked for."""
         run.save_allocation(self.counts, self.allocation)
         if self.allocation.total:  # else there is nothing to generate, and no generator
             self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
