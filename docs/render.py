@@ -51,6 +51,19 @@ def main() -> None:
             path.unlink()  # the pages show the PNG files
     with contextlib.suppress(SystemExit):
         fedeas(["plan", "--example", "--plot", str(images / "plan.png")])
+    draw_results(images)
+
+
+def draw_results(images: Path) -> None:
+    """The figures of docs/results.md, from the finished runs in results/ alone."""
+    from fedeas import plots
+    from fedeas.paper.gallery import figures
+    from fedeas.paper.results import Results
+    from fedeas.paper.studies import study
+
+    for artefact in ("references", "fig4"):
+        for name, figure in figures(artefact, study("full"), Results([ROOT / "results"])):
+            plots.save(figure, images / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -150,13 +150,11 @@ def test_reproduce_counts_fails_when_a_number_does_not_match(run, monkeypatch):
 
 
 def test_figures_are_drawn(run, tmp_path):
-    code, out, _ = run("reproduce", "figures", "--counts-only", "--out", tmp_path / "figures")
-    assert code == 0
-    assert len(out.split()) == 12
-    assert len(list((tmp_path / "figures").glob("*.png"))) == 6
-    code, _, err = run("reproduce", "figures", "--out", tmp_path / "figures")
-    assert code == 2
-    assert "add --counts-only" in err
+    for name, pictures in {"fig2": 2, "fig3": 1, "closed-form": 1}.items():
+        code, out, _ = run("reproduce", name, "--out", tmp_path / name)
+        assert code == 0
+        assert str(tmp_path / name) in out
+        assert len(list((tmp_path / name).glob("*.png"))) == len(list((tmp_path / name).glob("*.svg"))) == pictures
 
 
 BAD_CALLS = {

@@ -40,10 +40,12 @@ class Saver:
         self.path, self.fingerprint, self.total = path, fingerprint, total
         self.last = self.cost = 0.0
 
-    def __call__(self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]]) -> None:
-        """Keep the state after `rounds` rounds, if it is time or these are all."""
+    def __call__(
+        self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool = False
+    ) -> None:
+        """Keep the state after `rounds` rounds, if it is time, these are all, or it must be `at_once`."""
         start = time.perf_counter()
-        if rounds < self.total and start - self.last < self.cost / SHARE:
+        if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
             return
         save_checkpoint(self.path, self.fingerprint, rounds, server, clients())
         self.last = time.perf_counter()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import groupby
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -16,9 +17,16 @@ from fedeas import scores
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
+from fedeas.paper.estimate import Estimate
+from fedeas.paper.tables import BEST, NOT_RUN, SECOND, Entry, Filled
 from fedeas.policies import CertifiedAllocation
 from fedeas.store import Run
 from fedeas.summary import Extreme, Summary
+
+TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+"""Fits eighty columns."""
+
+DASH = "–"
 
 STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
 
@@ -139,8 +147,7 @@ def _ours(claim: Claim) -> str:
 
 def runs_table(runs: Sequence[Run]) -> RenderableType:
     """Runs that differ only in their seed as one row, with mean and spread; unfinished ones apart."""
-    tight = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}  # fits eighty columns
-    table = Table(title="Runs", title_justify="left", caption_justify="left", **tight)  # type: ignore[arg-type]
+    table = Table(title="Runs", title_justify="left", caption_justify="left", **TIGHT)
     table.add_column("run", no_wrap=True)
     for name in ("n", "accuracy %", "peak %", "samples", "removed", "Gamma", "gen. s", "train s"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -178,3 +185,46 @@ def _method_row(members: Sequence[Run]) -> list[str]:
         f"{mean(each['seconds']['generate'] for each in summaries):.2f}",
         f"{mean(each['seconds']['train'] for each in summaries):.1f}",
     ]
+
+
+def filled_table(table: Filled) -> RenderableType:
+    """Our numbers, and below each the paper's, with the difference; best bold, second underlined."""
+    entries = [entry for row in table.rows.values() for entry in row if entry is not None]
+    compared = any(entry.printed for entry in entries)
+    notes = "Below our number the paper's, then how far we are from it. " * compared
+    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
+    shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
+    shown.add_column("", no_wrap=True)
+    for column in table.columns:
+        shown.add_column(_short(column).replace(", ", "\n"), justify="right")
+    for name, row in table.rows.items():
+        shown.add_row(name, *(_entry(entry, table.counts_seeds) for entry in row), end_section=compared)
+    return shown
+
+
+def _short(column: str) -> str:
+    """Settings as researchers write them: ``C10, K=20, α=0.1``."""
+    return column.replace("CIFAR-", "C").replace("alpha", "α")
+
+
+def _entry(entry: Entry | None, count: bool) -> str:
+    if entry is None:
+        return ""
+    mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
+    number = DASH if entry.number == NOT_RUN else entry.number
+    lines = [f"[{mark}]{number}[/] {entry.spread(count)}".rstrip()]
+    return "\n".join([*lines, *(f"[dim]{text}[/]" for text in (entry.printed, entry.difference) if text)])
+
+
+def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, machine: str) -> RenderableType:
+    """What artefacts take: their runs, and of those that are left the images and the minutes."""
+    table = Table(title="What it takes", title_justify="left", caption_justify="left")
+    table.add_column("artefact")
+    for name in ("runs", "left to do", "images to generate", "GPU minutes"):
+        table.add_column(name, justify="right")
+    for name, runs, left in rows:
+        time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
+        table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
+    speeds = f"Minutes on one {machine}, by speeds measured there; images as if the bank were empty."
+    table.caption = f"{protocol} {speeds}"
+    return table

@@ -15,7 +15,7 @@ from fedeas.engines.base import Engine, Task
 Record = dict[str, Any]
 Evaluate = Callable[[Arrays], dict[str, float]]
 Probe = Callable[[Arrays, list[Reply]], dict[str, float]]
-OnRound = Callable[[Record, Arrays], None]
+OnRound = Callable[[Record, Arrays], bool | None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def federate(
 ) -> Arrays:
     """Run the rounds from `schedule.start` on and give back the server's last state.
 
-    `on_round` gets each round's record and the state after it. Rounds count from 0 inside and from 1 in records.
+    `on_round` gets each round's record and the state after it, and ends it all by returning True. Rounds count from 0
+    inside and from 1 in records.
     """
     for round in range(schedule.start, schedule.rounds):
         clock = _Clock()
@@ -79,8 +80,8 @@ def federate(
         clock.lap("evaluate")
         known = {"round": round + 1, "clients": clients, **_missing(clients, replies)}
         record = {**known, **tested, **measured, **_of_clients(replies, clock.laps)}
-        if on_round is not None:
-            on_round(record, server)
+        if on_round is not None and on_round(record, server):
+            break
     return server
 
 

@@ -44,6 +44,7 @@ from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
 
 Progress = Callable[[Record], None]
+Pause = Callable[[], bool]
 MakeFederation = Callable[[RunConfig, str | os.PathLike[str]], "Federation"]
 
 
@@ -71,8 +72,11 @@ def execute(
     progress: Progress | None = None,
     bank: str | os.PathLike[str] | None = None,
     federation: MakeFederation | None = None,
+    pause: Pause | None = None,
 ) -> Run:
     """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once.
+
+    After a round in which `pause` says so, the run is left to be gone on with, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `federation` makes what runs, where that is not a federation on this machine.
@@ -85,7 +89,7 @@ def execute(
     with run.locked():
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
-        (federation or Federation)(config, bank or store.root / ".bank").run(run, progress)
+        (federation or Federation)(config, bank or store.root / ".bank").run(run, progress, pause)
     return run
 
 
@@ -114,23 +118,26 @@ class Federation:
         """The plan for all clients."""
         return parse_policy(self.config.policy).allocate(self.counts)
 
-    def run(self, run: Run, progress: Progress | None = None) -> None:
-        """Train, record each round, and finish the run directory."""
+    def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
+        """Train, record each round, and finish the run directory, unless paused before the last round."""
         run.write_json("env.json", environment(self.device))
         engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
 
-        def on_round(record: Record, state: Arrays) -> None:
+        def on_round(record: Record, state: Arrays) -> bool:
             newcomers = set(trained(record)) - seen
             seen.update(newcomers)
             run.append_round({**record, "generated": self._generated(newcomers)})
-            keep(record["round"], state, engine.client_states)
+            paused = pause is not None and pause()
+            keep(record["round"], state, engine.client_states, at_once=paused)
             if progress is not None:
                 progress(record)
+            return paused
 
         federate(self.algorithm, engine, server, self._schedule(start), self._evaluation(), self._probes(), on_round)
-        run.write_json("summary.json", self._summary(run))
+        if len(run.rounds()) == self.config.rounds.total:
+            run.write_json("summary.json", self._summary(run))
 
     def _starting_point(self, run: Run, engine: Engine) -> tuple[int, Arrays]:
         if run.checkpoint.exists():

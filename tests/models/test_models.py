@@ -163,6 +163,20 @@ def test_a_head_of_other_classes_stays_as_it_was_initialised(tmp_path):
     assert torch.equal(model.head.weight, build_model("small-cnn", (1, 8, 8), 3, seed=2).head.weight)
 
 
+def test_weights_are_found_by_name_in_the_folder_of_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        build_model("small-cnn", (1, 8, 8), 3, seed=2, weights="cifar100-pretrained")
+    wanted = "there are no weights called 'cifar100-pretrained' in the folder weights; make them with"
+    assert str(caught.value) == f"{wanted} `fedeas pretrain cifar100`"
+    (tmp_path / "weights").mkdir()
+    other = build_model("small-cnn", (1, 8, 8), 3, seed=1)
+    saved(tmp_path / "weights" / "cifar100-pretrained.safetensors", other)
+    assert same(build_model("small-cnn", (1, 8, 8), 3, seed=2, weights="cifar100-pretrained"), other)
+    with pytest.raises(InputError, match=r"weights/cifar100-pretrained\.safetensors: conv1\.weight is"):
+        build_model("small-cnn", (3, 8, 8), 3, seed=2, weights="cifar100-pretrained")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -240,7 +254,12 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
             {"name": "resnet18", "norm": "none"},
             "resnet18 does not train without normalisation; norm must be 'batch' or 'group'",
         ),
-        ({"weights": "w.pth"}, "w.pth: weights must be a .safetensors file or 'torchvision'"),
+        ({"weights": "w.pth"}, "w.pth: weights must be a .safetensors file, 'torchvision' or 'cifar100-pretrained'"),
+        (
+            {"weights": "imagenet"},
+            "there are no weights called 'imagenet' in the folder weights; "
+            "give a .safetensors file, 'torchvision' or 'cifar100-pretrained'",
+        ),
         ({"weights": "no.safetensors"}, "no.safetensors: no such file"),
         ({"weights": "torchvision"}, "torchvision has no weights for small-cnn; give a .safetensors file"),
     ],

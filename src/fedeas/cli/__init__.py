@@ -14,6 +14,7 @@ from fedeas.cli.flower import flower
 from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.planner import planner
+from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="How much synthetic data each federated client needs, and where it should go.",
 )
-for command in (plan, partition, planner, run, runs, report, demo):
+for command in (plan, partition, planner, pretrain, run, runs, report, demo):
     app.command()(command)
 app.add_typer(generator, name="generator")
 app.add_typer(bank, name="bank")

@@ -1,19 +1,40 @@
-"""``fedeas reproduce``: the paper's numbers and figures beside our own."""
+"""``fedeas reproduce``: the paper's tables, figures and numbers beside our own."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from fedeas.display import claim_record, claims_markdown, claims_tables
+from fedeas.cli.runs import RUNS, Folder, progress
+from fedeas.config import RunConfig
+from fedeas.deadline import Deadline
+from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
 from fedeas.errors import InputError
+from fedeas.paper.artefacts import ARTEFACTS, Artefact, artefacts
 from fedeas.paper.claims import Status, count_claims
+from fedeas.paper.estimate import estimate, measured_on
+from fedeas.paper.execution import Outcome, carry_out, stays_here
+from fedeas.paper.results import Results, keep
+from fedeas.paper.studies import Study, study, with_seeds
+from fedeas.paper.tables import comma_separated, fill, latex, markdown
+from fedeas.store import Run, RunStore
 
-reproduce = typer.Typer(no_args_is_help=True, help="The paper's numbers and figures beside our own.")
+reproduce = typer.Typer(no_args_is_help=True, help="The paper's tables, figures and numbers beside our own.")
+
+RESULTS = Path("results")
+
+
+class ProtocolName(StrEnum):
+    """Who tests on what."""
+
+    PAPER = "paper"
+    CLEAN = "clean"
 
 
 @reproduce.command("counts")
@@ -41,15 +62,162 @@ def reproduce_counts(
         raise typer.Exit(1)
 
 
-@reproduce.command("figures")
-def reproduce_figures(
-    counts_only: Annotated[bool, typer.Option("--counts-only", help="Those that need no training.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for PNG and SVG files.")] = Path("figures"),
-) -> None:
-    """The paper's figures, drawn anew."""
-    if not counts_only:
-        raise InputError("only the figures that follow from label counts can be drawn so far; add --counts-only")
-    from fedeas.paper.figures import draw_count_figures
+def _command(name: str) -> Callable[..., None]:
+    """The command of one artefact, or of all; they have the same options."""
 
-    for path in draw_count_figures(out):
-        print(path)
+    def command(
+        profile: Annotated[str, typer.Option(help="full, short (one GPU hour) or smoke (digits on a CPU).")] = "full",
+        protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
+        seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run.")] = 1,
+        weights: Annotated[str, typer.Option(help="Initial weights, such as cifar100-pretrained; else none.")] = "",
+        only_estimate: Annotated[bool, typer.Option("--estimate", help="Say what it takes, and stop.")] = False,
+        only_show: Annotated[bool, typer.Option("--show", help="Show what there is, and run nothing.")] = False,
+        minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
+        data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+        out: Annotated[Path | None, typer.Option(help="Folder for tables (md, csv, tex) and figures.")] = None,
+        as_markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
+        results: Annotated[Path, typer.Option(help="Folder of kept results, read beside the runs.")] = RESULTS,
+        keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
+        bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
+        folder: Folder = RUNS,
+    ) -> None:
+        chosen, wanted = study(profile, protocol.value, weights), artefacts(name)
+        store = RunStore(folder)
+        if only_estimate:
+            _print_estimate(wanted, chosen, seeds, Results([folder, results]))
+            return
+        outcomes: list[Outcome] = []
+        if not only_show:
+            missing = _missing(wanted, chosen, seeds, Results([folder, results]))
+            outcomes = _run(missing, store, minutes, data_root, bank, results if keep_results else None)
+        found = Results([folder, results])
+        _show(wanted, chosen, found, as_markdown)
+        if out is not None:
+            _write(wanted, chosen, found, out)
+        _say_what_is_missing(_missing(wanted, chosen, seeds, found) if not only_show else [], outcomes)
+
+    command.__doc__ = "Everything." if name == "all" else _sentence(artefacts(name)[0].title)
+    return command
+
+
+def _sentence(title: str) -> str:
+    return f"{title[0].upper()}{title[1:]}."
+
+
+for _name in ("all", *(artefact.name for artefact in ARTEFACTS)):
+    reproduce.command(_name)(_command(_name))
+
+
+def _configs(wanted: Sequence[Artefact], chosen: Study, seeds: int) -> list[RunConfig]:
+    """The runs of these artefacts, each once."""
+    needed = [run for artefact in wanted for config in artefact.configs(chosen) for run in with_seeds(config, seeds)]
+    return list({config.fingerprint: config for config in needed}.values())
+
+
+def _missing(wanted: Sequence[Artefact], chosen: Study, seeds: int, found: Results) -> list[RunConfig]:
+    return [config for config in _configs(wanted, chosen, seeds) if not found.has(config)]
+
+
+def _print_estimate(wanted: Sequence[Artefact], chosen: Study, seeds: int, found: Results) -> None:
+    rows = []
+    for artefact in wanted:
+        needed, missing = _configs([artefact], chosen, seeds), _missing([artefact], chosen, seeds, found)
+        rows.append((artefact.name, len(needed), estimate(missing)))
+    if len(wanted) > 1:
+        together = _configs(wanted, chosen, seeds), _missing(wanted, chosen, seeds, found)
+        rows.append(("together, each run once", len(together[0]), estimate(together[1])))
+    Console().print(estimate_table(rows, chosen.profile.says, measured_on()))
+
+
+def _run(
+    configs: Sequence[RunConfig],
+    store: RunStore,
+    minutes: float | None,
+    data_root: Path | None,
+    bank: Path | None,
+    results: Path | None,
+) -> list[Outcome]:
+    from fedeas.devices import chosen_device, set_precision
+    from fedeas.run import execute
+
+    if configs:
+        set_precision(configs[0].engine.precision, chosen_device("auto"))  # refused at once, not by every run
+    deadline, console = None if minutes is None else Deadline(minutes), Console(highlight=False)
+    root = None if data_root is None else str(data_root)
+
+    def one(config: RunConfig) -> Run:
+        placed = config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
+        with progress(placed) as show:
+            return execute(placed, store, show, bank, pause=deadline)
+
+    done = []
+    for number, outcome in enumerate(carry_out(configs, one, deadline), 1):
+        done.append(outcome)
+        console.print(f"{number} of {len(configs)}  {_said(outcome)}", soft_wrap=True, markup=False)
+        if results is not None and outcome.run is not None and outcome.run.finished:
+            keep(outcome.run, results)
+    return done
+
+
+def _said(outcome: Outcome) -> str:
+    name = f"{outcome.config.label}, seed {outcome.config.seed}"
+    if outcome.run is None:
+        return f"{name}: {outcome.problem}"
+    if not outcome.run.finished:
+        return f"{name}: paused after round {len(outcome.run.rounds())}"
+    return f"{name}: accuracy {outcome.run.summary()['accuracy']:.2%}"
+
+
+def _show(wanted: Sequence[Artefact], chosen: Study, found: Results, as_markdown: bool) -> None:
+    console = Console()
+    sheets = {artefact.sheet: None for artefact in wanted if artefact.sheet is not None}  # each once, in order
+    for sheet in sheets:
+        table = fill(sheet(chosen), found)
+        print(markdown(table)) if as_markdown else console.print(filled_table(table))
+    if sheets and not as_markdown:
+        console.print(chosen.profile.says)
+
+
+def _write(wanted: Sequence[Artefact], chosen: Study, found: Results, out: Path) -> None:
+    from fedeas.paper.gallery import save_figures
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: the folder cannot be created ({error.strerror})") from None
+    for artefact in wanted:
+        if artefact.sheet is not None:
+            table = fill(artefact.sheet(chosen), found)
+            for ending, render in (("md", markdown), ("csv", comma_separated), ("tex", latex)):
+                (out / f"{artefact.name}.{ending}").write_text(render(table))
+        save_figures(artefact.name, chosen, found, out)
+        if artefact.name == "samples":
+            _save_samples(chosen, out / "samples.png")
+    print(out)
+
+
+def _save_samples(chosen: Study, path: Path) -> None:
+    """The grid of the profile's diffusion model, on whatever device there is."""
+    from fedeas.generators.diffusion import DiffusionGenerator, Weights
+    from fedeas.generators.grid import sample_grid
+
+    weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
+    sample_grid(DiffusionGenerator(weights), weights.class_names, path)
+
+
+def _say_what_is_missing(missing: Sequence[RunConfig], outcomes: Sequence[Outcome]) -> None:
+    """Runs that are left, and which of them had better stay on this machine; with problems, the exit code is 1."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    problems = [outcome for outcome in outcomes if outcome.run is None]
+    if len(missing) > len(problems):
+        console.print(f"{len(missing) - len(problems)} runs are left; the same command goes on", markup=False)
+    paused = [o for o in outcomes if o.run is not None and not o.run.finished and stays_here(o.config)]
+    for outcome in paused:
+        console.print(
+            f"{outcome.config.label}: its clients keep state, which for a deep network is gigabytes in the checkpoint; "
+            "go on on this machine",
+            markup=False,
+        )
+    if problems:
+        console.print(f"{len(problems)} runs could not be done, see above", markup=False)
+        raise typer.Exit(1)

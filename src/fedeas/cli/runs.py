@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedeas.config import RunConfig, load_config
+from fedeas.deadline import Deadline
 from fedeas.display import runs_table
 from fedeas.errors import InputError
 from fedeas.store import Record, Run, RunStore, read_run
@@ -32,6 +33,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is shown at once, a broken-off one goes on."""
@@ -41,7 +43,12 @@ def run(
         print(json.dumps({**chosen.model_dump(mode="json"), "directory": chosen.directory}, indent=1))
         return
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
-    done = [_execute(each, RunStore(folder), tensorboard, bank) for each in configs]
+    pause = None if minutes is None else Deadline(minutes)
+    done = []
+    for each in configs:
+        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause))
+        if not done[-1].finished:
+            break
     Console().print(runs_table(done))
 
 
@@ -88,18 +95,20 @@ def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -
     return load_config(path, overrides)
 
 
-def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None) -> Run:
+def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None) -> Run:
     from fedeas.run import execute
 
-    with _progress(config) as show, _tensorboard(store, config, tensorboard) as log:
+    with progress(config) as show, _tensorboard(store, config, tensorboard) as log:
 
         def on_round(record: Record) -> None:
             show(record)
             log(record)
 
-        if config.engine.name == "flower":
-            return _simulated(config, store, on_round)
-        return execute(config, store, on_round, bank)
+        if config.engine.name != "flower":
+            return execute(config, store, on_round, bank, pause=pause)
+        if pause is not None:
+            raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
+        return _simulated(config, store, on_round)
 
 
 def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
@@ -113,7 +122,7 @@ def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
 
 
 @contextmanager
-def _progress(config: RunConfig) -> Iterator[Any]:
+def progress(config: RunConfig) -> Iterator[Any]:
     """A live line with round, accuracy and time left; nothing where nobody watches."""
     console = Console()
     if not console.is_terminal:

@@ -18,6 +18,7 @@ from fedeas.models.norm import Norm, fuse_norms
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
+from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX, is_name, named_file
 
 __all__ = [
     "MODELS",
@@ -34,6 +35,9 @@ __all__ = [
 
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
+
+TORCHVISION = "torchvision"
+CHOICES = f"a .safetensors file, 'torchvision' or 'cifar100{PRETRAINED}'"
 
 
 def build_model(
@@ -56,8 +60,9 @@ def build_model(
         seed: of the initial weights.
         stem: of a ResNet, ``"3x3"`` for small images or ``"imagenet"``.
         norm: ``"batch"``, ``"group"`` or ``"none"``; by default what suits the model.
-        weights: nothing, a ``.safetensors`` file, or ``"torchvision"`` for its ResNet-18 trained on ImageNet. A head of
-            another number of classes is left as it was initialised; everything else must fit.
+        weights: nothing, a ``.safetensors`` file, ``"torchvision"`` for its ResNet-18 trained on ImageNet, or a name
+            such as ``"cifar100-pretrained"`` for what ``fedeas pretrain`` has put into the folder ``weights``. A head
+            of another number of classes is left as it was initialised; everything else must fit.
         projection: width of a two-layer projection between features and head, as MOON's paper has it; 0 for none.
 
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
@@ -76,8 +81,8 @@ def build_model(
         torch.default_generator.manual_seed(seed)
         model = MODELS[name](shape, num_classes, stem, norm)
     if weights:
-        place = str(weights)
-        _load(model, _torchvision_weights(name) if place == "torchvision" else _read(place), place)
+        place = _file(str(weights))
+        _load(model, _torchvision_weights(name) if place == TORCHVISION else _read(place), place)
     return _projected(model, projection, num_classes, seed) if projection else model
 
 
@@ -127,9 +132,21 @@ MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {"resnet18
 """How each model is built, by name."""
 
 
+def _file(place: str) -> str:
+    """Where weights are that were made here and are called by name; any other place as it is."""
+    if place == TORCHVISION or not is_name(place):
+        return place
+    found = named_file(place)
+    if found is not None:
+        return str(found)
+    made = place.endswith(PRETRAINED)
+    remedy = f"make them with `fedeas pretrain {place.removesuffix(PRETRAINED)}`" if made else f"give {CHOICES}"
+    raise InputError(f"there are no weights called {place!r} in the folder {CHECKOUT}; {remedy}")
+
+
 def _read(path: str) -> dict[str, Tensor]:
-    if not path.endswith(".safetensors"):
-        raise InputError(f"{path}: weights must be a .safetensors file or 'torchvision'")
+    if not path.endswith(SUFFIX):
+        raise InputError(f"{path}: weights must be {CHOICES}")
     try:
         return load_file(path)
     except FileNotFoundError:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.diffusion.presets import Network, Shape
+from fedeas.weights import PRETRAINED, SUFFIX, is_name, known_names, named_file
 
 FORMAT = "fedeas-diffusion-1"
-SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +116,13 @@ def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def weights_file(place: str | os.PathLike[str]) -> Path:
     """The file of this path; or of this name, from the package or from the folder ``weights`` of a checkout."""
-    path = Path(place)
-    if path.suffix or len(path.parts) > 1:
-        return path
-    folders = [Path(str(files("fedeas.generators.diffusion"))) / "trained", Path("weights")]
-    for folder in folders:
-        if (folder / f"{path.name}{SUFFIX}").exists():
-            return folder / f"{path.name}{SUFFIX}"
-    known = ", ".join(sorted(file.stem for folder in folders for file in folder.glob(f"*{SUFFIX}")))
+    if not is_name(place):
+        return Path(place)
+    packaged = Path(str(files("fedeas.generators.diffusion"))) / "trained"
+    found = named_file(str(place), packaged)
+    if found is not None:
+        return found
+    known = ", ".join(name for name in known_names(packaged) if not name.endswith(PRETRAINED))  # those are classifiers
     raise InputError(
         f"there are no weights called {str(place)!r} (but {known}); make some with `fedeas generator train`"
     )

@@ -1,0 +1,68 @@
+"""``fedeas pretrain``: initial weights for runs, from central training on a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedeas.deadline import Deadline
+from fedeas.store import Record, RunStore
+
+
+def pretrain(
+    dataset: Annotated[
+        str, typer.Argument(help="cifar100, cifar10, fashion-mnist, digits, hub:, folder:, npz:.")
+    ] = "cifar100",
+    out: Annotated[
+        Path | None, typer.Option(help="The file; weights/DATASET-pretrained.safetensors by default.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first weights and the order of batches.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
+    folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
+) -> None:
+    """Train a classifier centrally, for `model.weights=DATASET-pretrained`; a training that was broken off goes on."""
+    from fedeas import pretraining
+
+    config = pretraining.pretraining_config(
+        dataset, epochs, seed, device, None if data_root is None else str(data_root)
+    )
+    path = out or pretraining.default_file(dataset)
+    there = path.exists()
+    with _shown(config.label, epochs) as show:
+        pause = None if minutes is None else Deadline(minutes)
+        about = pretraining.pretrain(config, path, RunStore(folder), show, pause)
+    if about is None:
+        print("paused; the same command goes on")
+    else:
+        print(f"{path}{' is there already' if there else ''}: {_in_words(about)}")
+
+
+def _in_words(about: Record) -> str:
+    accuracy = f"test accuracy {about['accuracy']:.2%} after {about['epochs']} epochs"
+    return f"{accuracy} on {about['dataset']}, run {about['run'][:8]}"
+
+
+@contextmanager
+def _shown(label: str, epochs: int) -> Iterator[Any]:
+    """A live line on a terminal, a plain one for each epoch elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        yield lambda record: print(f"epoch {record['round']} of {epochs}  {_measured(record)}", flush=True)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=epochs)
+        yield lambda now: bar.update(task, completed=now["round"], description=f"{label}  {_measured(now)}")
+
+
+def _measured(record: Record) -> str:
+    return f"loss {record['train_loss']:.4f}  accuracy {record['accuracy']:.2%}"

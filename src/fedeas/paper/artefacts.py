@@ -1,0 +1,358 @@
+"""The paper's tables, and the numbers of its figures, as cells that runs can fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from fedeas import scores
+from fedeas.config import RunConfig
+from fedeas.errors import InputError
+from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    GREEDY,
+    MAIN,
+    METHODS,
+    MISSING_ONLY,
+    OPTIMAL,
+    SCAFFOLD,
+    UNIFORM,
+    Method,
+    Study,
+    at_one_budget,
+    combined,
+)
+from fedeas.policies import FedEAS
+from fedeas.store import Record
+
+Measure = Callable[..., float | None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
+
+    `otherwise` is said where the runs are there and give no number.
+    """
+
+    configs: tuple[RunConfig, ...]
+    measure: Measure
+    paper: Decimal | None = None
+    decimals: int = 2
+    otherwise: str = "none"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table to be filled. In columns that are `ranked` the best row is marked, and the second; `aside` are not."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[Cell | None, ...]]
+    ranked: bool = False
+    aside: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """All of them, row by row."""
+        return (cell for row in self.rows.values() for cell in row if cell is not None)
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or a figure; `sheet` is None where no training is needed."""
+
+    name: str
+    title: str
+    sheet: Callable[[Study], Sheet] | None = None
+
+    def configs(self, study: Study) -> list[RunConfig]:
+        """The runs that it needs, each once, with seed 0."""
+        if self.sheet is None:
+            return []
+        needed = [config for cell in self.sheet(study).cells for config in cell.configs]
+        return list({config.fingerprint: config for config in needed}.values())
+
+
+def accuracy(run: Record) -> float:
+    """Mean of the last 20 rounds, in percent."""
+    return 100 * float(run["accuracy"])
+
+
+def peak(run: Record) -> float:
+    """Best of all rounds, in percent."""
+    return 100 * float(run["peak"])
+
+
+def gain(run: Record, base: Record) -> float:
+    """Points of accuracy above another run."""
+    return accuracy(run) - accuracy(base)
+
+
+def efficiency(run: Record, base: Record) -> float | None:
+    """Points gained for each thousand samples."""
+    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
+
+
+def total(run: Record) -> float:
+    """Samples generated."""
+    return float(run["total"])
+
+
+def removed(run: Record) -> float:
+    """Share of the label imbalance that the plan removes, in percent."""
+    return 100 * float(run["imbalance_removed"])
+
+
+def gamma_hat(run: Record) -> float | None:
+    """Median dissimilarity of the clients' updates."""
+    return None if run["gamma_hat"] is None else float(run["gamma_hat"])
+
+
+def minutes(run: Record) -> float:
+    """Generation and training."""
+    return float(run["seconds"]["total"]) / 60
+
+
+def rounds_to_threshold(run: Record) -> float | None:
+    """The first round at the threshold, if it was ever reached."""
+    found = run["rounds_to_threshold"]
+    return None if found is None else float(found)
+
+
+def accuracy_sheet(study: Study) -> Sheet:
+    """Table 1."""
+    note = "Full-Balance generates many times more and stands apart; `fedeas reproduce counts` has the totals."
+    return _methods_by_settings(study, "Accuracy, %: mean of the last 20 rounds", accuracy, published().accuracy, note)
+
+
+def peak_sheet(study: Study) -> Sheet:
+    """The peak table of the supplement."""
+    return _methods_by_settings(study, "Peak accuracy, %: best of all rounds", peak, published().peak)
+
+
+def _methods_by_settings(study: Study, title: str, measure: Measure, printed: dict[str, Row], note: str = "") -> Sheet:
+    places = {each.id: place for place, each in enumerate(published().settings)}
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for name, method in METHODS.items():
+        numbers = [printed[name][places[where.id]] for where in study.settings]
+        rows[method.title] = tuple(
+            None if number is None else _cell(study, where, method, measure, number)  # the paper leaves it out
+            for where, number in zip(study.settings, numbers, strict=True)
+        )
+    columns = tuple(study.title(where) for where in study.settings)
+    return Sheet(title, columns, rows, ranked=True, aside=(FULL_BALANCE.title,), note=note)
+
+
+def sweep_sheet(study: Study) -> Sheet:
+    """The beta table of the supplement."""
+    where, sweep = setting(EXAMPLE), published().beta_sweep
+    base = study.config(where, FEDAVG)
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for place, beta in enumerate(sweep.beta):
+        assert beta is not None
+        budget = FedEAS(float(beta)).spec
+        own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
+        even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
+        ours = (sweep.total, sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
+        uniform = (sweep.total, sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
+        cells = [
+            _gains(run, base, [study.printed(row[place]) for row in printed])
+            for run, printed in ((own, ours), (even, uniform))
+        ]
+        rows[f"beta = {beta}"] = (*cells[0], *cells[1][1:])
+    full = study.config(where, FULL_BALANCE)
+    printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
+    rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
+    rows["FedAvg"] = (None, Cell((base,), accuracy, study.printed(sweep.fedavg)), *[None] * 5)
+    columns = ("samples", "FedEAS, %", "gain", "eta", "Uniform, %", "gain", "eta")
+    note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
+    return Sheet(f"Budget sweep, {study.title(where)}", columns, rows, note=note)
+
+
+def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
+    return (
+        Cell((run,), total, printed[0], 0),
+        Cell((run,), accuracy, printed[1]),
+        Cell((run, base), gain, printed[2]),
+        Cell((run, base), efficiency, printed[3], 3),
+    )
+
+
+def ablation_sheet(study: Study) -> Sheet:
+    """Table 2, at the betas that give the printed totals."""
+    where, printed = setting(EXAMPLE), published().ablation
+    policies = {
+        "FedEAS (beta = 8)": FedEAS(8),
+        "without entropy (beta = 6)": FedEAS(6, entropy=False),
+        "linear in the size (beta = 0.6)": FedEAS(0.6, gamma=1),
+    }
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for place, (title, policy) in enumerate(policies.items()):
+        config = study.config(where, Method(title, policy=policy.spec))
+        number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
+        rows[title] = (Cell((config,), total, number, 0), Cell((config,), accuracy, reached))
+    note = "The paper says beta = 8 for all three; its totals come from these."
+    return Sheet(f"Budget factors, {study.title(where)}", ("samples", "accuracy, %"), rows, note=note)
+
+
+def gamma_sheet(study: Study) -> Sheet:
+    """The table of supplement A."""
+    where, printed = setting(EXAMPLE), published().gamma_hat
+    base = study.config(where, FEDAVG)
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for name, median, less in zip(printed.method, printed.median, printed.reduction, strict=True):
+        own = study.config(where, METHODS[name])
+        reduction = Cell((own, base), _reduction, study.printed(less), 1)
+        rows[METHODS[name].title] = (
+            Cell((own,), gamma_hat, study.printed(median), 4),
+            None if own == base else reduction,
+        )
+    note = "Over trainable parameters only; the paper's values look as if BatchNorm's step counter had been counted in."
+    return Sheet(
+        f"Gamma-hat, median over rounds, {study.title(where)}", ("median", "less than FedAvg, %"), rows, note=note
+    )
+
+
+def _reduction(run: Record, base: Record) -> float | None:
+    ours, theirs = gamma_hat(run), gamma_hat(base)
+    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
+
+
+def convergence_sheet(study: Study) -> Sheet:
+    """The numbers of Fig. 4."""
+    printed = published().convergence
+    wheres = [setting(name) for name in printed.setting]
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for method, numbers in ((FEDEAS, printed.fedeas), (MISSING_ONLY, printed.missing_only)):
+        rows[method.title] = tuple(
+            replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise="not reached")
+            for where, number in zip(wheres, numbers, strict=True)
+        )
+    note = "Seeds that never reached it are left out."
+    title = f"First round at {printed.threshold}% accuracy"
+    return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
+
+
+def allocation_sheet(study: Study) -> Sheet:
+    """The numbers of Fig. 1(b), in both settings."""
+    names = ("fedavg", "uniform", "missing-only", "fedeas")
+    wheres, places = [setting(name) for name in MAIN], [each.id for each in published().settings]
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for name in names:
+        numbers = [published().accuracy[name][places.index(where.id)] for where in wheres]
+        cells = [_cell(study, where, METHODS[name], accuracy, n) for where, n in zip(wheres, numbers, strict=True)]
+        rows[METHODS[name].title] = tuple(cells)
+    columns = tuple(study.title(where) for where in wheres)
+    return Sheet("Accuracy, %, of policies at one total", columns, rows, ranked=True)
+
+
+def generator_sheet(study: Study) -> Sheet:
+    """The section on another generator."""
+    where, printed = setting(EXAMPLE), published().generator_change
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    names = ((study.profile.generator, False, "ddpm"), (study.profile.other_generator, True, "sd-turbo"))
+    for title, other, name in names:
+        runs = [study.config(where, _with_generator(method, other)) for method in (FEDEAS, UNIFORM)]
+        cells = [Cell((run,), peak) for run in runs]
+        rows[title] = (*cells, Cell(tuple(runs), _apart, study.printed(printed[name])))
+    columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
+    return Sheet(f"Another generator, {study.title(where)}", columns, rows)
+
+
+def _with_generator(method: Method, other: bool) -> Method:
+    return Method(f"{method.title}{' other' * other}", method.algorithm, method.policy, other)
+
+
+def _apart(run: Record, base: Record) -> float:
+    return peak(run) - peak(base)
+
+
+def combination_sheet(study: Study) -> Sheet:
+    """FedEAS with SCAFFOLD."""
+    printed = published().combination
+    where = setting(printed.setting)
+    methods = {combined(FEDEAS, SCAFFOLD): printed.both, FEDEAS: printed.fedeas, SCAFFOLD: printed.scaffold}
+    rows: dict[str, tuple[Cell | None, ...]] = {
+        method.title: (_cell(study, where, method, peak, number), _cell(study, where, method, accuracy, None))
+        for method, number in methods.items()
+    }
+    note = "The single results that the paper quotes here are peaks."
+    return Sheet(f"FedEAS with SCAFFOLD, {study.title(where)}", ("peak, %", "last 20 rounds, %"), rows, True, note=note)
+
+
+def wall_clock_sheet(study: Study) -> Sheet:
+    """What balancing everything costs in time."""
+    where, printed = setting(EXAMPLE), published().wall_clock
+    own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
+    rows: dict[str, tuple[Cell | None, ...]] = {
+        "FedEAS, minutes": (Cell((own,), minutes, study.printed(printed.fedeas_minutes), 1),),
+        "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1),),
+        "Full-Balance over FedEAS": (Cell((full, own), _ratio, study.printed(printed.ratio), 1),),
+    }
+    note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment."
+    return Sheet(f"Generation and training, {study.title(where)}", ("",), rows, note=note)
+
+
+def _ratio(run: Record, base: Record) -> float:
+    return minutes(run) / minutes(base)
+
+
+def references_sheet(study: Study) -> Sheet:
+    """Beyond the paper: does minimising the imbalance score itself give more accuracy?"""
+    where = setting("c10-k100-a0.1")
+    rows: dict[str, tuple[Cell | None, ...]] = {
+        method.title: (
+            _cell(study, where, method, removed, None, 1),
+            _cell(study, where, method, accuracy, None),
+            _cell(study, where, method, peak, None),
+        )
+        for method in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
+    }
+    note = (
+        "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
+    )
+    columns = ("imbalance removed, %", "last 20 rounds, %", "peak, %")
+    return Sheet(f"Policies at one total, {study.title(where)}", columns, rows, True, note=note)
+
+
+def _cell(
+    study: Study, where: Setting, method: Method, measure: Measure, number: Decimal | None, decimals: int = 2
+) -> Cell:
+    return Cell((study.config(where, method),), measure, study.printed(number), decimals)
+
+
+ARTEFACTS = [
+    Artefact("table1", "main accuracy table", accuracy_sheet),
+    Artefact("table2", "ablation of the budget's factors", ablation_sheet),
+    Artefact("peak", "peak accuracy table of the supplement", peak_sheet),
+    Artefact("sweep", "beta sweep with efficiency, of the supplement", sweep_sheet),
+    Artefact("gamma", "dissimilarity of updates, supplement A", gamma_sheet),
+    Artefact("fig1", "demand of each client, and accuracy at one total", allocation_sheet),
+    Artefact("fig2", "concentration of imbalance, and imbalance removed"),
+    Artefact("fig3", "overview of the budgets"),
+    Artefact("fig4", "convergence, with rounds to 70 %", convergence_sheet),
+    Artefact("fig5", "accuracy over budgets, and the choice of beta", sweep_sheet),
+    Artefact("closed-form", "two-client case of supplement B"),
+    Artefact("samples", "uncurated samples of the generator"),
+    Artefact("generators", "SD-Turbo instead of the DDPM", generator_sheet),
+    Artefact("combination", "FedEAS with SCAFFOLD", combination_sheet),
+    Artefact("wall-clock", "time of FedEAS and of Full-Balance", wall_clock_sheet),
+    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", references_sheet),
+]
+
+
+def artefacts(name: str) -> list[Artefact]:
+    """The one of this name, or ``all``."""
+    if name == "all":
+        return ARTEFACTS
+    found = [each for each in ARTEFACTS if each.name == name]
+    if not found:
+        known = ", ".join(each.name for each in ARTEFACTS)
+        raise InputError(f"the paper has no artefact called {name!r}; choose all, or one of {known}")
+    return found

@@ -1,0 +1,128 @@
+"""The figures of each artefact, from label counts and from what finished runs gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fedeas import plots
+from fedeas.config import RunConfig
+from fedeas.paper.artefacts import Cell, allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
+from fedeas.paper.curves import (
+    Bar,
+    Course,
+    Line,
+    Sweep,
+    allocation_figure,
+    budget_figure,
+    convergence_figure,
+    course_figure,
+)
+from fedeas.paper.figures import COUNT_FIGURES
+from fedeas.paper.published import published
+from fedeas.paper.results import Results
+from fedeas.paper.studies import Study
+from fedeas.paper.tables import Entry, fill
+
+Draw = Callable[[Study, Results], Figure]
+
+FORMATS = ("png", "svg")
+
+
+def accuracy_at_one_total(study: Study, results: Results) -> Figure:
+    """Fig. 1(b)."""
+    table = fill(allocation_sheet(study), results)
+    bars = [_bar(name, row[0]) for name, row in table.rows.items()]
+    return allocation_figure(bars, f"Accuracy at one total, {table.columns[0]}")
+
+
+def convergence(study: Study, results: Results) -> Figure:
+    """Fig. 4."""
+    sheet, panels = convergence_sheet(study), dict[str, list[Line]]()
+    for place, title in enumerate(sheet.columns):
+        panels[title] = [_line(name, row[place], results) for name, row in sheet.rows.items()]
+    return convergence_figure(panels, float(published().convergence.threshold) / 100)
+
+
+def accuracy_over_budgets(study: Study, results: Results) -> Figure:
+    """Fig. 5(a)."""
+    rows = fill(sweep_sheet(study), results).rows
+    betas = [row for name, row in rows.items() if name.startswith("beta")]
+    totals = [_total(row[0], total) for row, total in zip(betas, published().beta_sweep.total, strict=True)]
+    sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
+    return budget_figure(sweeps, *(_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance")))
+
+
+def courses_at_one_total(study: Study, results: Results) -> Figure:
+    """Accuracy over rounds of all policies that share a total, beyond the paper."""
+    sheet = references_sheet(study)
+    lines = [_line(name, row[1], results, paper=False) for name, row in sheet.rows.items()]
+    return course_figure(lines, sheet.title)
+
+
+RUN_FIGURES: dict[str, dict[str, Draw]] = {
+    "fig1": {"fig1b-accuracy": accuracy_at_one_total},
+    "fig4": {"fig4-convergence": convergence},
+    "fig5": {"fig5a-budgets": accuracy_over_budgets},
+    "references": {"references-courses": courses_at_one_total},
+}
+
+
+def figures(artefact: str, study: Study, results: Results) -> Iterator[tuple[str, Figure]]:
+    """The figures of an artefact by file name; those from label counts are the paper's whatever the study."""
+    short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
+    for name, draw_counts in COUNT_FIGURES.items():
+        if artefact in short and name.startswith(short[artefact]):
+            yield name, draw_counts()
+    for name, draw in RUN_FIGURES.get(artefact, {}).items():
+        yield name, draw(study, results)
+
+
+def save_figures(artefact: str, study: Study, results: Results, folder: Path) -> list[Path]:
+    """Write them as PNG and as SVG."""
+    written = []
+    for name, figure in figures(artefact, study, results):
+        for ending in FORMATS:
+            written.append(folder / f"{name}.{ending}")
+            plots.save(figure, written[-1])
+    return written
+
+
+def _bar(name: str, entry: Entry | None) -> Bar:
+    if entry is None:
+        return Bar(name, None)
+    paper = None if entry.paper is None else float(entry.paper)
+    if entry.ours is None:
+        return Bar(name, None, None, paper)
+    return Bar(name, entry.ours.mean, entry.ours.spread, paper)
+
+
+def _total(entry: Entry | None, printed: Decimal | None) -> int:
+    """Samples that were generated; the paper's number, which ours is in its own setting, where nothing was run."""
+    if entry is not None and entry.ours is not None:
+        return int(entry.ours.mean)
+    return int(printed or 0)
+
+
+def _sweep(name: str, totals: list[int], entries: list[Entry | None]) -> Sweep:
+    bars = [_bar(name, entry) for entry in entries]
+    return Sweep(name, totals, [bar.ours for bar in bars], [bar.spread for bar in bars], [bar.paper for bar in bars])
+
+
+def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) -> Line:
+    if cell is None:
+        return Line(name, [])
+    (config,) = cell.configs
+    printed = int(cell.paper) if paper and cell.paper is not None else None
+    return Line(name, _courses(config, results), printed)
+
+
+def _courses(config: RunConfig, results: Results) -> list[Course]:
+    found = []
+    for run in results.seeds(config).values():
+        tested = [record for record in run.rounds() if record.get("accuracy") is not None]
+        found.append(Course([record["round"] for record in tested], [record["accuracy"] for record in tested]))
+    return found

@@ -1,0 +1,91 @@
+"""Finished runs by what they computed, and numbers over their seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from fedeas.config import RunConfig
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.store import Record, Run, read_run
+
+KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number over seeds."""
+
+    mean: float
+    spread: float | None
+    seeds: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Measured | None:
+        """Mean and sample deviation; nothing of nothing.
+
+        >>> Measured.of([1.0, 3.0])
+        Measured(mean=2.0, spread=1.4142135623730951, seeds=2)
+        """
+        if not values:
+            return None
+        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+class Results:
+    """The finished runs below some folders; which label, machine or folder a run had does not matter."""
+
+    def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
+        self._runs: dict[str, dict[int, Run]] = {}
+        for run in (run for folder in folders for run in _finished(Path(folder))):
+            self._runs.setdefault(run.config.method, {}).setdefault(run.config.seed, run)
+
+    def seeds(self, config: RunConfig) -> dict[int, Run]:
+        """The finished runs that differ from this one in nothing but the seed."""
+        return self._runs.get(config.method, {})
+
+    def has(self, config: RunConfig) -> bool:
+        """Whether this very run is finished."""
+        return config.seed in self.seeds(config)
+
+    def measured(self, configs: Sequence[RunConfig], measure: Callable[..., float | None]) -> Measured | None:
+        """What `measure` makes of the runs' summaries, over the seeds that all of them have."""
+        runs = [self.seeds(config) for config in configs]
+        values = [measure(*(each[seed].summary() for each in runs)) for seed in self.shared_seeds(configs)]
+        return Measured.of([value for value in values if value is not None and math.isfinite(value)])
+
+    def shared_seeds(self, configs: Sequence[RunConfig]) -> list[int]:
+        """Seeds with which all of these are finished."""
+        return sorted(set.intersection(*(set(self.seeds(config)) for config in configs)))
+
+
+def keep(run: Run, folder: Path) -> Path:
+    """Copy what is small of a finished run: all but its plan and its tensors, and without the place of its data."""
+    if not run.finished:
+        raise InputError(f"{run.path}: not finished; there is no result to keep yet")
+    copy = folder / run.config.directory
+    copy.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        if (run.path / name).exists():
+            shutil.copyfile(run.path / name, copy / name)
+    content: Record = run.config.model_dump(mode="json")
+    content["data"]["root"] = None
+    with written_whole(copy / "config.json") as part:
+        part.write_text(json.dumps(content, indent=1) + "\n")
+    return copy
+
+
+def _finished(folder: Path) -> list[Run]:
+    found = []
+    for path in sorted(folder.glob("*/summary.json")):
+        with suppress(InputError):  # of another version: its config cannot be the one asked for
+            found.append(read_run(path.parent))
+    return found

@@ -1,0 +1,185 @@
+"""From a cell of the paper's tables to the run that fills it: methods, settings, and how long is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Literal
+
+from fedeas.config import (
+    DataConfig,
+    EngineConfig,
+    ModelConfig,
+    PartitionConfig,
+    RoundsConfig,
+    RunConfig,
+    TrainConfig,
+)
+from fedeas.errors import InputError
+from fedeas.paper.published import Setting, published, setting
+from fedeas.policies import FedEAS
+
+Protocol = Literal["paper", "clean"]
+
+BUDGET = FedEAS(float(published().totals.beta)).spec
+"""The paper's plan, whose total the other policies share."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the paper's tables."""
+
+    title: str
+    algorithm: str = "fedavg"
+    policy: str = "no-generation"
+    other_generator: bool = False
+
+
+def at_one_budget(policy: str, budget: str = BUDGET) -> str:
+    """The policy with the total of another.
+
+    >>> at_one_budget("uniform", "fedeas(beta=8)")
+    'uniform(budget=fedeas(beta=8))'
+    """
+    return f"{policy}(budget={budget})"
+
+
+FEDAVG = Method("FedAvg")
+UNIFORM = Method("Uniform", policy=at_one_budget("uniform"))
+MISSING_ONLY = Method("Missing-only", policy=at_one_budget("missing-only"))
+FULL_BALANCE = Method("Full-Balance", policy="full-balance")
+FEDEAS = Method("FedEAS", policy=BUDGET)
+SCAFFOLD = Method("SCAFFOLD", "scaffold")
+
+METHODS = {
+    "fedavg": FEDAVG,
+    "fedprox": Method("FedProx", "fedprox"),
+    "scaffold": SCAFFOLD,
+    "moon": Method("MOON", "moon"),
+    "fedgen": Method("FedGen", "fedgen"),
+    "fedmix": Method("FedMix", "fedmix"),
+    "uniform": UNIFORM,
+    "missing-only": MISSING_ONLY,
+    "full-balance": FULL_BALANCE,
+    "fedeas": FEDEAS,
+}
+"""The rows of the main table, under the names that ``published.toml`` has for them."""
+
+GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
+OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How large a reproduction is.
+
+    Attributes:
+        says: the protocol in words.
+        settings: columns of the main table that are run.
+        train, rounds: local training, and how many rounds.
+        generator, other_generator: what makes the images, and what it is compared with.
+        precision: of the training.
+        as_printed: whether it is the paper's protocol, so that the paper's numbers can stand beside ours.
+        clients: on digits, how many stand for 20 and for 100; without them the paper's data are used.
+        algorithms: specs that differ from the defaults.
+    """
+
+    says: str
+    settings: tuple[str, ...]
+    train: TrainConfig
+    rounds: int
+    generator: str = "diffusion"
+    other_generator: str = "sd-turbo"
+    precision: Literal["fp32", "bf16"] = "bf16"
+    as_printed: bool = False
+    clients: Mapping[int, int] = field(default_factory=dict)
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+
+
+MAIN = ("c10-k20-a0.1", "c10-k100-a0.1")
+
+PROFILES = {
+    "full": Profile(
+        "The paper's protocol: 200 rounds of ten local epochs, ResNet-18 with a 3x3 stem, SGD with learning rate "
+        "0.001, batches of 64; bf16.",
+        tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
+    ),
+    "short": Profile(
+        "Shorter than the paper, to compare methods within about one GPU hour: CIFAR-10 at alpha = 0.1 alone, "
+        "30 rounds of two local epochs with learning rate 0.02; bf16. The paper's numbers do not belong beside it.",
+        MAIN, TrainConfig(lr=0.02, epochs=2), 30,
+    ),
+    "smoke": Profile(
+        "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
+        MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion", "fp32",
+        clients={20: 8, 100: 12}, algorithms={"fedgen": "fedgen(ensemble_epochs=1, generator_epochs=1)"},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Study:
+    """A profile under one protocol, from these initial weights."""
+
+    profile: Profile = PROFILES["full"]
+    protocol: Protocol = "paper"
+    weights: str = ""
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """The columns of the main table."""
+        return [setting(name) for name in self.profile.settings]
+
+    def title(self, where: Setting) -> str:
+        """The setting in words, as it is run."""
+        if not self.profile.clients:
+            return where.title
+        return f"digits, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
+
+    def printed(self, number: Decimal | None) -> Decimal | None:
+        """The paper's number, if it can stand beside ours."""
+        return number if self.profile.as_printed and self.protocol == "paper" else None
+
+    def config(self, where: Setting, method: Method) -> RunConfig:
+        """The run of this method in this setting, with seed 0."""
+        profile = self.profile
+        return RunConfig(
+            label=f"{where.id}-{_name(method)}",
+            policy=method.policy,
+            generator=profile.other_generator if method.other_generator else profile.generator,
+            algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
+            data=DataConfig(dataset="digits" if profile.clients else where.dataset, protocol=self.protocol),
+            partition=self._partition(where),
+            model=ModelConfig(name="small-cnn" if profile.clients else "resnet18", weights=self.weights),
+            train=profile.train,
+            rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
+            engine=EngineConfig(precision=profile.precision),
+        )
+
+    def _partition(self, where: Setting) -> PartitionConfig:
+        clients = self.profile.clients.get(where.clients, where.clients)
+        scheme: Literal["paper", "dirichlet"] = "paper" if self.protocol == "paper" else "dirichlet"
+        return PartitionConfig(scheme=scheme, clients=clients, alpha=float(where.alpha))
+
+
+def study(profile: str, protocol: Protocol = "paper", weights: str = "") -> Study:
+    """The study of this name: ``full``, ``short`` or ``smoke``."""
+    if profile not in PROFILES:
+        raise InputError(f"no profile is called {profile!r}; choose one of {', '.join(PROFILES)}")
+    return Study(PROFILES[profile], protocol, weights)
+
+
+def with_seeds(config: RunConfig, seeds: int) -> list[RunConfig]:
+    """The run with each of so many seeds."""
+    return [config.model_copy(update={"seed": seed}) for seed in range(seeds)]
+
+
+def combined(method: Method, algorithm: Method) -> Method:
+    """The policy of one with the algorithm of the other."""
+    return replace(method, title=f"{method.title} + {algorithm.title}", algorithm=algorithm.algorithm)
+
+
+def _name(method: Method) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in method.title.lower()).replace("---", "-")

@@ -1,0 +1,141 @@
+"""Initial weights from central training: a run with one client that holds all images, whose last model becomes a file.
+
+One-client FedAvg is plain SGD, so resume, evaluation and recorded steps on a GPU are those of any run. Each epoch is a
+round: the learning rate falls from one to the next, and momentum begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fedeas.algorithms.base import MODEL, Arrays, group
+from fedeas.checkpoint import load_checkpoint
+from fedeas.config import DataConfig, EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.devices import chosen_device
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.run import Pause, execute
+from fedeas.store import Record, Run, RunStore
+from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX
+
+FORMAT = "fedeas-pretrained-1"
+LABEL_LENGTH = 61
+
+# What is usual for a ResNet on photographs of this size.
+RECIPE = TrainConfig(
+    lr=0.1, batch_size=128, epochs=1, momentum=0.9, weight_decay=5e-4, schedule="cosine", augment="crop-flip"
+)
+
+
+def pretraining_config(
+    dataset: str = "cifar100", epochs: int = 30, seed: int = 0, device: str = "auto", root: str | None = None
+) -> RunConfig:
+    """Central training as a run: the official training part at one client, in ``bf16`` where there is a GPU.
+
+    >>> pretraining_config("digits", epochs=5, device="cpu").label
+    'pretrain-digits'
+    """
+    on_gpu = chosen_device(device).type == "cuda"
+    return RunConfig(
+        label=f"pretrain-{_plain(dataset)}"[:LABEL_LENGTH],
+        seed=seed,
+        data=DataConfig(dataset=dataset, root=root),
+        partition=PartitionConfig(scheme="iid", clients=1),
+        train=RECIPE,
+        rounds=RoundsConfig(total=epochs, participation=1.0, gamma_hat=False),
+        engine=EngineConfig(device=device, precision="bf16" if on_gpu else "fp32"),
+    )
+
+
+def default_file(dataset: str) -> Path:
+    """Where runs find the weights by the name ``DATASET-pretrained``.
+
+    >>> default_file("cifar100").as_posix()
+    'weights/cifar100-pretrained.safetensors'
+    """
+    return CHECKOUT / f"{_plain(dataset)}{PRETRAINED}{SUFFIX}"
+
+
+def pretrain(
+    config: RunConfig,
+    out: str | os.PathLike[str],
+    store: RunStore,
+    progress: Callable[[Record], None] | None = None,
+    pause: Pause | None = None,
+) -> Record | None:
+    """Train to the end, write the last model's weights to `out`, and give back what the file says of itself.
+
+    Nothing is written, and given back, after an epoch in which `pause` says so; the next call goes on.
+
+    Weights that are there are never replaced: runs know them by their name alone. If they are these, all is done.
+    """
+    path = Path(out)
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
+    if path.exists():
+        return _of_this_run(path, config)
+    _make_folder(path.parent)
+    run = execute(config, store, progress, pause=pause)
+    if not run.finished:
+        return None
+    _write(path, run)
+    return provenance(path)
+
+
+def provenance(path: str | os.PathLike[str]) -> Record:
+    """Which data and which run the weights in a file come from; nothing if `pretrain` has not written it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
+    return about if isinstance(about, dict) and about.get("format") == FORMAT else {}
+
+
+def last_model(run: Run) -> Arrays:
+    """The tensors of the model after the last round, by their names in its state dict."""
+    _, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
+    return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
+
+
+def _of_this_run(path: Path, config: RunConfig) -> Record:
+    about = provenance(path)
+    if about.get("run") != config.fingerprint:
+        raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
+    return about
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be created ({error.strerror})") from None
+
+
+def _write(path: Path, run: Run) -> None:
+    config, environment = run.config, run.environment()
+    about = {
+        "format": FORMAT,
+        "dataset": config.data.dataset,
+        "protocol": config.data.protocol,
+        "epochs": config.rounds.total,
+        "accuracy": run.summary()["final"],
+        "seed": config.seed,
+        "precision": config.engine.precision,
+        "machine": environment.get("machine"),
+        "run": config.fingerprint,
+    }
+    with written_whole(path) as part:
+        save_file(last_model(run), part, {"fedeas": json.dumps(about)})
+
+
+def _plain(dataset: str) -> str:
+    """The dataset as a part of a file's name: ``hub:owner/name`` is ``hub-owner-name``."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", dataset).strip("-")

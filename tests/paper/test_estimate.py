@@ -1,0 +1,71 @@
+"""What a reproduction takes, counted without data."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedeas.data.sources import load_dataset
+from fedeas.paper.artefacts import artefacts
+from fedeas.paper.estimate import _counts, _speeds, estimate
+from fedeas.paper.published import setting
+from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, MISSING_ONLY, study
+from fedeas.policies import parse_policy
+from fedeas.run import split_data
+
+FULL, HERE = study("full"), setting("c10-k100-a0.1")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def addresses(config):
+    """Every image that a run asks for, by generator, client, class and number."""
+    plan = parse_policy(config.policy).allocate(_counts(config.data.dataset, config.partition)).n
+    return {
+        (config.generator, client, label, number)
+        for client, row in enumerate(plan)
+        for label, wanted in enumerate(row)
+        for number in range(wanted)
+    }
+
+
+def test_images_that_runs_share_are_counted_once():
+    chosen = study("smoke")
+    configs = [config for each in artefacts("all") for config in each.configs(chosen)]
+    assert estimate(configs).images == len(set.union(*map(addresses, configs)))
+
+
+def test_the_papers_totals_come_out_for_single_runs():
+    assert estimate([FULL.config(HERE, FEDEAS)]).images == 33650
+    assert estimate([FULL.config(HERE, FULL_BALANCE)]).images == 246394
+    assert estimate([FULL.config(HERE, FEDAVG)]).images == 0
+
+
+def test_minutes_add_up_and_grow_with_the_samples():
+    one, other = FULL.config(HERE, FEDAVG), FULL.config(HERE, FEDEAS)
+    assert estimate([]).minutes == 0
+    assert estimate([one, other]).minutes == pytest.approx(estimate([one]).minutes + estimate([other]).minutes)
+    assert estimate([one]).minutes < estimate([other]).minutes < estimate([FULL.config(HERE, FULL_BALANCE)]).minutes
+    shared = estimate([other, FULL.config(HERE, MISSING_ONLY)])  # mostly the same images
+    assert shared.images < 2 * 33650
+
+
+def test_nothing_is_claimed_about_the_time_of_what_was_not_measured():
+    assert estimate([study("smoke").config(HERE, FEDAVG)]).minutes is None
+
+
+def test_counts_without_data_are_those_of_the_data():
+    config = study("smoke").config(HERE, FEDEAS)
+    real = split_data(config, load_dataset("digits")).counts
+    assert _counts("digits", config.partition).n.tolist() == real.n.tolist()
+
+
+def test_the_speeds_are_the_measured_ones():
+    measured = json.loads((BENCHMARKS / "gpu-rounds.json").read_text())
+    (speed,) = [key for key in measured["rows"][0] if key.startswith("lanes, bf16")]
+    assert _speeds()["machine"] == measured["machine"]["gpu"]
+    assert _speeds()["training"] == {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    samplers = json.loads((BENCHMARKS / "gpu-generator-sampling.json").read_text())["rows"]
+    (default,) = [row for row in samplers if row["sampler"] == "fedeas: dpm-20, guidance 1.5, bf16, batch 512"]
+    assert _speeds()["generation"] == default["images/s"]
+    whole = json.loads((BENCHMARKS / "gpu-runs.json").read_text())["rows"][0]
+    assert _speeds()["start"] == round(whole["total"] - whole["train"], 1)

@@ -1,0 +1,147 @@
+"""``fedeas reproduce`` as a person meets it, on digits."""
+
+import csv
+import shutil
+
+import pytest
+
+from fedeas.cli import main
+from fedeas.deadline import Deadline
+from fedeas.errors import InputError, RunError
+from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.execution import carry_out, stays_here
+from fedeas.paper.published import setting
+from fedeas.paper.results import Results
+from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, study
+from fedeas.store import RunStore, read_run
+
+SMOKE = study("smoke")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """The folder in which ``fedeas reproduce all --profile smoke`` has run."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    call("all", *places(folder), "--out", folder / "out", "--keep")
+    return folder
+
+
+def places(folder):
+    return ["--profile", "smoke", "--runs", folder / "runs", "--results", folder / "results"]
+
+
+def cells(folder, name):
+    return list(csv.DictReader((folder / "out" / f"{name}.csv").read_text().splitlines()))
+
+
+def call(*arguments, code=0):
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", *map(str, arguments)])
+    assert stopped.value.code == code
+
+
+def test_all_of_it_runs_on_digits(everything):
+    written = {path.name for path in (everything / "out").iterdir()}
+    for artefact in ARTEFACTS:
+        if artefact.sheet is not None:
+            assert {f"{artefact.name}.{ending}" for ending in ("md", "csv", "tex")} <= written
+            rows = cells(everything, artefact.name)
+            assert all(row["seeds"] == "1" for row in rows) or artefact.name == "fig4"  # no accuracy of 70 %
+    pictures = {"fig1a-demand", "fig1b-accuracy", "fig2a-concentration", "fig2b-reduction", "fig3-overview"}
+    pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form", "references-courses"}
+    assert {f"{name}.{ending}" for name in pictures for ending in ("png", "svg")} | {"samples.png"} <= written
+
+
+def test_what_is_finished_is_not_run_again(everything, capsys):
+    before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in RunStore(everything / "runs").all()}
+    call("all", *places(everything))
+    assert " of " not in capsys.readouterr().out.split("Accuracy, %")[0]  # no run was begun
+    assert before == {path: (path / "summary.json").stat().st_mtime_ns for path in before}
+
+
+def test_kept_results_alone_show_the_same_tables(everything, tmp_path, capsys):
+    call("table1", *places(everything), "--show", "--markdown")
+    first = capsys.readouterr().out
+    call(
+        "table1",
+        "--profile",
+        "smoke",
+        "--runs",
+        tmp_path / "none",
+        "--results",
+        everything / "results",
+        "--show",
+        "--markdown",
+    )
+    assert capsys.readouterr().out == first
+    assert "not run" not in first
+
+
+def test_the_tables_numbers_are_those_of_the_summaries(everything):
+    for row in cells(everything, "table1"):
+        (method,) = [each for each in METHODS.values() if each.title == row["row"]]
+        (where,) = [each for each in SMOKE.settings if SMOKE.title(each) == row["column"]]
+        (run,) = Results([everything / "runs"]).seeds(SMOKE.config(where, method)).values()
+        assert float(row["ours"]) == pytest.approx(100 * run.summary()["accuracy"])
+
+
+def test_an_estimate_starts_nothing(tmp_path, capsys):
+    call("all", *places(tmp_path), "--estimate")
+    assert not (tmp_path / "runs").exists()
+    out = capsys.readouterr().out
+    assert all(artefact.name in out for artefact in ARTEFACTS)
+
+
+def test_without_a_gpu_the_full_study_says_at_once_what_it_needs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    call("table1", "--runs", tmp_path / "runs", "--results", tmp_path / "results", code=2)
+    assert "needs a GPU" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
+    configs = artefacts("fig1")[0].configs(SMOKE)
+    store = RunStore(everything / "runs")
+
+    def execute(config):
+        if config.policy.startswith("uniform"):
+            raise InputError("no such weights")
+        if config.policy.startswith("missing"):
+            raise RunError("disk full")
+        return store.open(config)
+
+    outcomes = list(carry_out(configs, execute))
+    assert len(outcomes) == len(configs)
+    assert {o.problem for o in outcomes} == {"", "no such weights", "disk full"}
+    assert all((o.run is None) == bool(o.problem) for o in outcomes)
+
+
+def test_no_run_is_begun_when_the_time_is_almost_up():
+    configs = artefacts("fig1")[0].configs(SMOKE)
+    clock, begun = iter([0.0, 0.0, 400.0, 550.0]), []
+    list(carry_out(configs, lambda config: begun.append(config), Deadline(10, lambda: next(clock))))
+    assert begun == configs[:2]
+
+
+def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
+    """Paused at the end of a round, copied, and gone on with elsewhere."""
+    from fedeas.run import execute
+
+    where = setting("c10-k20-a0.1")
+    for method in (FEDAVG, FEDEAS):
+        config = SMOKE.config(where, method)
+        part = execute(config, RunStore(tmp_path / "one"), pause=lambda: True)
+        assert not part.finished
+        assert len(part.rounds()) == 1
+        shutil.copytree(part.path, tmp_path / "two" / part.path.name)
+        rest = execute(config, RunStore(tmp_path / "two"))
+        whole = read_run(everything / "runs" / config.directory)
+        assert rest.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
+        assert [record["accuracy"] for record in rest.rounds()] == [record["accuracy"] for record in whole.rounds()]
+        assert rest.summary()["accuracy"] == whole.summary()["accuracy"]
+
+
+def test_only_algorithms_whose_clients_keep_state_are_said_to_stay():
+    where = setting("c10-k20-a0.1")
+    staying = {name for name, method in METHODS.items() if stays_here(study("full").config(where, method))}
+    assert staying == {"scaffold", "moon"}

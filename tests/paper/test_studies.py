@@ -1,0 +1,73 @@
+"""The runs behind the paper's cells: the right config for each, and no number beside a protocol it is not from."""
+
+from pathlib import Path
+
+import pytest
+
+from fedeas import InputError
+from fedeas.algorithms import parse_algorithm
+from fedeas.config import load_config
+from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.published import published, setting
+from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, study, with_seeds
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
+
+
+@pytest.mark.parametrize("where", [each.id for each in published().settings])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_full_study_runs_what_the_shipped_configs_say(where, name):
+    place, method = setting(where), METHODS[name]
+    file = CONFIGS / f"{place.dataset}-k{place.clients}.toml"
+    said = [f"policy={method.policy}", f"algorithm={method.algorithm}", f"partition.alpha={place.alpha}"]
+    expected = load_config(file, [*said, "engine.precision=bf16"])
+    assert study("full").config(place, method).fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("protocol", ["paper", "clean"])
+def test_every_artefact_has_runs_that_can_be_begun_each_once(profile, protocol):
+    chosen = study(profile, protocol)
+    for artefact in ARTEFACTS:
+        configs = artefact.configs(chosen)
+        assert len({config.fingerprint for config in configs}) == len(configs)
+        assert len({config.directory for config in configs}) == len(configs)
+        for config in configs:
+            parse_algorithm(config.algorithm)
+            assert config.data.protocol == protocol
+            assert (config.data.dataset == "digits") == (profile == "smoke")
+
+
+def test_the_papers_numbers_stand_only_beside_its_own_protocol():
+    beside = {
+        (profile, protocol): any(
+            cell.paper is not None
+            for artefact in ARTEFACTS
+            if artefact.sheet is not None
+            for cell in artefact.sheet(study(profile, protocol)).cells
+        )
+        for profile in PROFILES
+        for protocol in ("paper", "clean")
+    }
+    assert [key for key, shown in beside.items() if shown] == [("full", "paper")]
+
+
+def test_seeds_change_nothing_but_the_seed():
+    first = study("full").config(setting("c10-k20-a0.1"), FEDEAS)
+    runs = with_seeds(first, 3)
+    assert [run.seed for run in runs] == [0, 1, 2]
+    assert {run.method for run in runs} == {first.method}
+    assert len({run.fingerprint for run in runs}) == 3
+
+
+def test_initial_weights_make_another_run():
+    where = setting("c10-k20-a0.1")
+    scratch, pretrained = (study("full", weights=name).config(where, FEDEAS) for name in ("", "cifar100-pretrained"))
+    assert scratch.fingerprint != pretrained.fingerprint
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(InputError, match="full, short, smoke"):
+        study("long")
+    with pytest.raises(InputError, match="table1, table2"):
+        artefacts("table9")

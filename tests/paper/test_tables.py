@@ -1,0 +1,195 @@
+"""Cells filled from run directories. The paper's own numbers, put into runs, must give its own tables back."""
+
+import csv
+import json
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+
+from fedeas import FedEAS, InputError
+from fedeas.paper.artefacts import (
+    ARTEFACTS,
+    ablation_sheet,
+    accuracy_sheet,
+    convergence_sheet,
+    gamma_sheet,
+    peak_sheet,
+    references_sheet,
+    sweep_sheet,
+)
+from fedeas.paper.published import EXAMPLE, example_counts, published, setting
+from fedeas.paper.results import Measured, Results, keep
+from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
+from fedeas.paper.tables import comma_separated, fill, latex, markdown
+from fedeas.policies import parse_policy
+from fedeas.store import RunStore, read_run
+
+FULL = study("full")
+HERE = setting(EXAMPLE)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Puts a finished run with such a summary into the folder `tmp_path`."""
+
+    def make(config, **summary):
+        run = RunStore(tmp_path).open(config)
+        total = parse_policy(config.policy).allocate(example_counts()).total
+        usual = {"accuracy": 0.5, "peak": 0.6, "total": total, "rounds_to_threshold": None, "gamma_hat": None}
+        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
+        return run
+
+    return make
+
+
+def table(sheet, folder):
+    return fill(sheet(FULL), Results([folder]))
+
+
+def entries(filled):
+    return [entry for row in filled.rows.values() for entry in row if entry is not None]
+
+
+def agrees(entry):
+    """Whether ours, rounded to the paper's digits, is the paper's."""
+    return (
+        abs(Decimal(entry.ours.mean) - entry.paper)
+        <= Decimal("0.5000001") * Decimal(10) ** entry.paper.as_tuple().exponent
+    )
+
+
+@pytest.mark.parametrize(("sheet", "key"), [(accuracy_sheet, "accuracy"), (peak_sheet, "peak")])
+def test_every_printed_cell_of_the_main_tables_has_its_run(sheet, key, finished, tmp_path):
+    printed = getattr(published(), key)
+    for name, method in METHODS.items():
+        for where, number in zip(published().settings, printed[name], strict=True):
+            if number is not None:
+                finished(FULL.config(where, method), **{key: float(number) / 100})
+    filled = table(sheet, tmp_path)
+    assert len(entries(filled)) == sum(number is not None for row in printed.values() for number in row)
+    for entry in entries(filled):
+        assert entry.ours.mean == pytest.approx(float(entry.paper))
+        assert entry.difference.lstrip("+−") == "0.00"
+
+
+def test_the_sweeps_gains_and_efficiencies_follow_from_the_printed_accuracies(finished, tmp_path):
+    sweep = published().beta_sweep
+    finished(FULL.config(HERE, FEDAVG), accuracy=float(sweep.fedavg) / 100)
+    finished(FULL.config(HERE, METHODS["full-balance"]), accuracy=float(sweep.full_balance) / 100)
+    for beta, own, even in zip(sweep.beta, sweep.fedeas, sweep.uniform, strict=True):
+        budget = FedEAS(float(beta)).spec
+        finished(FULL.config(HERE, Method("own", policy=budget)), accuracy=float(own) / 100)
+        finished(FULL.config(HERE, Method("even", policy=at_one_budget("uniform", budget))), accuracy=float(even) / 100)
+    found = entries(table(sweep_sheet, tmp_path))
+    assert len(found) == 5 * 7 + 4 + 1
+    assert all(agrees(entry) for entry in found)
+
+
+def test_the_ablation_has_the_printed_totals(finished, tmp_path):
+    for config in next(each for each in ARTEFACTS if each.name == "table2").configs(FULL):
+        finished(config)
+    totals = [row[0] for row in table(ablation_sheet, tmp_path).rows.values()]
+    assert [entry.ours.mean for entry in totals] == [float(entry.paper) for entry in totals] == [8673, 10337, 10198]
+
+
+def test_reductions_of_gamma_hat_follow_from_the_printed_medians(finished, tmp_path):
+    printed = published().gamma_hat
+    for name, median in zip(printed.method, printed.median, strict=True):
+        finished(FULL.config(HERE, METHODS[name]), gamma_hat=float(median))
+    reductions = [row[1] for row in table(gamma_sheet, tmp_path).rows.values() if row[1] is not None]
+    assert len(reductions) == 3
+    assert all(agrees(entry) for entry in reductions)
+
+
+def test_a_threshold_that_was_not_reached_is_not_taken_for_a_run_that_is_missing(finished, tmp_path):
+    finished(FULL.config(HERE, FEDEAS))
+    rows = table(convergence_sheet, tmp_path).rows
+    assert [entry.number for entry in rows["FedEAS"]] == ["not reached", "not run"]
+
+
+def test_without_runs_no_cell_has_a_number(tmp_path):
+    for artefact in ARTEFACTS:
+        if artefact.sheet is not None:
+            filled = fill(artefact.sheet(FULL), Results([tmp_path / "nowhere"]))
+            assert all(entry.number == "not run" and not entry.difference for entry in entries(filled))
+            for render in (markdown, comma_separated, latex):
+                assert render(filled)
+
+
+def test_numbers_over_seeds_are_mean_and_deviation_and_pair_the_same_seeds(finished, tmp_path):
+    own, base = with_seeds(FULL.config(HERE, FEDEAS), 3), with_seeds(FULL.config(HERE, FEDAVG), 3)
+    for seed, (high, low) in enumerate([(0.6, 0.5), (0.8, 0.5), (0.9, None)]):
+        finished(own[seed], accuracy=high)
+        if low is not None:
+            finished(base[seed], accuracy=low)
+    row = table(sweep_sheet, tmp_path).rows["beta = 12"]
+    assert row[1].ours == Measured(pytest.approx(230 / 3), pytest.approx(15.2752523), 3)
+    assert row[2].ours == Measured(pytest.approx(20), pytest.approx(14.1421356), 2)  # only the seeds that both have
+
+
+def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finished, tmp_path):
+    for name, accuracy in {"fedavg": 0.4, "missing-only": 0.6, "fedeas": 0.7, "full-balance": 0.9}.items():
+        finished(FULL.config(HERE, METHODS[name]), accuracy=accuracy)
+    filled = table(accuracy_sheet, tmp_path)
+    column = filled.columns.index(HERE.title)
+    ranks = {name: row[column].rank for name, row in filled.rows.items() if row[column] is not None}
+    assert {name: rank for name, rank in ranks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
+    assert "**70.00**<br>paper 71.65, −1.65" in markdown(filled)
+    assert "<u>60.00</u>" in markdown(filled)
+    assert r"\textbf{70.00} (71.65, $-$1.65)" in latex(filled)
+
+
+def test_a_single_result_is_not_called_the_best(finished, tmp_path):
+    finished(FULL.config(HERE, FEDEAS))
+    assert not any(entry.rank for entry in entries(table(accuracy_sheet, tmp_path)))
+
+
+def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_not(finished, tmp_path):
+    where = setting("c10-k100-a0.1")
+    for config in with_seeds(FULL.config(where, FEDEAS), 2):
+        finished(config)
+    alike = markdown(table(references_sheet, tmp_path))
+    assert "n = 2 seeds" in alike
+    assert "n=2" not in alike
+    finished(FULL.config(where, MISSING_ONLY))
+    unlike = markdown(table(references_sheet, tmp_path))
+    assert "n=2" in unlike
+    assert "n=1" in unlike
+
+
+def test_csv_has_every_cell_with_unrounded_numbers(finished, tmp_path):
+    finished(FULL.config(HERE, FEDEAS), accuracy=0.123456789)
+    filled = table(accuracy_sheet, tmp_path)
+    rows = list(csv.DictReader(StringIO(comma_separated(filled))))
+    assert len(rows) == len(entries(filled))
+    (run,) = [row for row in rows if row["ours"]]
+    assert float(run["ours"]) == 12.3456789
+    assert (run["row"], run["column"], run["paper"]) == ("FedEAS", HERE.title, "71.65")
+    assert float(run["difference"]) == pytest.approx(12.3456789 - 71.65)
+
+
+def test_kept_results_are_small_hold_no_place_and_are_found_whatever_they_are_called(finished, tmp_path):
+    config = FULL.config(HERE, FEDEAS)
+    elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
+    run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
+    run.checkpoint.write_bytes(b"tensors")
+    kept = keep(run, tmp_path / "results")
+    assert {path.name for path in kept.iterdir()} == {"config.json", "summary.json"}
+    assert "somebody" not in (kept / "config.json").read_text()
+    assert read_run(kept).summary() == run.summary()
+    kept.rename(tmp_path / "results" / "another-name")
+    assert Results([tmp_path / "results"]).has(config)
+
+
+def test_only_finished_runs_of_this_version_count(finished, tmp_path):
+    run = finished(FULL.config(HERE, FEDEAS))
+    (run.path / "summary.json").unlink()
+    assert not Results([tmp_path]).has(run.config)
+    with pytest.raises(InputError, match="not finished"):
+        keep(run, tmp_path / "results")
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "config.json").write_text(json.dumps({"colour": "green"}))
+    (strange / "summary.json").write_text("{}")
+    assert not Results([tmp_path]).has(run.config)
