@@ -45,4 +45,4 @@ docs: setup
 	$(BIN)/python docs/render.py
 
 clean:
-	rm -rf .venv demo figures .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,12 +22,13 @@ SMOKE = study("smoke")
 def everything(tmp_path_factory):
     """The folder in which ``fedeas reproduce all --profile smoke`` has run."""
     folder = tmp_path_factory.mktemp("reproduced")
-    call("all", *places(folder), "--out", folder / "out", "--keep")
+    call("all", *places(folder), "--keep")
     return folder
 
 
 def places(folder):
-    return ["--profile", "smoke", "--runs", folder / "runs", "--results", folder / "results"]
+    kept = ["--results", folder / "results", "--out", folder / "out"]
+    return ["--profile", "smoke", "--runs", folder / "runs", *kept]
 
 
 def cells(folder, name):

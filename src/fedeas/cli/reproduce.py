@@ -27,7 +27,7 @@ from fedeas.store import Run, RunStore
 
 reproduce = typer.Typer(no_args_is_help=True, help="The paper's tables, figures and numbers beside our own.")
 
-RESULTS = Path("results")
+RESULTS, OUT = Path("results"), Path("reproduced")
 
 
 class ProtocolName(StrEnum):
@@ -74,7 +74,7 @@ def _command(name: str) -> Callable[..., None]:
         only_show: Annotated[bool, typer.Option("--show", help="Show what there is, and run nothing.")] = False,
         minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
         data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
-        out: Annotated[Path | None, typer.Option(help="Folder for tables (md, csv, tex) and figures.")] = None,
+        out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; reproduced by default.")] = None,
         as_markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
         results: Annotated[Path, typer.Option(help="Folder of kept results, read beside the runs.")] = RESULTS,
         keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
@@ -92,8 +92,8 @@ def _command(name: str) -> Callable[..., None]:
             outcomes = _run(missing, store, minutes, data_root, bank, results if keep_results else None)
         found = Results([folder, results])
         _show(wanted, chosen, found, as_markdown)
-        if out is not None:
-            _write(wanted, chosen, found, out)
+        if out is not None or not only_show:
+            _write(wanted, chosen, found, out or OUT)
         _say_what_is_missing(_missing(wanted, chosen, seeds, found) if not only_show else [], outcomes)
 
     command.__doc__ = "Everything." if name == "all" else _sentence(artefacts(name)[0].title)
@@ -193,7 +193,7 @@ def _write(wanted: Sequence[Artefact], chosen: Study, found: Results, out: Path)
         save_figures(artefact.name, chosen, found, out)
         if artefact.name == "samples":
             _save_samples(chosen, out / "samples.png")
-    print(out)
+    Console(stderr=True, soft_wrap=True).print(f"tables and figures: {out}", markup=False, highlight=False)
 
 
 def _save_samples(chosen: Study, path: Path) -> None:

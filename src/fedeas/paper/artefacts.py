@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from fedeas import scores
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.paper.cells import (
+    Cell,
+    Measure,
+    Sheet,
+    accuracy,
+    efficiency,
+    gain,
+    gamma_hat,
+    gamma_reduction,
+    minutes,
+    peak,
+    peak_gain,
+    removed,
+    rounds_to_threshold,
+    time_ratio,
+    total,
+)
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
 from fedeas.paper.studies import (
     FEDAVG,
@@ -27,40 +43,6 @@ from fedeas.paper.studies import (
     combined,
 )
 from fedeas.policies import FedEAS
-from fedeas.store import Record
-
-Measure = Callable[..., float | None]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
-
-    `otherwise` is said where the runs are there and give no number.
-    """
-
-    configs: tuple[RunConfig, ...]
-    measure: Measure
-    paper: Decimal | None = None
-    decimals: int = 2
-    otherwise: str = "none"
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table to be filled. In columns that are `ranked` the best row is marked, and the second; `aside` are not."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: dict[str, tuple[Cell | None, ...]]
-    ranked: bool = False
-    aside: tuple[str, ...] = ()
-    note: str = ""
-
-    @property
-    def cells(self) -> Iterator[Cell]:
-        """All of them, row by row."""
-        return (cell for row in self.rows.values() for cell in row if cell is not None)
 
 
 @dataclass(frozen=True)
@@ -77,52 +59,6 @@ class Artefact:
             return []
         needed = [config for cell in self.sheet(study).cells for config in cell.configs]
         return list({config.fingerprint: config for config in needed}.values())
-
-
-def accuracy(run: Record) -> float:
-    """Mean of the last 20 rounds, in percent."""
-    return 100 * float(run["accuracy"])
-
-
-def peak(run: Record) -> float:
-    """Best of all rounds, in percent."""
-    return 100 * float(run["peak"])
-
-
-def gain(run: Record, base: Record) -> float:
-    """Points of accuracy above another run."""
-    return accuracy(run) - accuracy(base)
-
-
-def efficiency(run: Record, base: Record) -> float | None:
-    """Points gained for each thousand samples."""
-    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
-
-
-def total(run: Record) -> float:
-    """Samples generated."""
-    return float(run["total"])
-
-
-def removed(run: Record) -> float:
-    """Share of the label imbalance that the plan removes, in percent."""
-    return 100 * float(run["imbalance_removed"])
-
-
-def gamma_hat(run: Record) -> float | None:
-    """Median dissimilarity of the clients' updates."""
-    return None if run["gamma_hat"] is None else float(run["gamma_hat"])
-
-
-def minutes(run: Record) -> float:
-    """Generation and training."""
-    return float(run["seconds"]["total"]) / 60
-
-
-def rounds_to_threshold(run: Record) -> float | None:
-    """The first round at the threshold, if it was ever reached."""
-    found = run["rounds_to_threshold"]
-    return None if found is None else float(found)
 
 
 def accuracy_sheet(study: Study) -> Sheet:
@@ -208,7 +144,7 @@ def gamma_sheet(study: Study) -> Sheet:
     rows: dict[str, tuple[Cell | None, ...]] = {}
     for name, median, less in zip(printed.method, printed.median, printed.reduction, strict=True):
         own = study.config(where, METHODS[name])
-        reduction = Cell((own, base), _reduction, study.printed(less), 1)
+        reduction = Cell((own, base), gamma_reduction, study.printed(less), 1)
         rows[METHODS[name].title] = (
             Cell((own,), gamma_hat, study.printed(median), 4),
             None if own == base else reduction,
@@ -217,11 +153,6 @@ def gamma_sheet(study: Study) -> Sheet:
     return Sheet(
         f"Gamma-hat, median over rounds, {study.title(where)}", ("median", "less than FedAvg, %"), rows, note=note
     )
-
-
-def _reduction(run: Record, base: Record) -> float | None:
-    ours, theirs = gamma_hat(run), gamma_hat(base)
-    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
 
 
 def convergence_sheet(study: Study) -> Sheet:
@@ -260,17 +191,13 @@ def generator_sheet(study: Study) -> Sheet:
     for title, other, name in names:
         runs = [study.config(where, _with_generator(method, other)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), peak) for run in runs]
-        rows[title] = (*cells, Cell(tuple(runs), _apart, study.printed(printed[name])))
+        rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name])))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
     return Sheet(f"Another generator, {study.title(where)}", columns, rows)
 
 
 def _with_generator(method: Method, other: bool) -> Method:
     return Method(f"{method.title}{' other' * other}", method.algorithm, method.policy, other)
-
-
-def _apart(run: Record, base: Record) -> float:
-    return peak(run) - peak(base)
 
 
 def combination_sheet(study: Study) -> Sheet:
@@ -293,14 +220,10 @@ def wall_clock_sheet(study: Study) -> Sheet:
     rows: dict[str, tuple[Cell | None, ...]] = {
         "FedEAS, minutes": (Cell((own,), minutes, study.printed(printed.fedeas_minutes), 1),),
         "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1),),
-        "Full-Balance over FedEAS": (Cell((full, own), _ratio, study.printed(printed.ratio), 1),),
+        "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1),),
     }
     note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment."
     return Sheet(f"Generation and training, {study.title(where)}", ("",), rows, note=note)
-
-
-def _ratio(run: Record, base: Record) -> float:
-    return minutes(run) / minutes(base)
 
 
 def references_sheet(study: Study) -> Sheet:

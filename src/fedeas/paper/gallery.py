@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from fedeas import plots
 from fedeas.config import RunConfig
-from fedeas.paper.artefacts import Cell, allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
+from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
+from fedeas.paper.cells import Cell
 from fedeas.paper.curves import (
     Bar,
     Course,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from io import StringIO
 
-from fedeas.paper.artefacts import Cell, Sheet
+from fedeas.paper.cells import Cell, Sheet
 from fedeas.paper.results import Measured, Results
 
 NOT_RUN = "not run"

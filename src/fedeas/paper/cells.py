@@ -1,0 +1,106 @@
+"""Cells of tables, the measures that fill them from the summaries of runs, and tables of such cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fedeas import scores
+from fedeas.config import RunConfig
+from fedeas.store import Record
+
+Measure = Callable[..., float | None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
+
+    `otherwise` is said where the runs are there and give no number.
+    """
+
+    configs: tuple[RunConfig, ...]
+    measure: Measure
+    paper: Decimal | None = None
+    decimals: int = 2
+    otherwise: str = "none"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table to be filled. In columns that are `ranked` the best row is marked, and the second; `aside` are not."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[Cell | None, ...]]
+    ranked: bool = False
+    aside: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """All of them, row by row."""
+        return (cell for row in self.rows.values() for cell in row if cell is not None)
+
+
+def accuracy(run: Record) -> float:
+    """Mean of the last 20 rounds, in percent."""
+    return 100 * float(run["accuracy"])
+
+
+def peak(run: Record) -> float:
+    """Best of all rounds, in percent."""
+    return 100 * float(run["peak"])
+
+
+def gain(run: Record, base: Record) -> float:
+    """Points of accuracy above another run."""
+    return accuracy(run) - accuracy(base)
+
+
+def efficiency(run: Record, base: Record) -> float | None:
+    """Points gained for each thousand samples."""
+    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
+
+
+def total(run: Record) -> float:
+    """Samples generated."""
+    return float(run["total"])
+
+
+def removed(run: Record) -> float:
+    """Share of the label imbalance that the plan removes, in percent."""
+    return 100 * float(run["imbalance_removed"])
+
+
+def gamma_hat(run: Record) -> float | None:
+    """Median dissimilarity of the clients' updates."""
+    return None if run["gamma_hat"] is None else float(run["gamma_hat"])
+
+
+def minutes(run: Record) -> float:
+    """Generation and training."""
+    return float(run["seconds"]["total"]) / 60
+
+
+def rounds_to_threshold(run: Record) -> float | None:
+    """The first round at the threshold, if it was ever reached."""
+    found = run["rounds_to_threshold"]
+    return None if found is None else float(found)
+
+
+def gamma_reduction(run: Record, base: Record) -> float | None:
+    """How much less the updates differ than another run's, in percent."""
+    ours, theirs = gamma_hat(run), gamma_hat(base)
+    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
+
+
+def peak_gain(run: Record, base: Record) -> float:
+    """Points of peak accuracy above another run."""
+    return peak(run) - peak(base)
+
+
+def time_ratio(run: Record, base: Record) -> float:
+    """How many times longer than another run."""
+    return minutes(run) / minutes(base)
