@@ -215,3 +215,29 @@ def test_the_command_line_does_not_wait_for_the_page():
     script = "import sys, fedeas.cli; print('streamlit' in sys.modules, 'plotly' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert loaded == ["False", "False"]
+
+
+WITHOUT_EXTRAS = """
+import sys
+for name in ("torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "flwr", "streamlit"):
+    sys.modules[name] = None  # as if it were not installed
+from fedeas.cli import main
+main(sys.argv[1:])
+"""
+
+
+def without_extras(*arguments):
+    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *arguments], capture_output=True, text=True)
+
+
+def test_a_plain_installation_plans_and_checks_the_papers_counts():
+    assert "13,437" in without_extras("plan", "--example").stdout
+    assert without_extras("reproduce", "fig2", "--help").returncode == 0
+    assert "not run" in without_extras("reproduce", "table2", "--show", "--markdown").stdout
+
+
+def test_a_plain_installation_says_what_training_needs(tmp_path):
+    done = without_extras("run", "--runs", str(tmp_path / "runs"))
+    assert done.returncode == 2
+    assert "pip install 'fedeas[train]'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""A planner on a free port of loopback, a real browser beside it, and run directories to show."""
+"""A real browser, a planner on a free port of loopback for it to open, and run directories to show."""
 
 import os
 import socket
@@ -15,6 +15,7 @@ from fedeas.config import load_config
 from fedeas.store import RunStore
 
 CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
+SCREENSHOTS = Path(__file__).parent / "screenshots"
 
 
 @contextmanager
@@ -58,6 +59,19 @@ def chromium():
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def overflow(page):
+    """Pixels by which the page is wider than its window."""
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def complaints_of(page):
+    """A list that fills with whatever the page reports as an error."""
+    found = []
+    page.on("console", lambda message: found.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
 
 
 def recorded_runs(root):

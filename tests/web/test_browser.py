@@ -4,19 +4,17 @@ One page serves all tests, since loading it is what takes time; each of them mak
 """
 
 import re
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
-from web.browser import chromium, recorded_runs, served
+from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
 from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
 from fedeas.paper.published import example_counts
 
-SCREENSHOTS = Path(__file__).parent / "screenshots"
 COUNTS = LabelCounts(
     [[900, 80, 20], [10, 300, 690], [400, 0, 380]], clients=["ann", "bob", "<b>eve"], classes=["cat", "dog", "owl"]
 )
@@ -27,13 +25,12 @@ def page(tmp_path_factory):
     """A page on the planner; at the end nothing may have left loopback, nor been reported on the console."""
     folder = tmp_path_factory.mktemp("planner")
     recorded_runs(folder / "runs")
-    hosts, complaints = set(), []
+    hosts = set()
     with chromium() as browser, served(folder / "runs", folder / "log.txt") as address:
         page = browser.new_page(viewport={"width": 1280, "height": 1400}, accept_downloads=True)
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname or "127.0.0.1"))
         page.on("websocket", lambda socket: hosts.add(urlsplit(socket.url).hostname))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         page.goto(address)
         yield page
         page.close()
@@ -79,8 +76,7 @@ def test_the_page_fits_its_screen(page, width):
         page.set_viewport_size({"width": width, "height": 700})
         page.get_by_role("tab", name=name, exact=True).click()
         page.wait_for_timeout(300)
-        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(overflow) <= 0, name
+        assert overflow(page) <= 0, name
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(height, 4000)})
         page.wait_for_timeout(300)

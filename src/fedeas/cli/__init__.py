@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
+
+TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
+"""Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,8 +41,17 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=arguments)
     except FedEASError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False, style="red")
-        sys.exit(error.exit_code)
+        _stop(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in TRAINING_PACKAGES:
+            raise
+        _stop(f"this needs the package {missing}: pip install 'fedeas[train]'", FedEASError.exit_code)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {message}", markup=False, style="red")
+    sys.exit(code)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +25,9 @@ GAP = 3
 """White pixels between images."""
 
 INK = (38, 38, 38)
+
+LARGEST_SIDE = 64
+"""Pixels of an image in a strip, at most; larger ones are shrunk."""
 
 
 def save_grid(
@@ -63,6 +67,29 @@ def sample_grid(
     labels = np.repeat(np.arange(generator.num_classes), columns)
     index = np.tile(image_index(client, columns), generator.num_classes)
     save_grid(generator.sample(labels, index), labels, class_names, path, columns, scale)
+
+
+def strip(images: Images, columns: int = 10) -> tuple[bytes, int, int]:
+    """A PNG with these images side by side, a white pixel between them, and how wide and high it is.
+
+    There is room for `columns` images, so that strips of the same number have the same width. Pixels keep their size,
+    for a page to enlarge.
+    """
+    _checked(images, np.zeros(len(images), dtype=np.int64), 1, columns, 1)
+    tiles = [_tile(image) for image in images[:columns]]
+    width, height = tiles[0].size
+    sheet = Image.new(tiles[0].mode, (columns * (width + 1) - 1, height), "white")
+    for column, tile in enumerate(tiles):
+        sheet.paste(tile, (column * (width + 1), 0))
+    file = BytesIO()
+    sheet.save(file, format="PNG", optimize=True)
+    return file.getvalue(), *sheet.size
+
+
+def _tile(image: Images) -> Image.Image:
+    tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+    tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    return tile
 
 
 def _sheet(rows: list[tuple[str, Images]], columns: int, scale: int) -> Image.Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from fedeas import __version__, scores
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.files import written_whole
+from fedeas.generators.grid import strip
 from fedeas.plots import MOST_CLIENTS
 from fedeas.report import figures
 from fedeas.report.figures import Curve, Point, Spent
@@ -28,7 +30,10 @@ from fedeas.report.methods import (
     recorded,
     values_of,
 )
+from fedeas.report.samples import COLUMNS, Row, Samples, samples_of
 from fedeas.store import Run
+
+TILE = 56  # about as many pixels of the screen are given to an image of a grid
 
 
 def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str = "FedEAS report") -> None:
@@ -195,6 +200,39 @@ def _planned(method: Method) -> tuple[LabelCounts, Allocation]:
     return planned
 
 
+def _samples_section(methods: Sequence[Method]) -> Iterator[str]:
+    for found in samples_of(methods):
+        if not found.rows:
+            yield f"<p>The images of {_generator(found)} are not, or no longer, kept in the bank beside the runs.</p>"
+            continue
+        strips = "".join(_strip(row) for row in found.rows)
+        yield f"<figure><div class='strips'>{strips}</div><figcaption>{_uncurated(found)}</figcaption></figure>"
+
+
+def _strip(row: Row) -> str:
+    """Enlarged by a whole number where there is room, so that all pixels of the images are equal squares."""
+    png, width, height = strip(row.images, COLUMNS)
+    scale = max(1, round(TILE / height))
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    alt = f"{_number_of(len(row.images), 'synthetic image')} of class {row.name}"
+    look = f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"
+    return f"<span>{escape(row.name)}</span><img src='{source}' alt='{escape(alt)}' style='{look}'>\n"
+
+
+def _uncurated(found: Samples) -> str:
+    """What the images of a grid are, and that nobody chose them."""
+    shown = sum(len(row.images) for row in found.rows)
+    users = escape(", ".join(method.name for method in found.methods))
+    part = f"; {len(found.rows)} of {found.classes:,} classes" if len(found.rows) < found.classes else ""
+    numbers = f"{shown:,} of the {_number_of(found.trained_on, 'synthetic image')} that {users} trained on"
+    return f"{numbers}: the first images of each class in the bank, uncurated{part}. Generator: {_generator(found)}."
+
+
+def _generator(found: Samples) -> str:
+    """In its own words, which name the sampler, and by what finds it in the bank."""
+    return escape(f"{found.about.description}, fingerprint {found.about.fingerprint[:8]}")
+
+
 def _time_section(methods: Sequence[Method]) -> Iterator[str]:
     spent = [_spent(method) for method in methods if method.summaries]
     if spent:
@@ -268,6 +306,7 @@ SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
     "Accuracy over rounds": _convergence_section,
     "Accuracy against samples": _price_section,
     "Where the samples go": _plans_section,
+    "Synthetic images": _samples_section,
     "Where the time goes": _time_section,
     "What was run": _setup_section,
 }

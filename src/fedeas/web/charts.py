@@ -25,6 +25,9 @@ REFERENCES = {"greedy": "greedy (reference)", "optimal": "optimal (reference)"}
 GRID = "#e8ebef"
 MOST_CURVES = 24
 FONT = '"Source Sans", sans-serif'  # the page's own
+LEGEND = {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}  # below, where it leaves a narrow screen its width
+
+Axis = dict[str, Any]
 
 
 def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str) -> go.Figure:
@@ -38,7 +41,9 @@ def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int,
         "thickness": 12,
         "title": {"text": "images", "side": "right"},
     }
-    figure = _figure(title, height=_height(rows.size))
+    names = {"type": "category", "showgrid": False}
+    across = _axis("class", tickangle=_angle(counts), **names)
+    figure = _figure(title, _height(rows.size), across, _axis("client", autorange="reversed", **names))
     figure.add_heatmap(
         z=np.log10(shown),
         x=_class_names(counts),
@@ -51,14 +56,14 @@ def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int,
         reversescale=True,
         colorbar=bar,
     )
-    figure.update_xaxes(title_text="class", type="category", showgrid=False, tickangle=_angle(counts))
-    figure.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
     return figure
 
 
 def demand_bars(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> go.Figure:
     """What full balance would ask of each client, and what this plan does."""
-    figure = _figure("Each client: full demand and planned budget", height=380)
+    clients = _axis("client", type="category", showgrid=False)
+    images = _axis("images (logarithmic)", type="log", dtick=1, tickformat=",")
+    figure = _figure("Each client: full demand and planned budget", 380, clients, images, barmode="overlay")
     names = _client_names(counts, rows)
     for label, plan, colour, width in (
         ("full balance asks for", demand, plots.PALE, 0.85),
@@ -67,15 +72,15 @@ def demand_bars(counts: LabelCounts, allocation: Allocation, demand: Allocation,
         template = f"client %{{x}}<br>{label} %{{y:,}}<extra></extra>"
         values = plan.per_client[rows]
         figure.add_bar(x=names, y=values, name=label, marker_color=colour, width=width, hovertemplate=template)
-    figure.update_layout(barmode="overlay", legend=_legend())
-    figure.update_xaxes(title_text="client", type="category", showgrid=False)
-    figure.update_yaxes(title_text="images (logarithmic)", type="log", dtick=1, tickformat=",")
     return figure
 
 
 def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figure:
     """Imbalance removed against budget for all policies, with the current plan as a star."""
-    figure = _figure("Imbalance removed for how many images", height=460)
+    lowest = min((float(path.removed.min()) for path in curves.paths.values()), default=0.0)
+    budgets = _axis("images to generate (logarithmic)", type="log", dtick=1, tickformat="~s")
+    shares = _axis("imbalance removed", tickformat=".0%", range=[max(min(0.0, lowest), -0.5) - 0.03, 1.05])
+    figure = _figure("Imbalance removed for how many images", 460, budgets, shares)
     if curves.budgets:
         figure.add_vrect(*curves.budgets, fillcolor=plots.BLUE, opacity=0.12, line_width=0, layer="below")
     for name in sorted(curves.paths, key=DRAWN.index):
@@ -98,12 +103,6 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
         marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": "white", "width": 1}},
         hovertemplate=f"{escape(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
     )
-    figure.update_layout(legend=_legend())
-    figure.update_xaxes(title_text="images to generate (logarithmic)", type="log", dtick=1, tickformat="~s")
-    lowest = min((float(path.removed.min()) for path in curves.paths.values()), default=0.0)
-    figure.update_yaxes(
-        title_text="imbalance removed", tickformat=".0%", range=[max(min(0.0, lowest), -0.5) - 0.03, 1.05]
-    )
     return figure
 
 
@@ -111,7 +110,10 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
     """How much of the imbalance and of the budget the most imbalanced clients hold."""
     held = scores.concentration(counts, allocation)
     share = np.arange(1, counts.num_clients + 1) / counts.num_clients
-    figure = _figure("Who holds imbalance and budget", height=380)
+    clients = _axis("share of the clients, most imbalanced first", tickformat=".0%", range=[0, 1.04])
+    figure = _figure(
+        "Who holds imbalance and budget", 380, clients, _axis("share held", tickformat=".0%", range=[0, 1.03])
+    )
     for label, values, colour, dash in (
         ("imbalance", held.imbalance, plots.VERMILLION, "solid"),
         ("planned images", held.budget, plots.BLUE, "dash"),
@@ -126,16 +128,14 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
         )
     even = {"color": plots.GREY, "dash": "dot", "width": 1}
     figure.add_scatter(x=[0, 1], y=[0, 1], name="if all were alike", mode="lines", line=even, hoverinfo="skip")
-    figure.update_layout(legend=_legend())
-    figure.update_xaxes(title_text="share of the clients, most imbalanced first", tickformat=".0%", range=[0, 1.04])
-    figure.update_yaxes(title_text="share held", tickformat=".0%", range=[0, 1.03])
     return figure
 
 
 def accuracy(runs: Sequence[Listed]) -> go.Figure:
     """Accuracy over rounds, a line for each run; unfinished ones are dotted, and many are named by policy only."""
     shown = [run for run in runs if run.course][:MOST_CURVES]
-    figure = _figure("Accuracy over rounds", height=440)
+    accuracies = _axis("accuracy on the test set", tickformat=".0%")
+    figure = _figure("Accuracy over rounds", 440, _axis("round", rangemode="tozero"), accuracies)
     kinds = list(dict.fromkeys(_kind(run) for run in shown))
     colours = {kind: look.colour for kind, look in zip(kinds, looks(kinds), strict=True)}
     many = len(shown) > 8
@@ -151,15 +151,11 @@ def accuracy(runs: Sequence[Listed]) -> go.Figure:
             line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
             hovertemplate=f"{escape(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
         )
-    figure.update_layout(legend=_legend())
-    figure.update_xaxes(title_text="round", rangemode="tozero")
-    figure.update_yaxes(title_text="accuracy on the test set", tickformat=".0%")
     return figure
 
 
-def _figure(title: str, height: int) -> go.Figure:
-    """An empty figure in our style, set all at once: Plotly's own templates take longer than the drawing."""
-    axis = {"automargin": True, "gridcolor": GRID, "zeroline": False, "ticks": "", "title": {"standoff": 14}}
+def _figure(title: str, height: int, across: Axis, upwards: Axis, **more: Any) -> go.Figure:
+    """An empty figure in our style, set all at once: Plotly's templates and updates take longer than the drawing."""
     return go.Figure(
         layout={
             "template": "none",
@@ -168,19 +164,21 @@ def _figure(title: str, height: int) -> go.Figure:
             "height": height,
             "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
             "dragmode": False,
-            "xaxis": axis,
-            "yaxis": axis,
+            "xaxis": across,
+            "yaxis": upwards,
+            "legend": LEGEND,
+            **more,
         }
     )
 
 
+def _axis(title: str, **more: Any) -> Axis:
+    plain = {"automargin": True, "gridcolor": GRID, "zeroline": False, "ticks": ""}
+    return {**plain, "title": {"text": title, "standoff": 14}, **more}
+
+
 def _kind(run: Listed) -> str:
     return run.policy.partition("(")[0]
-
-
-def _legend() -> dict[str, Any]:
-    """Below the figure, where it leaves a narrow screen its width."""
-    return {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}
 
 
 def _height(clients: int) -> int:

@@ -11,15 +11,15 @@ import numpy as np
 from fedeas import scores
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.planning import matched
-from fedeas.policies import BySize, FedEAS, FullBalance, Greedy, MissingOnly, Optimal, Policy, Uniform, parse_policy
+from fedeas.policies import BySize, FedEAS, FullBalance, MissingOnly, Policy, Uniform, parse_policy
 from fedeas.policies.baselines import Budgeted
+from fedeas.policies.waterfill import Waterfill
 from fedeas.scores import BudgetPath
 from fedeas.selection import BetaInterval, select_beta
 from fedeas.summary import Summary
+from fedeas.web import references
 
-CURVE_BUDGETS = 7  # greedy and optimal take some milliseconds at each
-FINE_BUDGETS, FEW_COUNTS = 13, 2_000  # more of them where the table is small
-CURVE_BETAS = 30
+CURVE_BUDGETS, CURVE_BETAS = 13, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +65,12 @@ def curves(counts: LabelCounts) -> Curves:
     interval = select_beta(counts)
     if not demand.total:  # everyone is balanced: there is nothing to draw
         return Curves(demand, {}, interval, None)
-    points = FINE_BUDGETS if counts.n.size <= FEW_COUNTS else CURVE_BUDGETS
-    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, points).astype(int)).tolist()
-    kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else []), Greedy, Optimal]
+    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
+    kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else [])]
     paths = {kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds}
+    vessels = Waterfill(counts)
+    for name, take in references.TAKES.items():
+        paths[name] = scores.budget_path(counts, references.plans(vessels, take, fewest=budgets[0]))
     fedeas = _path(counts, [FedEAS(beta=float(beta)) for beta in np.geomspace(0.1, 100, CURVE_BETAS)])
     within = (fedeas.total >= budgets[0]) & (fedeas.total <= demand.total)
     if within.any():

@@ -26,6 +26,7 @@ from fedeas.web.outcome import Curves, Outcome
 from fedeas.web.sources import Federation
 
 OWN = "classes of equal size"
+LOOK_EVERY = 3.0  # seconds, while a run is under way
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
 QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 NARROW = """<style>
@@ -41,7 +42,6 @@ def _key(counts: LabelCounts) -> object:
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
 _uploaded, _curves, _outcome = _cached(sources.uploaded), _cached(outcome.curves), _cached(outcome.outcome)
-_listed: Any = st.cache_data(show_spinner=False, ttl=10)(runs.listed)  # not read anew whenever a slider moves
 
 
 def plain(text: object) -> str:
@@ -270,13 +270,21 @@ def _download(place: Any, label: str, content: bytes, name: str) -> None:
 
 
 def _runs_tab(folder: Path) -> None:
-    st.caption(f"Run directories below {plain(folder)}: finished ones as solid lines, others dotted.")
-    if st.button("Look again"):
-        _listed.clear()
-    found = _listed(folder)
+    watching = runs.any_under_way(runs.listed(folder))
+    st.fragment(_show_runs, run_every=LOOK_EVERY if watching else None)(folder, watching)
+
+
+def _show_runs(folder: Path, watching: bool) -> None:
+    """Runs again by itself, without the rest of the page, while a run is under way."""
+    found = runs.listed(folder)
+    if runs.any_under_way(found) is not watching:
+        st.rerun()  # a fragment's clock is set, or stopped, by the whole page only
+    st.button("Look again")
     if not found:
         st.info(f"No run directories below {plain(folder)}; make one with `fedeas run`.")
         return
+    words = f"looked at every {LOOK_EVERY:g} seconds" if watching else "none is under way"
+    st.caption(f"Run directories below {plain(folder)}: finished ones as solid lines, others dotted; {words}.")
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
     shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]
     _chart(st, charts.accuracy(shown), "accuracy")

@@ -1,17 +1,22 @@
-"""The run directories of a folder as the page lists them, broken ones included."""
+"""The run directories of a folder as the page lists them, broken ones included.
+
+A page that watches them looks every few seconds, so a directory is read anew only when its files have changed.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.errors import InputError
 from fedeas.store import Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # how the command tells the page, which Streamlit starts, where to look
 MOST_RUNS = 200
+
+Stamp = tuple[tuple[int, int], ...]
+"""When each file of a run directory was last written, and how long it is; zeros for one that is not there."""
 
 
 class Listed(NamedTuple):
@@ -25,33 +30,53 @@ class Listed(NamedTuple):
     rounds: Sequence[int] = ()
     course: Sequence[float] = ()
     finished: bool = False
+    under_way: bool = False
 
 
 def listed(folder: Path) -> list[Listed]:
     """Every run directory below the folder, the latest first; one that cannot be read says so in its place."""
-    found = sorted(RunStore(folder).root.glob("*/config.json"), key=_changed, reverse=True)
-    return [_listed(config.parent) for config in found[:MOST_RUNS]]
+    stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
+    found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
+    return [_listed(path, stamps[path]) for path in found[:MOST_RUNS]]
 
 
-def _changed(config: Path) -> float:
-    rounds = config.with_name("rounds.jsonl")
-    return (rounds if rounds.exists() else config).stat().st_mtime
+def any_under_way(found: Iterable[Listed]) -> bool:
+    """Whether it is worth looking again."""
+    return any(run.under_way for run in found)
 
 
-def _listed(path: Path) -> Listed:
+def _stamp(path: Path) -> Stamp:
+    return tuple(_written(path / name) for name in ("config.json", "rounds.jsonl", "summary.json"))
+
+
+def _written(path: Path) -> tuple[int, int]:
+    try:
+        about = path.stat()
+    except OSError:  # not there yet, or removed since the folder was listed
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _changed(stamp: Stamp) -> int:
+    """When its last round ended or, before the first, when it was begun."""
+    (config, _), (rounds, _), _ = stamp
+    return rounds or config
+
+
+@lru_cache(maxsize=2 * MOST_RUNS)
+def _listed(path: Path, stamp: Stamp) -> Listed:
     try:
         return _read(read_run(path))
-    except (InputError, OSError, json.JSONDecodeError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).removeprefix(f"{path}: ")
         return Listed(path.name, "", "", f"cannot be read: {reason}", None)
 
 
 def _read(run: Run) -> Listed:
-    evaluated = [record for record in run.rounds() if record.get("accuracy") is not None]
-    course = [float(record["accuracy"]) for record in evaluated]
-    done = len(run.rounds())
-    state = "finished" if run.finished else f"{done:,} of {run.config.rounds.total:,} rounds"
-    accuracy = float(run.summary()["accuracy"]) if run.finished else (course[-1] if course else None)
-    rounds = [int(record["round"]) for record in evaluated]
-    config = run.config
-    return Listed(run.path.name, config.policy, config.algorithm, state, accuracy, rounds, course, run.finished)
+    done, finished, config = run.rounds(), run.finished, run.config
+    evaluated = [record for record in done if record.get("accuracy") is not None]
+    rounds, course = [int(record["round"]) for record in evaluated], [float(record["accuracy"]) for record in evaluated]
+    state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
+    accuracy = float(run.summary()["accuracy"]) if finished else (course[-1] if course else None)
+    asked = run.path.name, config.policy, config.algorithm
+    return Listed(*asked, state, accuracy, rounds, course, finished, under_way=not finished)

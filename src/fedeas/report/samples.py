@@ -1,0 +1,148 @@
+"""The synthetic images that runs trained on, read back from the bank beside them: none is made anew, nor chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.arrays import IntArray
+from fedeas.data.known import KNOWN
+from fedeas.errors import FedEASError, InputError
+from fedeas.generators.bank import Bank
+from fedeas.generators.bank.addresses import Addresses
+from fedeas.generators.bank.slots import Disk, Header
+from fedeas.generators.base import image_index
+from fedeas.report.methods import Method, Recorded
+from fedeas.store import Run
+
+COLUMNS = 10
+MOST_CLASSES = 20  # rows of a grid: beyond, it tells little more and only makes the page heavy
+MOST_BYTES = 2**24  # of an image; what claims to be larger is a damaged header
+
+Images = NDArray[np.uint8]
+
+
+class About(NamedTuple):
+    """Which generator a run had, from its ``generator.json``."""
+
+    fingerprint: str
+    description: str
+
+
+class Row(NamedTuple):
+    """A class, by its name where that is known, and its first images."""
+
+    name: str
+    images: Images
+
+
+class Samples(NamedTuple):
+    """What is kept of the images of one generator that some methods trained on."""
+
+    about: About
+    methods: list[Method]
+    trained_on: int
+    """Different images, of all classes."""
+    classes: int
+    """How many of them have images."""
+    rows: list[Row]
+    """None where the images are not kept any more."""
+
+
+def samples_of(methods: Sequence[Method]) -> list[Samples]:
+    """One for each generator of which any of these runs trained on an image, as far as the runs know it."""
+    generators: dict[str, About] = {}
+    users: dict[str, dict[Method, list[Recorded]]] = {}
+    for method in methods:
+        for each in method.runs:
+            if (about := _about(each.run)) is not None and each.planned is not None:
+                generators.setdefault(about.fingerprint, about)  # one generator may have been asked for in many words
+                users.setdefault(about.fingerprint, {}).setdefault(method, []).append(each)
+    found = [_samples(generators[fingerprint], own) for fingerprint, own in users.items()]
+    return [each for each in found if each.trained_on]
+
+
+def _samples(about: About, users: dict[Method, list[Recorded]]) -> Samples:
+    runs = [each for own in users.values() for each in own]
+    wanted = _trained_on(runs)
+    labels = np.flatnonzero(wanted.any(axis=0)).tolist()
+    # One generator's image of an address is the same in all banks, so that any of them will do.
+    banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
+    kept = next(filter(None, (_read(bank, about, wanted, labels[:MOST_CLASSES]) for bank in banks)), {})
+    names = _class_names(runs, wanted.shape[1])
+    rows = [Row(names[label], images) for label, images in kept.items()]
+    return Samples(about, list(users), int(wanted.sum()), len(labels), rows)
+
+
+def _about(run: Run) -> About | None:
+    """None for a run that generated nothing, or whose nodes did."""
+    try:
+        content = json.loads((run.path / "generator.json").read_text("utf-8"))
+        return About(*(str(content[name]) for name in About._fields))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _trained_on(runs: Iterable[Recorded]) -> IntArray:
+    """Images of each client and class that some run trained on: clients that never took part made none."""
+    taken = [_taken(each) for each in runs]
+    clients, classes = (max(table.shape[axis] for table in taken) for axis in (0, 1))
+    most = np.zeros((clients, classes), dtype=np.int64)
+    for table in taken:
+        part = most[: table.shape[0], : table.shape[1]]
+        np.maximum(part, table, out=part)
+    return most
+
+
+def _taken(each: Recorded) -> IntArray:
+    assert each.planned is not None
+    plan = each.planned[1].n
+    took_part = {client for record in each.rounds for client in set(record["clients"]) - set(record.get("missing", ()))}
+    return np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
+
+
+def _class_names(runs: Iterable[Recorded], num_classes: int) -> list[str]:
+    """A generator may serve several datasets of one kind; their names count only where they agree."""
+    datasets = {each.run.config.data.dataset for each in runs}
+    known = {KNOWN[name].classes if name in KNOWN else () for name in datasets}
+    names = known.pop() if len(known) == 1 else ()
+    return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
+
+
+def _read(bank: Path, about: About, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:
+    """The first good images of these classes; none of a bank that is gone or cannot be used."""
+    try:
+        disk = _disk(bank, about.fingerprint, wanted.shape[1])
+        rows = {label: _first_good(disk, label, wanted[:, label]) for label in labels}
+    except (FedEASError, OSError):
+        return {}
+    return {label: images for label, images in rows.items() if len(images)}
+
+
+def _disk(bank: Path, fingerprint: str, num_classes: int) -> Disk:
+    header = Header.read(bank / Bank(bank).name(fingerprint))
+    if (header.fingerprint, header.num_classes) != (fingerprint, num_classes):
+        raise InputError(f"{bank}: holds images of another generator")
+    if header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
+        raise InputError(f"{bank}: holds no images that can be shown")
+    return Disk(bank, header)
+
+
+def _first_good(disk: Disk, label: int, wanted: IntArray) -> Images:
+    """In the order of clients, and of a client's images; damaged ones are passed over."""
+    index = np.concatenate([image_index(client, count) for client, count in enumerate(wanted.tolist())])
+    found = np.empty((0, disk.pixels), dtype=np.uint8)
+    for start in range(0, index.size, COLUMNS):
+        part = index[start : start + COLUMNS]
+        images = np.empty((part.size, disk.pixels), dtype=np.uint8)
+        good = disk.read(Addresses(np.full(part.size, label), part), images, np.arange(part.size))
+        found = np.concatenate([found, images[good]])[:COLUMNS]
+        if len(found) == COLUMNS:
+            break
+    return found.reshape(-1, *disk.header.shape)

@@ -1,0 +1,71 @@
+"""The list of runs follows them in a real browser by itself, and rests when they have come to their end."""
+
+import pytest
+
+pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from web.browser import chromium, complaints_of, recorded_runs, served
+
+from fedeas.store import RunStore
+from fedeas.web.planner import LOOK_EVERY
+
+PATIENCE = 30_000  # milliseconds; a busy machine is no reason to fail
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """The tab of runs, the run that is under way, and every request of the page to be computed again."""
+    recorded_runs(tmp_path / "runs")
+    (run,) = (run for run in RunStore(tmp_path / "runs").all() if not run.finished)
+    asked = []
+    with chromium() as browser, served(tmp_path / "runs", tmp_path / "log.txt") as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
+        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: asked.extend(_reruns(frame))))
+        complaints = complaints_of(page)
+        page.goto(address)
+        page.get_by_role("tab", name="Runs", exact=True).click()
+        says(page, "3 of 6 rounds")
+        yield page, run, asked
+        page.close()
+    assert complaints == []
+
+
+def _reruns(frame):
+    message = BackMsg.FromString(frame) if isinstance(frame, bytes) else BackMsg()
+    return [message.rerun_script] if message.WhichOneof("type") == "rerun_script" else []
+
+
+def says(page, state):
+    """Wait for a run in this state; the grid is a canvas, whose text is in a table for those who cannot see it."""
+    page.locator("td[role=gridcell]", has_text=state).wait_for(state="attached", timeout=PATIENCE)
+
+
+def add_round(run, number):
+    run.append_round({"round": number, "accuracy": 0.6 + 0.01 * number})
+
+
+def rests(page):
+    page.get_by_text("none is under way").wait_for(timeout=PATIENCE)
+
+
+def test_new_rounds_show_by_themselves_until_all_runs_have_ended_and_again_on_request(opened):
+    page, run, asked = opened
+    asked.clear()
+    for number in (4, 5):
+        add_round(run, number)
+        says(page, f"{number} of 6 rounds")
+    assert len(asked) >= 2
+    assert all(request.is_auto_rerun and request.fragment_id for request in asked)  # never the whole page
+
+    run.write_json("summary.json", {"accuracy": 0.66})
+    rests(page)
+    asked.clear()
+    page.wait_for_timeout(3 * 1000 * LOOK_EVERY)
+    assert asked == []
+
+    (run.path / "summary.json").unlink()  # as if another run had begun
+    page.get_by_role("button", name="Look again").click()
+    says(page, "5 of 6 rounds")
+    add_round(run, 6)
+    says(page, "6 of 6 rounds")

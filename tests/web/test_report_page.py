@@ -1,0 +1,84 @@
+"""The report in a real browser: one file, opened from disk, that says what the runs' summaries say."""
+
+from statistics import mean, stdev
+
+import pytest
+from web.browser import SCREENSHOTS, chromium, complaints_of, overflow
+
+from fedeas.config import load_config
+from fedeas.report import write_report
+from fedeas.run import execute
+from fedeas.store import RunStore
+
+QUICK = [
+    "train.lr=0.05",
+    "train.epochs=1",
+    "rounds.total=3",
+    "partition.clients=6",
+    "engine.threads=1",
+]
+POLICIES = {"none": "no-generation", "ours": "fedeas(beta=3)", "even": "uniform(budget=fedeas(beta=3))"}
+ACCURACY, PEAK, SAMPLES = 0, 1, 3  # cells after the method's name
+IMAGES = "Array.from(document.images, image => [image.complete, image.naturalWidth, image.clientWidth])"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Three policies on digits, two seeds each, by their names."""
+    store = RunStore(tmp_path_factory.mktemp("report") / "runs")
+    return {
+        label: [execute(_config(label, policy, seed), store) for seed in (0, 1)] for label, policy in POLICIES.items()
+    }
+
+
+def _config(label, policy, seed):
+    return load_config(None, [*QUICK, f"label={label}", f"policy={policy}", f"seed={seed}"])
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    """The report from disk; at the end it may not have asked for anything else, nor complained on the console."""
+    path = runs["ours"][0].path.parent / "report.html"
+    write_report([run for seeds in runs.values() for run in seeds], path)
+    asked = []
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.on("request", lambda request: asked.append(request.url))
+        complaints = complaints_of(page)
+        page.goto(path.as_uri())
+        yield page
+        page.close()
+    assert [address for address in asked if not address.startswith("data:")] == [path.as_uri()]
+    assert complaints == []
+
+
+def test_the_table_says_what_the_summaries_say(page, runs):
+    for label, seeds in runs.items():
+        summaries = [run.summary() for run in seeds]
+        accuracies = [100 * each["accuracy"] for each in summaries]
+        row = page.locator("table.numbers tbody tr", has=page.get_by_text(label, exact=True))
+        cells = [text.split("\n")[0] for text in row.locator("td").all_inner_texts()]
+        assert cells[ACCURACY] == f"{mean(accuracies):.2f} ± {stdev(accuracies):.2f}"
+        assert cells[PEAK] == f"{mean(100 * each['peak'] for each in summaries):.2f}"
+        assert cells[SAMPLES] == f"{round(mean(each['generated'] for each in summaries)):,}"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_report_fits_its_screen_and_shows_all_pictures(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    assert overflow(page) <= 0
+    pictures = page.evaluate(IMAGES)
+    assert len(pictures) > 10
+    assert all(complete and natural > 0 and 0 < shown <= width for complete, natural, shown in pictures)
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{width}-report.png", full_page=True)
+
+
+def test_synthetic_images_are_enlarged_to_whole_pixels(page):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.locator(".strips > span").all_inner_texts() == [str(label) for label in range(10)]
+    for strip in page.locator(".strips > img").all():
+        natural, shown = strip.evaluate("image => [image.naturalWidth, image.clientWidth]")
+        assert shown > natural
+        assert shown % natural == 0
+        assert strip.evaluate("image => getComputedStyle(image).imageRendering") == "pixelated"
