@@ -37,6 +37,14 @@ class ProtocolName(StrEnum):
     CLEAN = "clean"
 
 
+class PrecisionName(StrEnum):
+    """How exactly the training is computed."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+
+
 @reproduce.command("counts")
 def reproduce_counts(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
@@ -70,6 +78,7 @@ def _command(name: str) -> Callable[..., None]:
         protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
         seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run.")] = 1,
         weights: Annotated[str, typer.Option(help="Initial weights, such as cifar100-pretrained; else none.")] = "",
+        precision: Annotated[PrecisionName | None, typer.Option(help="Of the training; bf16 needs a GPU.")] = None,
         only_estimate: Annotated[bool, typer.Option("--estimate", help="Say what it takes, and stop.")] = False,
         only_show: Annotated[bool, typer.Option("--show", help="Show what there is, and run nothing.")] = False,
         minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
@@ -81,8 +90,8 @@ def _command(name: str) -> Callable[..., None]:
         bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
         folder: Folder = RUNS,
     ) -> None:
-        chosen, wanted = study(profile, protocol.value, weights), artefacts(name)
-        store = RunStore(folder)
+        chosen = study(profile, protocol.value, weights, None if precision is None else precision.value)
+        wanted, store = artefacts(name), RunStore(folder)
         if only_estimate:
             _print_estimate(wanted, chosen, seeds, Results([folder, results]))
             return

@@ -11,7 +11,7 @@ from fedeas.errors import FedEASError
 from fedeas.store import Run
 
 LEAST_SECONDS = 60.0
-"""With less time left no further run is begun: its first round would hardly be over."""
+"""With less time left no further run is begun, but for the first: its first round would hardly be over."""
 
 CLIENT_STATE = ("scaffold", "moon")
 
@@ -28,8 +28,8 @@ def carry_out(
     configs: Iterable[RunConfig], execute: Callable[[RunConfig], Run], deadline: Deadline | None = None
 ) -> Iterator[Outcome]:
     """Each run in turn, until the time is up; one that cannot be done does not keep the others from it."""
-    for config in configs:
-        if deadline is not None and deadline.left < LEAST_SECONDS:
+    for number, config in enumerate(configs):
+        if number and deadline is not None and deadline.left < LEAST_SECONDS:
             return
         try:
             yield Outcome(config, execute(config))

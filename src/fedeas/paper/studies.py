@@ -22,6 +22,7 @@ from fedeas.paper.published import Setting, published, setting
 from fedeas.policies import FedEAS
 
 Protocol = Literal["paper", "clean"]
+Precision = Literal["fp32", "tf32", "bf16"]
 
 BUDGET = FedEAS(float(published().totals.beta)).spec
 """The paper's plan, whose total the other policies share."""
@@ -92,7 +93,7 @@ class Profile:
     rounds: int
     generator: str = "diffusion"
     other_generator: str = "sd-turbo"
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Precision = "bf16"
     as_printed: bool = False
     clients: Mapping[int, int] = field(default_factory=dict)
     algorithms: Mapping[str, str] = field(default_factory=dict)
@@ -121,11 +122,13 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Study:
-    """A profile under one protocol, from these initial weights."""
+    """A profile under one protocol, from these initial weights, in this precision."""
 
     profile: Profile = PROFILES["full"]
     protocol: Protocol = "paper"
     weights: str = ""
+    precision: Precision | None = None
+    """The profile's, unless another is given."""
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -155,7 +158,7 @@ class Study:
             model=ModelConfig(name="small-cnn" if profile.clients else "resnet18", weights=self.weights),
             train=profile.train,
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
-            engine=EngineConfig(precision=profile.precision),
+            engine=EngineConfig(precision=self.precision or profile.precision),
         )
 
     def _partition(self, where: Setting) -> PartitionConfig:
@@ -164,11 +167,11 @@ class Study:
         return PartitionConfig(scheme=scheme, clients=clients, alpha=float(where.alpha))
 
 
-def study(profile: str, protocol: Protocol = "paper", weights: str = "") -> Study:
+def study(profile: str, protocol: Protocol = "paper", weights: str = "", precision: Precision | None = None) -> Study:
     """The study of this name: ``full``, ``short`` or ``smoke``."""
     if profile not in PROFILES:
         raise InputError(f"no profile is called {profile!r}; choose one of {', '.join(PROFILES)}")
-    return Study(PROFILES[profile], protocol, weights)
+    return Study(PROFILES[profile], protocol, weights, precision)
 
 
 def with_seeds(config: RunConfig, seeds: int) -> list[RunConfig]:
