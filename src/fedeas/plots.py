@@ -26,6 +26,15 @@ from fedeas.policies import FullBalance
 ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7"
 INK, GREY, PALE = "#222222", "#7f7f7f", "#d9d9d9"
 
+# What a policy is drawn in wherever it appears.
+USUAL = {
+    "fedeas": BLUE,
+    "uniform": ORANGE,
+    "missing-only": GREEN,
+    "full-balance": VERMILLION,
+    "no-generation": GREY,
+}
+
 HEAT = "viridis_r"  # dark is many; none is white, which is not in it
 DPI = 160
 MOST_CLIENTS = 200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, cycle
+from itertools import chain
 from statistics import mean as exact_mean
 from typing import Any, NamedTuple
 
@@ -19,25 +19,14 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fedeas import plots
-from fedeas.arrays import FloatArray
+from fedeas.paper.marks import POINTS, End, Look, looks_of, name_ends
 
 NOT_RUN = "not run"
 COLUMNS = 2  # panels beside each other
 GRID = {"color": plots.PALE, "linewidth": 0.6}
-POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}  # keeps text on lines legible
 DIAMOND: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}
 PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # how the paper's lines differ from ours
-
-USUAL = {
-    "fedeas": plots.BLUE,
-    "uniform": plots.ORANGE,
-    "missing-only": plots.GREEN,
-    "full-balance": plots.VERMILLION,
-    "fedavg": plots.GREY,
-    "no-generation": plots.GREY,
-}
-SPARE = (plots.PURPLE, plots.SKY, plots.INK)  # for methods that have no colour by custom
 
 
 class Course(NamedTuple):
@@ -74,13 +63,6 @@ class Sweep(NamedTuple):
     paper: Sequence[float | None]
 
 
-class _Look(NamedTuple):
-    """How a method is drawn wherever it appears in a figure."""
-
-    colour: str
-    dash: str = "-"
-
-
 class _Mean(NamedTuple):
     """A method's seeds in one: their mean and extremes at each round."""
 
@@ -89,14 +71,6 @@ class _Mean(NamedTuple):
     middle: list[float]
     high: list[float]
     seeds: int
-
-
-class _End(NamedTuple):
-    """A name for what ends at this point."""
-
-    name: str
-    look: _Look
-    point: tuple[float, float]
 
 
 @plots.styled
@@ -113,7 +87,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     every = [line for lines in shown.values() for line in lines]
-    looks, last = _looks(line.name for line in every), _last_round(every)
+    looks, last = looks_of(line.name for line in every), _last_round(every)
     grid[0, 0].set_ylim(0, _head_room([threshold, *_accuracies(every)]))
     for axes in grid[:, 0]:
         axes.set_ylabel("accuracy on the test set")
@@ -134,7 +108,7 @@ def allocation_figure(bars: Sequence[Bar], title: str) -> Figure:
     """Fig. 1(b): what each policy makes of one total; ours as solid bars, the paper's as hollow ones beside them."""
     figure, axes = _panel(title, max(6.0, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
-    looks, width = _looks(bar.name for bar in bars), 0.38 if printed else 0.6
+    looks, width = looks_of(bar.name for bar in bars), 0.38 if printed else 0.6
     for place, bar in enumerate(bars):
         colour = looks[bar.name].colour
         _solid_bar(axes, place - width / 2 if printed else place, width, bar, colour)
@@ -159,7 +133,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar) -> Fi
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's lines are pale, dashed."""
     figure, axes = _panel("Accuracy as the number of synthetic samples grows", 9, 5.2)
     references = (fedavg, full_balance)
-    looks = _looks([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
+    looks = looks_of([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
     totals = [total for sweep in sweeps for total in sweep.totals]
     axes.set(xlabel="synthetic samples in all", ylabel="accuracy, %", xlim=(0, 1.05 * max([1, *totals])))
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -168,7 +142,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar) -> Fi
         _draw_sweep(axes, sweep, looks[sweep.name].colour)
     ends = [end for bar in references for end in _draw_reference(axes, bar, looks[bar.name])]
     axes.margins(y=0.12)
-    _name_ends(axes, ends)
+    name_ends(axes, ends)
     values = [*chain.from_iterable(sweep.ours for sweep in sweeps), *(bar.ours for bar in references)]
     printed = [*chain.from_iterable(sweep.paper for sweep in sweeps), *(bar.paper for bar in references)]
     if not _known(values):
@@ -184,14 +158,14 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar) -> Fi
 def course_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
     figure, axes = _panel(title, 10, 5.4)
-    looks, means = _looks(line.name for line in lines), [(line.name, _mean(line.courses)) for line in lines]
+    looks, means = looks_of(line.name for line in lines), [(line.name, _mean(line.courses)) for line in lines]
     axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
     _number_rounds(axes, max((mean.rounds[-1] for _, mean in means if mean.rounds), default=0))
     ends = []
     for name, mean in means:
         _draw_mean(axes, mean, looks[name])
-        ends += [_End(name, looks[name], (mean.rounds[-1], mean.middle[-1]))] if mean.rounds else []
-    _name_ends(axes, ends)
+        ends += [End(name, looks[name], (mean.rounds[-1], mean.middle[-1]))] if mean.rounds else []
+    name_ends(axes, ends)
     missing = [name for name, mean in means if not mean.rounds]
     if not ends:
         _say_not_run(axes)
@@ -205,16 +179,6 @@ def _panel(title: str, width: float, height: float) -> tuple[Figure, Any]:
     axes = figure.subplots()
     axes.set_title("\n".join(textwrap.fill(line, int(11 * width)) for line in title.splitlines()))
     return figure, axes
-
-
-def _looks(names: Iterable[str]) -> dict[str, _Look]:
-    """A look for each name: its usual colour while that is free, else the next spare one, dashed if need be."""
-    looks: dict[str, _Look] = {}
-    spare = cycle([_Look(colour, dash) for dash in ("-", "--", ":") for colour in SPARE])
-    for name in dict.fromkeys(names):
-        usual = USUAL.get(name.partition("(")[0].strip().lower())
-        looks[name] = next(spare) if usual is None or _Look(usual) in looks.values() else _Look(usual)
-    return looks
 
 
 def _mean(courses: Sequence[Course]) -> _Mean:
@@ -268,7 +232,7 @@ def _number_rounds(axes: Any, last: int) -> None:
     axes.grid(**GRID)
 
 
-def _draw_mean(axes: Any, mean: _Mean, look: _Look) -> None:
+def _draw_mean(axes: Any, mean: _Mean, look: Look) -> None:
     if mean.seeds > 1:
         axes.fill_between(mean.rounds, mean.low, mean.high, color=look.colour, alpha=0.15, linewidth=0)
     if mean.rounds:
@@ -276,7 +240,7 @@ def _draw_mean(axes: Any, mean: _Mean, look: _Look) -> None:
         axes.plot(mean.rounds, mean.middle, look.dash, color=look.colour, linewidth=1.5, marker=alone)
 
 
-def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, _Look]) -> None:
+def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, Look]) -> None:
     means = [_mean(line.courses) for line in lines]
     firsts = [_first_round(mean, threshold) for mean in means]
     _draw_threshold(axes, threshold)
@@ -319,7 +283,7 @@ def _reached(line: Line, mean: _Mean, first: int | None) -> str:
     return f"{line.name}: {ours}{paper}"
 
 
-def _key(name: str, look: _Look) -> Line2D:
+def _key(name: str, look: Look) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle=look.dash, label=name)
 
 
@@ -349,46 +313,18 @@ def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
         axes.errorbar(sweep.totals, ours, np.nan_to_num(spread), fmt="o-", color=colour, capsize=3, elinewidth=1.2)
 
 
-def _draw_reference(axes: Any, bar: Bar, look: _Look) -> list[_End]:
+def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:
     """Horizontal lines at ours and at the paper's, and names for them."""
     right, ends = axes.get_xlim()[1], []
     if bar.ours is not None:
         axes.axhline(bar.ours, color=look.colour, linewidth=1.6)
-        ends.append(_End(f"{bar.name} {bar.ours:.2f}", look, (right, bar.ours)))
+        ends.append(End(f"{bar.name} {bar.ours:.2f}", look, (right, bar.ours)))
     if bar.paper is not None:
         axes.axhline(bar.paper, color=look.colour, **PAPER)
-        ends.append(_End(f"{bar.name} {bar.paper:.2f} (paper)", look, (right, bar.paper)))
+        ends.append(End(f"{bar.name} {bar.paper:.2f} (paper)", look, (right, bar.paper)))
     return ends
 
 
 def _run_part(name: str, ours: Sequence[float | None]) -> str:
     run = len(_known(ours))
     return name if 0 < run == len(ours) else f"{name}: {run} of {len(ours)} run" if run else f"{name}: {NOT_RUN}"
-
-
-def _name_ends(axes: Any, ends: Sequence[_End]) -> None:
-    """Names right of the panel, tied to what they name, as near to its height as the others allow."""
-    in_order = sorted(ends, key=lambda end: end.point[1])
-    low, high = axes.get_ylim()
-    line = 1.35 * POINTS["fontsize"] / (72 * axes.bbox.height / axes.figure.dpi)
-    heights = _apart(np.array([(end.point[1] - low) / (high - low) for end in in_order]), line)
-    for end, height in zip(in_order, heights, strict=True):
-        tie: dict[str, Any] = {"arrowstyle": "-", "color": end.look.colour, "linestyle": end.look.dash}
-        tie |= {"linewidth": 1.5, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
-        text: dict[str, Any] = {"va": "center", "fontsize": POINTS["fontsize"], "textcoords": "axes fraction"}
-        axes.annotate(end.name, end.point, (1.03, height), arrowprops=tie, annotation_clip=False, **text)
-
-
-def _apart(heights: FloatArray, line: float) -> FloatArray:
-    """Rising heights within 0 to 1 moved as little as possible so that each is a line above the one before.
-
-    Less its place in the order, a height may not fall: that is isotonic regression, by its min-max formula.
-    """
-    number = len(heights)
-    steps = min(line, 1 / max(number - 1, 1)) * np.arange(number)
-    wanted = heights - steps
-    level = [
-        max(min(wanted[first : last + 1].mean() for last in range(place, number)) for first in range(place + 1))
-        for place in range(number)
-    ]
-    return np.asarray(np.clip(level, 0, 1 - steps[-1:].sum()) + steps)

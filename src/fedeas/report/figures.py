@@ -30,14 +30,7 @@ STEP = 9  # points between marks that stand side by side
 GRID = {"color": plots.PALE, "linewidth": 0.6}
 DASHES = {"solid": "-", "dashed": "--", "dotted": ":"}  # CSS's names, so that the page's legend can show the same
 
-USUAL = {
-    "fedeas": plots.BLUE,
-    "uniform": plots.ORANGE,
-    "missing-only": plots.GREEN,
-    "full-balance": plots.VERMILLION,
-    "no-generation": plots.GREY,
-}
-COLOURS = (plots.PURPLE, plots.SKY, plots.INK, *USUAL.values())  # those that nobody has by custom come first
+COLOURS = (plots.PURPLE, plots.SKY, plots.INK, *plots.USUAL.values())  # those that nobody has by custom come first
 
 
 class Look(NamedTuple):
@@ -86,7 +79,7 @@ def looks(policies: Sequence[str]) -> list[Look]:
     """A look for each of these policies: its usual colour while that is free, else the next; dashed after eight."""
     chosen: list[Look] = []
     for policy in policies:
-        usual = [Look(USUAL[policy])] if policy in USUAL else []
+        usual = [Look(plots.USUAL[policy])] if policy in plots.USUAL else []
         others = [Look(colour, dash) for dash in DASHES for colour in COLOURS]
         free = [look for look in [*usual, *others] if look not in chosen]
         chosen.append(free[0] if free else others[len(chosen) % len(others)])

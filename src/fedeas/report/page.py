@@ -18,6 +18,7 @@ from fedeas.generators.grid import strip
 from fedeas.plots import MOST_CLIENTS
 from fedeas.report import figures
 from fedeas.report.figures import Curve, Point, Spent
+from fedeas.report.html import facts, figure, number_of, table
 from fedeas.report.methods import (
     Method,
     Recorded,
@@ -87,7 +88,7 @@ def _result_table(methods: Sequence[Method]) -> str:
     ]  # fmt: skip
     marks = marks_of(methods)
     rows = [_result_row(method, methods, marks.get(method, "")) for method in methods if method.summaries]
-    return _table("Methods, averaged over seeds", head, rows)
+    return table("Methods, averaged over seeds", head, rows)
 
 
 def _result_row(method: Method, methods: Sequence[Method], mark: str) -> list[str]:
@@ -143,7 +144,7 @@ def _convergence_section(methods: Sequence[Method]) -> Iterator[str]:
         words += " Dotted: runs that are unfinished." if any(curve.unfinished for curve in curves.values()) else ""
         keys = "".join(f"<li>{_key(method)}</li>" for method in drawn)
         alt = f"Accuracy over rounds of {', '.join(method.name for method in drawn)}"
-        yield _figure(source, alt, words, f"<ul class='key'>{keys}</ul>")
+        yield figure(source, alt, words, f"<ul class='key'>{keys}</ul>")
 
 
 def _curve(method: Method) -> Curve:
@@ -158,7 +159,7 @@ def _price_section(methods: Sequence[Method]) -> Iterator[str]:
     if points:
         said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
         words = PRICE_NOTE + (" Points of the same number stand side by side." if matched(methods) else "")
-        yield _figure(figures.price(points), f"Accuracy against synthetic samples. {said}", words)
+        yield figure(figures.price(points), f"Accuracy against synthetic samples. {said}", words)
 
 
 def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
@@ -190,8 +191,8 @@ def _federation(methods: Sequence[Method]) -> Iterator[str]:
     of_many = f"; shown are the {MOST_CLIENTS} clients that hold most" if counts.num_clients > MOST_CLIENTS else ""
     yield f"<p>{shape}, one colour scale for all{of_many}.</p><div class='maps'>"
     for source, caption in zip(maps, captions, strict=True):
-        yield _figure(source, f"Heat map of clients by classes, {caption}", escape(caption))
-    yield f"</div>{_figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
+        yield figure(source, f"Heat map of clients by classes, {caption}", escape(caption))
+    yield f"</div>{figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
 
 
 def _planned(method: Method) -> tuple[LabelCounts, Allocation]:
@@ -214,7 +215,7 @@ def _strip(row: Row) -> str:
     png, width, height = strip(row.images, COLUMNS)
     scale = max(1, round(TILE / height))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    alt = f"{_number_of(len(row.images), 'synthetic image')} of class {row.name}"
+    alt = f"{number_of(len(row.images), 'synthetic image')} of class {row.name}"
     look = f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"
     return f"<span>{escape(row.name)}</span><img src='{source}' alt='{escape(alt)}' style='{look}'>\n"
 
@@ -224,7 +225,7 @@ def _uncurated(found: Samples) -> str:
     shown = sum(len(row.images) for row in found.rows)
     users = escape(", ".join(method.name for method in found.methods))
     part = f"; {len(found.rows)} of {found.classes:,} classes" if len(found.rows) < found.classes else ""
-    numbers = f"{shown:,} of the {_number_of(found.trained_on, 'synthetic image')} that {users} trained on"
+    numbers = f"{shown:,} of the {number_of(found.trained_on, 'synthetic image')} that {users} trained on"
     return f"{numbers}: the first images of each class in the bank, uncurated{part}. Generator: {_generator(found)}."
 
 
@@ -239,7 +240,7 @@ def _time_section(methods: Sequence[Method]) -> Iterator[str]:
         said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
         words = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
         alt = f"Seconds for generation, training and the rest. {said}"
-        yield _figure(figures.times(spent), alt, words)
+        yield figure(figures.times(spent), alt, words)
 
 
 def _spent(method: Method) -> Spent:
@@ -252,16 +253,16 @@ def _setup_section(methods: Sequence[Method]) -> Iterator[str]:
     keys = differing(methods)
     if keys:
         rows = [[_key(method), *(escape(values_of(method.runs, key)) for key in keys)] for method in methods]
-        yield _table("What differs", ["method", *keys], rows, "words")
+        yield table("What differs", ["method", *keys], rows, "words")
     shared = {key: values_of(runs, key) for key in runs[0].settings if key not in keys}
-    yield "<h3>What all runs share</h3>" + _facts(shared)
-    yield "<h3>Environment</h3>" + (_facts(_environment(runs)) or "<p>Not recorded.</p>")
+    yield "<h3>What all runs share</h3>" + facts(shared)
+    yield "<h3>Environment</h3>" + (facts(_environment(runs)) or "<p>Not recorded.</p>")
     listed = [
         [escape(each.run.path.name), _key(method), str(each.run.config.seed), each.progress]
         for method in methods
         for each in sorted(method.runs, key=lambda each: each.run.config.seed)
     ]
-    yield _table("Run directories", ["directory", "method", "seed", "status"], listed, "words")
+    yield table("Run directories", ["directory", "method", "seed", "status"], listed, "words")
 
 
 def _environment(runs: Iterable[Recorded]) -> dict[str, str]:
@@ -278,27 +279,6 @@ def _key(method: Method) -> str:
     """The method's name behind a dash that looks like its line."""
     dash = f"<i style='border-top:3px {method.look.dash} {method.look.colour}'></i>"
     return f"<span class='name'>{dash}{escape(method.name)}</span>"
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
-    """Cells are HTML already; a wide table scrolls in its own box."""
-    heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
-    body = "".join(
-        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in rows
-    )
-    parts = f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody>"
-    box = f"class='scroll' role='region' tabindex='0' aria-label='{caption}'"
-    return f"<div {box}><table class='{kind}'>{parts}</table></div>"
-
-
-def _facts(facts: dict[str, str]) -> str:
-    pairs = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in facts.items())
-    return f"<dl>{pairs}</dl>" if pairs else ""
-
-
-def _figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
-    words = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{above}<img src='{source}' alt='{escape(alt)}'>{words}</figure>"
 
 
 SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
@@ -342,14 +322,10 @@ def _css() -> str:
 def _about(methods: Sequence[Method]) -> str:
     runs = [each for method in methods for each in method.runs]
     unfinished = sum(not each.finished for each in runs)
-    words = f"{_number_of(len(methods), 'method')}, {_number_of(len(runs), 'run')}"
+    words = f"{number_of(len(methods), 'method')}, {number_of(len(runs), 'run')}"
     words += f", {unfinished:,} of them unfinished" if unfinished else ""
     data, clients = values_of(runs, "data.dataset"), values_of(runs, "partition.clients")
     return f"{words}; {data} split over {clients} clients"
-
-
-def _number_of(count: int, name: str) -> str:
-    return f"{count:,} {name}" + ("" if count == 1 else "s")
 
 
 PRICE_NOTE = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."

@@ -12,11 +12,11 @@ import plotly.graph_objects as go
 from fedeas import plots, scores
 from fedeas.arrays import IntArray
 from fedeas.counts import Allocation, LabelCounts
-from fedeas.report.figures import USUAL, looks
+from fedeas.report.figures import looks
 from fedeas.web.outcome import Curves
 from fedeas.web.runs import Listed
 
-COLOURS = {**USUAL, "by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE}
+COLOURS = {"by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE} | plots.USUAL
 DASHES = {"optimal": "dot"}
 WIDTHS = {"fedeas": 3, "greedy": 6}  # greedy and optimal lie on each other, so that one has to show around the other
 MARKS = {"uniform": "square", "by-size": "diamond", "missing-only": "triangle-up"}

@@ -1,0 +1,38 @@
+"""Pieces of the report's HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
+    """Cells are HTML already; a wide table scrolls in its own box."""
+    heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in rows
+    )
+    parts = f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody>"
+    box = f"class='scroll' role='region' tabindex='0' aria-label='{caption}'"
+    return f"<div {box}><table class='{kind}'>{parts}</table></div>"
+
+
+def facts(values: dict[str, str]) -> str:
+    """A list of settings and what they are."""
+    pairs = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in values.items())
+    return f"<dl>{pairs}</dl>" if pairs else ""
+
+
+def figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
+    """A picture, with words above and below it that are HTML already."""
+    words = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{above}<img src='{source}' alt='{escape(alt)}'>{words}</figure>"
+
+
+def number_of(count: int, name: str) -> str:
+    """So many of these.
+
+    >>> number_of(1, "run"), number_of(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {name}" + ("" if count == 1 else "s")
