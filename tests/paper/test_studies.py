@@ -71,3 +71,9 @@ def test_unknown_names_are_answered_with_the_known_ones():
         study("long")
     with pytest.raises(InputError, match="table1, table2"):
         artefacts("table9")
+
+
+def test_what_is_run_is_said_as_it_is_run():
+    said = study("full", "clean", "cifar100-pretrained", "tf32").says
+    assert all(word in said for word in ("200 rounds", "clean", "tf32", "cifar100-pretrained"))
+    assert "bf16, from scratch" in study("full").says

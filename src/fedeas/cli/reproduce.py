@@ -135,7 +135,7 @@ def _print_estimate(wanted: Sequence[Artefact], chosen: Study, seeds: int, found
     if len(wanted) > 1:
         together = _configs(wanted, chosen, seeds), _missing(wanted, chosen, seeds, found)
         rows.append(("together, each run once", len(together[0]), estimate(together[1])))
-    Console().print(estimate_table(rows, chosen.profile.says, measured_on()))
+    Console().print(estimate_table(rows, chosen.says, measured_on()))
 
 
 def _run(
@@ -184,7 +184,7 @@ def _show(wanted: Sequence[Artefact], chosen: Study, found: Results, as_markdown
         table = fill(sheet(chosen), found)
         print(markdown(table)) if as_markdown else console.print(filled_table(table))
     if sheets and not as_markdown:
-        console.print(chosen.profile.says)
+        console.print(chosen.says)
 
 
 def _write(wanted: Sequence[Artefact], chosen: Study, found: Results, out: Path) -> None:

@@ -104,12 +104,12 @@ MAIN = ("c10-k20-a0.1", "c10-k100-a0.1")
 PROFILES = {
     "full": Profile(
         "The paper's protocol: 200 rounds of ten local epochs, ResNet-18 with a 3x3 stem, SGD with learning rate "
-        "0.001, batches of 64; bf16.",
+        "0.001, batches of 64.",
         tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
     ),
     "short": Profile(
         "Shorter than the paper, to compare methods within about one GPU hour: CIFAR-10 at alpha = 0.1 alone, "
-        "30 rounds of two local epochs with learning rate 0.02; bf16. The paper's numbers do not belong beside it.",
+        "30 rounds of two local epochs with learning rate 0.02. The paper's numbers do not belong beside it.",
         MAIN, TrainConfig(lr=0.02, epochs=2), 30,
     ),
     "smoke": Profile(
@@ -135,6 +135,16 @@ class Study:
         """The columns of the main table."""
         return [setting(name) for name in self.profile.settings]
 
+    @property
+    def says(self) -> str:
+        """What is run, in words."""
+        start = f"initial weights {self.weights}" if self.weights else "from scratch"
+        return f"{self.profile.says} Protocol {self.protocol}, {self._precision}, {start}."
+
+    @property
+    def _precision(self) -> Precision:
+        return self.precision or self.profile.precision
+
     def title(self, where: Setting) -> str:
         """The setting in words, as it is run."""
         if not self.profile.clients:
@@ -158,7 +168,7 @@ class Study:
             model=ModelConfig(name="small-cnn" if profile.clients else "resnet18", weights=self.weights),
             train=profile.train,
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
-            engine=EngineConfig(precision=self.precision or profile.precision),
+            engine=EngineConfig(precision=self._precision),
         )
 
     def _partition(self, where: Setting) -> PartitionConfig:
