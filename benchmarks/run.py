@@ -1,4 +1,5 @@
-"""Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`.
+"""Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`,
+`planner` the extra `web`.
 
 Those named `gpu_` need a GPU, those named `flower_` start processes of their own: both are started by hand, and the
 page shows what they measured last.
@@ -11,6 +12,7 @@ from typing import Any
 
 import algorithms
 import allocate
+import planner
 import rounds
 import samplers
 import search
@@ -54,7 +56,7 @@ def page() -> str:
 
 
 def main() -> None:
-    for benchmark in (start, allocate, search, stream, algorithms, samplers, rounds):
+    for benchmark in (start, allocate, search, stream, algorithms, samplers, planner, rounds):
         benchmark.main()
     (RESULTS.parent.parent / "docs" / "performance.md").write_text(page())
 

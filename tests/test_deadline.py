@@ -1,25 +1,17 @@
 """A limit that is kept at the ends of rounds."""
 
-from itertools import accumulate
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.deadline import Deadline
 
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
+SECONDS = st.floats(0, 1000)
 
 
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=30), st.floats(0.1, 10))
-def test_it_pauses_before_a_round_as_long_as_the_last_would_end_too_late(rounds, minutes):
-    clock = Clock()
-    deadline = Deadline(minutes, clock)
-    for took, end in zip(rounds, accumulate(rounds), strict=True):
-        clock.now = end
-        assert deadline() == (end + took > 60 * minutes)
-        assert deadline.left == 60 * minutes - end
+@given(SECONDS, SECONDS, SECONDS, st.floats(0.1, 10), SECONDS)
+def test_it_pauses_when_another_round_without_what_is_done_once_would_end_too_late(train, test, once, minutes, now):
+    times = iter([0.0, now, now])
+    deadline = Deadline(minutes, lambda: next(times))
+    record = {"seconds": {"generate": once, "prepare": once, "train": train, "evaluate": test}}
+    assert deadline(record) == (60 * minutes - now < train + test)
+    assert deadline.left == 60 * minutes - now

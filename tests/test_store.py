@@ -92,3 +92,22 @@ def test_two_processes_cannot_work_on_one_run(tmp_path):
     other.join()
     with run.locked():
         pass
+
+
+def test_a_directory_that_holds_another_run_or_none_that_can_be_read_is_not_gone_on_with(tmp_path):
+    store, config = RunStore(tmp_path), RunConfig()
+    run = store.open(config)
+    (run.path / "config.json").write_text(RunConfig(seed=1).model_dump_json())
+    with pytest.raises(InputError, match="holds another run"):
+        store.open(config)
+    (run.path / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config\.json"):
+        store.open(config)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "rounds.jsonl"])
+def test_a_damaged_file_is_named(name, tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    (run.path / name).write_text('{"round": 1\n')
+    with pytest.raises(InputError, match=f"{name}: damaged"):
+        run.summary() if name == "summary.json" else run.rounds()

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
+
+ONCE = ("generate", "prepare")
+"""What a round takes only for clients and sizes that are new."""
 
 
 class Deadline:
-    """Called after each round, says whether to pause: the next would probably not be over in time.
+    """Told of each round, says whether to pause: the next would probably not be over in time.
 
-    >>> Deadline(minutes=60)()
+    >>> Deadline(minutes=60)({"seconds": {"train": 2.0}})
     False
     """
 
     def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.last = clock()
-        self.end = self.last + 60 * minutes
+        self.end = clock() + 60 * minutes
 
-    def __call__(self) -> bool:
-        """Whether another round as long as the last one would end too late."""
-        now = self.clock()
-        another, self.last = now - self.last, now
-        return now + another > self.end
+    def __call__(self, record: dict[str, Any]) -> bool:
+        """Whether another round like this one, with nothing to be generated or recorded first, would end too late."""
+        another = sum(spent for name, spent in record["seconds"].items() if name not in ONCE)
+        return bool(self.left < another)
 
     @property
     def left(self) -> float:

@@ -44,7 +44,7 @@ from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
 
 Progress = Callable[[Record], None]
-Pause = Callable[[], bool]
+Pause = Callable[[Record], bool]
 MakeFederation = Callable[[RunConfig, str | os.PathLike[str]], "Federation"]
 
 
@@ -129,7 +129,7 @@ class Federation:
             newcomers = set(trained(record)) - seen
             seen.update(newcomers)
             run.append_round({**record, "generated": self._generated(newcomers)})
-            paused = pause is not None and pause()
+            paused = pause is not None and pause(record)
             keep(record["round"], state, engine.client_states, at_once=paused)
             if progress is not None:
                 progress(record)

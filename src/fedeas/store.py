@@ -45,7 +45,7 @@ class Run:
 
     def summary(self) -> Record:
         """What came out; only of a finished run."""
-        return dict(json.loads((self.path / "summary.json").read_text()))
+        return _record(self.path / "summary.json", (self.path / "summary.json").read_text())
 
     def environment(self) -> Record:
         """Versions, device and engine of the latest start."""
@@ -56,7 +56,7 @@ class Run:
         """All complete lines of ``rounds.jsonl``; a line that was cut off by a kill is not one."""
         path = self.path / "rounds.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return [_record(path, line) for line in lines]
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -122,6 +122,8 @@ class RunStore:
             raise InputError(f"{run.path}: cannot be created ({error.strerror})") from None
         if not (run.path / "config.json").exists():
             run.write_json("config.json", config.model_dump(mode="json"))
+        elif read_run(run.path).config.fingerprint != config.fingerprint:
+            raise InputError(f"{run.path}: holds another run; move it away")
         return run
 
     def all(self) -> list[Run]:
@@ -145,6 +147,13 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         raise InputError(f"{path}: not a run directory, config.json is missing") from None
     except ValueError as error:
         raise InputError(f"{file}: not a config of this version ({str(error).splitlines()[0]})") from None
+
+
+def _record(path: Path, text: str) -> Record:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: damaged ({error}); remove it, and what it tells of is done again") from None
 
 
 def _matches(config: RunConfig, key: str, value: object) -> bool:

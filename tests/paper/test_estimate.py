@@ -1,16 +1,17 @@
 """What a reproduction takes, counted without data."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedeas.data.sources import load_dataset
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.estimate import _counts, _speeds, estimate
+from fedeas.paper.estimate import _speeds, estimate
+from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import setting
 from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, MISSING_ONLY, study
-from fedeas.policies import parse_policy
 from fedeas.run import split_data
 
 FULL, HERE = study("full"), setting("c10-k100-a0.1")
@@ -19,7 +20,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 def addresses(config):
     """Every image that a run asks for, by generator, client, class and number."""
-    plan = parse_policy(config.policy).allocate(_counts(config.data.dataset, config.partition)).n
+    plan = plan_of(config).n
     return {
         (config.generator, client, label, number)
         for client, row in enumerate(plan)
@@ -53,10 +54,17 @@ def test_nothing_is_claimed_about_the_time_of_what_was_not_measured():
     assert estimate([study("smoke").config(HERE, FEDAVG)]).minutes is None
 
 
-def test_counts_without_data_are_those_of_the_data():
-    config = study("smoke").config(HERE, FEDEAS)
+@pytest.mark.parametrize("protocol", ["paper", "clean"])
+def test_counts_without_data_are_those_of_the_data(protocol):
+    config = study("smoke", protocol).config(HERE, FEDEAS)
     real = split_data(config, load_dataset("digits")).counts
-    assert _counts("digits", config.partition).n.tolist() == real.n.tolist()
+    assert counts_of(config).n.tolist() == real.n.tolist()
+
+
+def test_generators_that_were_not_timed_take_no_minutes():
+    ours, other = FULL.config(HERE, FEDEAS), FULL.config(HERE, replace(FEDEAS, other_generator=True))
+    assert estimate([other]).images == estimate([ours]).images
+    assert estimate([other]).minutes < estimate([ours]).minutes
 
 
 def test_the_speeds_are_the_measured_ones():

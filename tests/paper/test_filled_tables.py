@@ -17,6 +17,7 @@ from fedeas.paper.artefacts import (
     peak_sheet,
     references_sheet,
     sweep_sheet,
+    wall_clock_sheet,
 )
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.paper.results import Measured, Results, keep
@@ -37,6 +38,7 @@ def finished(tmp_path):
         run = RunStore(tmp_path).open(config)
         total = parse_policy(config.policy).allocate(example_counts()).total
         usual = {"accuracy": 0.5, "peak": 0.6, "total": total, "rounds_to_threshold": None, "gamma_hat": None}
+        usual["images"] = None
         run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
         return run
 
@@ -108,11 +110,37 @@ def test_a_threshold_that_was_not_reached_is_not_taken_for_a_run_that_is_missing
     assert [entry.number for entry in rows["FedEAS"]] == ["not reached", "not run"]
 
 
-def test_without_runs_no_cell_has_a_number(tmp_path):
+def test_a_threshold_that_some_seeds_missed_has_no_mean_over_the_others(finished, tmp_path):
+    for config, reached in zip(with_seeds(FULL.config(HERE, FEDEAS), 3), (59, None, None), strict=True):
+        finished(config, rounds_to_threshold=reached)
+    entry = table(convergence_sheet, tmp_path).rows["FedEAS"][0]
+    assert (entry.number, entry.difference) == ("not reached by 2 of 3 seeds", "")
+
+
+def test_what_follows_from_counts_is_told_without_runs(tmp_path):
+    filled = table(references_sheet, tmp_path)
+    removed = {name: row[0] for name, row in filled.rows.items()}
+    assert removed["FedEAS"].number == "74.8"
+    assert {name for name, entry in removed.items() if entry.rank == 1} == {"Greedy", "Optimal"}  # a tie as shown
+    assert removed["FedEAS"].rank == 2
+    totals = [row[0] for row in table(sweep_sheet, tmp_path).rows.values() if row[0] is not None]
+    assert all(entry.ours.mean == float(entry.paper) for entry in totals)
+
+
+def test_times_are_told_only_of_runs_that_generated_all_their_images(finished, tmp_path):
+    finished(FULL.config(HERE, FEDEAS), images={"found": 0, "made": 5}, seconds={"total": 120.0})
+    finished(FULL.config(HERE, METHODS["full-balance"]), images={"found": 5, "made": 0})
+    numbers = [row[0].number for row in table(wall_clock_sheet, tmp_path).rows.values()]
+    assert numbers == ["2.0", "images reused", "images reused"]
+
+
+def test_without_runs_no_cell_that_needs_one_has_a_number(tmp_path):
     for artefact in ARTEFACTS:
         if artefact.sheet is not None:
             filled = fill(artefact.sheet(FULL), Results([tmp_path / "nowhere"]))
-            assert all(entry.number == "not run" and not entry.difference for entry in entries(filled))
+            trained = [entry for entry in entries(filled) if entry.ours is None or entry.ours.seeds]
+            assert all(entry.number == "not run" and not entry.difference for entry in trained)
+            assert trained
             for render in (markdown, comma_separated, latex):
                 assert render(filled)
 
@@ -123,7 +151,7 @@ def test_numbers_over_seeds_are_mean_and_deviation_and_pair_the_same_seeds(finis
         finished(own[seed], accuracy=high)
         if low is not None:
             finished(base[seed], accuracy=low)
-    row = table(sweep_sheet, tmp_path).rows["beta = 12"]
+    row = table(sweep_sheet, tmp_path).rows["FedEAS, beta = 12"]
     assert row[1].ours == Measured(pytest.approx(230 / 3), pytest.approx(15.2752523), 3)
     assert row[2].ours == Measured(pytest.approx(20), pytest.approx(14.1421356), 2)  # only the seeds that both have
 
@@ -193,3 +221,13 @@ def test_only_finished_runs_of_this_version_count(finished, tmp_path):
     (strange / "config.json").write_text(json.dumps({"colour": "green"}))
     (strange / "summary.json").write_text("{}")
     assert not Results([tmp_path]).has(run.config)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[1, 2]"])
+def test_a_damaged_summary_is_left_out_with_a_word(content, finished, tmp_path, caplog):
+    good, bad = finished(FULL.config(HERE, FEDEAS)), finished(FULL.config(HERE, FEDAVG))
+    (bad.path / "summary.json").write_text(content)
+    found = Results([tmp_path])
+    assert found.has(good.config)
+    assert not found.has(bad.config)
+    assert str(bad.path) in caplog.text

@@ -12,7 +12,7 @@ from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.execution import carry_out, stays_here
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, study
+from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
 from fedeas.store import RunStore, read_run
 
 SMOKE = study("smoke")
@@ -47,7 +47,8 @@ def test_all_of_it_runs_on_digits(everything):
         if artefact.sheet is not None:
             assert {f"{artefact.name}.{ending}" for ending in ("md", "csv", "tex")} <= written
             rows = cells(everything, artefact.name)
-            assert all(row["seeds"] == "1" for row in rows) or artefact.name == "fig4"  # no accuracy of 70 %
+            assert not any(row["status"] == "not run" for row in rows)
+            assert len({(row["row"], row["column"]) for row in rows}) == len(rows)
     pictures = {"fig1a-demand", "fig1b-accuracy", "fig2a-concentration", "fig2b-reduction", "fig3-overview"}
     pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form", "references-courses"}
     assert {f"{name}.{ending}" for name in pictures for ending in ("png", "svg")} | {"samples.png"} <= written
@@ -86,6 +87,48 @@ def test_the_tables_numbers_are_those_of_the_summaries(everything):
         assert float(row["ours"]) == pytest.approx(100 * run.summary()["accuracy"])
 
 
+def test_runs_are_kept_that_were_finished_before(everything, tmp_path):
+    results = tmp_path / "later"
+    call("fig1", *places(everything), "--results", results, "--keep")
+    assert len(list(results.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
+
+
+def test_a_run_has_one_directory_whatever_needs_it():
+    for name in PROFILES:
+        directories = {}
+        for artefact in ARTEFACTS:
+            for config in artefact.configs(study(name)):
+                assert directories.setdefault(config.fingerprint, config.directory) == config.directory
+        assert len(set(directories.values())) == len(directories)
+
+
+def test_a_mistake_that_all_runs_share_is_told_once_before_any_begins(tmp_path, capsys):
+    call("table1", *places(tmp_path), "--weights", "nonsense", code=2)
+    assert capsys.readouterr().err.count("nonsense") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_that_cannot_be_had_are_told_once_and_write_no_tables(tmp_path, capsys):
+    where = [*places(tmp_path)[2:], "--precision", "fp32", "--data-root", tmp_path]
+    call("fig1", *where, code=1)
+    out = capsys.readouterr().out
+    assert out.count("runs on cifar10 are left out") == out.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_weights_from_the_same_images_are_no_start():
+    chosen = study("full", weights="cifar100-pretrained")
+    assert {where.dataset for where in chosen.settings} == {"cifar10"}
+
+
+@pytest.mark.parametrize("option", ["--out", "--results"])
+def test_a_folder_that_cannot_be_made_is_told_before_any_run_begins(option, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    call("fig1", *places(tmp_path), option, tmp_path / "file", "--keep", code=2)
+    assert "cannot be created" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_estimate_starts_nothing(tmp_path, capsys):
     call("all", *places(tmp_path), "--estimate")
     assert not (tmp_path / "runs").exists()
@@ -112,22 +155,35 @@ def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
         return store.open(config)
 
     outcomes = list(carry_out(configs, execute))
-    assert len(outcomes) == len(configs)
+    assert len(outcomes) == len(configs)  # those that are there are finished
     assert {o.problem for o in outcomes} == {"", "no such weights", "disk full"}
     assert all((o.run is None) == bool(o.problem) for o in outcomes)
 
 
-def test_no_run_is_begun_when_the_time_is_almost_up():
-    configs = artefacts("fig1")[0].configs(SMOKE)
-    clock, begun = iter([0.0, 400.0, 550.0]), []
-    list(carry_out(configs, lambda config: begun.append(config), Deadline(10, lambda: next(clock))))
-    assert begun == configs[:2]
+class Done:
+    def __init__(self, finished=True):
+        self.finished = finished
 
 
-def test_even_the_shortest_piece_gets_somewhere():
+def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first():
     configs, begun = artefacts("fig1")[0].configs(SMOKE), []
-    list(carry_out(configs, lambda config: begun.append(config), Deadline(0.1)))
+
+    def execute(config):
+        begun.append(config)
+        return Done()
+
+    clock = iter([0.0, 400.0, 550.0])
+    list(carry_out(configs, execute, Deadline(10, lambda: next(clock))))
+    assert begun == configs[:2]
+    begun.clear()
+    list(carry_out(configs, execute, Deadline(0.1)))
     assert begun == configs[:1]
+
+
+def test_after_a_run_that_paused_no_other_begins():
+    configs = artefacts("fig1")[0].configs(SMOKE)
+    outcomes = list(carry_out(configs, lambda config: Done(finished=config != configs[2])))
+    assert [outcome.config for outcome in outcomes] == configs[:3]
 
 
 def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
@@ -137,7 +193,7 @@ def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
     where = setting("c10-k20-a0.1")
     for method in (FEDAVG, FEDEAS):
         config = SMOKE.config(where, method)
-        part = execute(config, RunStore(tmp_path / "one"), pause=lambda: True)
+        part = execute(config, RunStore(tmp_path / "one"), pause=lambda record: True)
         assert not part.finished
         assert len(part.rounds()) == 1
         shutil.copytree(part.path, tmp_path / "two" / part.path.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,8 @@ from fedeas.cli.runs import RUNS, Folder, progress
 from fedeas.config import RunConfig
 from fedeas.deadline import Deadline
 from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
-from fedeas.errors import InputError
+from fedeas.errors import FedEASError, InputError
+from fedeas.files import written_whole
 from fedeas.paper.artefacts import ARTEFACTS, Artefact, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.estimate import estimate, measured_on
@@ -70,6 +72,34 @@ def reproduce_counts(
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Folders of a reproduction."""
+
+    runs: Path
+    results: Path
+    out: Path
+    data: Path | None
+    bank: Path | None
+
+    def found(self) -> Results:
+        """What is finished by now."""
+        return Results([self.runs, self.results])
+
+    def placed(self, config: RunConfig) -> RunConfig:
+        """The run with the folder of its data."""
+        root = None if self.data is None else str(self.data)
+        return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
+
+    def make(self, keeping: bool) -> None:
+        """Make the folders that will be written to, before anything has been trained."""
+        for folder in (self.out, self.results) if keeping else (self.out,):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
+
+
 def _command(name: str) -> Callable[..., None]:
     """The command of one artefact, or of all; they have the same options."""
 
@@ -91,19 +121,22 @@ def _command(name: str) -> Callable[..., None]:
         folder: Folder = RUNS,
     ) -> None:
         chosen = study(profile, protocol.value, weights, None if precision is None else precision.value)
-        wanted, store = artefacts(name), RunStore(folder)
+        wanted, where = artefacts(name), Places(folder, results, out or OUT, data_root, bank)
         if only_estimate:
-            _print_estimate(wanted, chosen, seeds, Results([folder, results]))
+            _print_estimate(wanted, chosen, seeds, where.found())
             return
-        outcomes: list[Outcome] = []
-        if not only_show:
-            missing = _missing(wanted, chosen, seeds, Results([folder, results]))
-            outcomes = _run(missing, store, minutes, data_root, bank, results if keep_results else None)
-        found = Results([folder, results])
-        _show(wanted, chosen, found, as_markdown)
-        if out is not None or not only_show:
-            _write(wanted, chosen, found, out or OUT)
-        _say_what_is_missing(_missing(wanted, chosen, seeds, found) if not only_show else [], outcomes)
+        if only_show:
+            _show(wanted, chosen, where.found(), as_markdown)
+            if out is not None:
+                _write(wanted, chosen, where)
+            return
+        outcomes = _run(_missing(wanted, chosen, seeds, where.found()), where, minutes, keep_results)
+        if keep_results:
+            _keep(_configs(wanted, chosen, seeds), where)
+        if not outcomes or any(outcome.run is not None for outcome in outcomes):  # else nothing has come of it
+            _show(wanted, chosen, where.found(), as_markdown)
+            _write(wanted, chosen, where)
+        _say_what_is_missing(_missing(wanted, chosen, seeds, where.found()), outcomes)
 
     command.__doc__ = "Everything." if name == "all" else _sentence(artefacts(name)[0].title)
     return command
@@ -138,34 +171,50 @@ def _print_estimate(wanted: Sequence[Artefact], chosen: Study, seeds: int, found
     Console().print(estimate_table(rows, chosen.says, measured_on()))
 
 
-def _run(
-    configs: Sequence[RunConfig],
-    store: RunStore,
-    minutes: float | None,
-    data_root: Path | None,
-    bank: Path | None,
-    results: Path | None,
-) -> list[Outcome]:
-    from fedeas.devices import chosen_device, set_precision
+def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, keeping: bool) -> list[Outcome]:
     from fedeas.run import execute
 
-    if configs:
-        set_precision(configs[0].engine.precision, chosen_device("auto"))  # refused at once, not by every run
+    where.make(keeping)
     deadline, console = None if minutes is None else Deadline(minutes), Console(highlight=False)
-    root = None if data_root is None else str(data_root)
 
     def one(config: RunConfig) -> Run:
-        placed = config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
-        with progress(placed) as show:
-            return execute(placed, store, show, bank, pause=deadline)
+        with progress(config) as show:
+            return execute(config, RunStore(where.runs), show, where.bank, pause=deadline)
 
-    done = []
-    for number, outcome in enumerate(carry_out(configs, one, deadline), 1):
+    able, done = _able([where.placed(config) for config in configs])
+    for number, outcome in enumerate(carry_out(able, one, deadline), 1):
         done.append(outcome)
-        console.print(f"{number} of {len(configs)}  {_said(outcome)}", soft_wrap=True, markup=False)
-        if results is not None and outcome.run is not None and outcome.run.finished:
-            keep(outcome.run, results)
+        console.print(f"{number} of {len(able)}  {_said(outcome)}", soft_wrap=True, markup=False)
     return done
+
+
+def _able(configs: Sequence[RunConfig]) -> tuple[list[RunConfig], list[Outcome]]:
+    """The runs whose data can be had, and an outcome for each other one; what is wrong with them all is raised."""
+    from fedeas.data.sources import load_dataset
+    from fedeas.devices import chosen_device, set_precision
+    from fedeas.run import new_model
+
+    problems: dict[str, str] = {}
+    for config in {config.data.dataset: config for config in configs}.values():
+        set_precision(config.engine.precision, chosen_device("auto"))
+        try:
+            dataset = load_dataset(config.data.dataset, config.data.root)
+        except FedEASError as error:
+            problems[config.data.dataset] = str(error)
+        else:
+            new_model(config, dataset.shape, dataset.num_classes)  # its initial weights must be there, and fit
+    for name, problem in problems.items():
+        number = sum(config.data.dataset == name for config in configs)
+        print(f"{number} runs on {name} are left out: {problem}")
+    able = [config for config in configs if config.data.dataset not in problems]
+    return able, [Outcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
+
+
+def _keep(configs: Sequence[RunConfig], where: Places) -> None:
+    here, kept = Results([where.runs]), Results([where.results])
+    for config in configs:
+        if here.has(config) and not kept.has(config):
+            keep(here.seeds(config)[config.seed], where.results)
 
 
 def _said(outcome: Outcome) -> str:
@@ -187,18 +236,17 @@ def _show(wanted: Sequence[Artefact], chosen: Study, found: Results, as_markdown
         console.print(chosen.says)
 
 
-def _write(wanted: Sequence[Artefact], chosen: Study, found: Results, out: Path) -> None:
+def _write(wanted: Sequence[Artefact], chosen: Study, where: Places) -> None:
     from fedeas.paper.gallery import save_figures
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: the folder cannot be created ({error.strerror})") from None
+    where.make(keeping=False)
+    found, out = where.found(), where.out
     for artefact in wanted:
         if artefact.sheet is not None:
             table = fill(artefact.sheet(chosen), found)
             for ending, render in (("md", markdown), ("csv", comma_separated), ("tex", latex)):
-                (out / f"{artefact.name}.{ending}").write_text(render(table))
+                with written_whole(out / f"{artefact.name}.{ending}") as part:
+                    part.write_text(render(table))
         save_figures(artefact.name, chosen, found, out)
         if artefact.name == "samples":
             _save_samples(chosen, out / "samples.png")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from fedeas import scores
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
 from fedeas.paper.cells import (
@@ -20,11 +21,10 @@ from fedeas.paper.cells import (
     minutes,
     peak,
     peak_gain,
-    removed,
     rounds_to_threshold,
     time_ratio,
-    total,
 )
+from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
 from fedeas.paper.studies import (
     FEDAVG,
@@ -43,6 +43,7 @@ from fedeas.paper.studies import (
     combined,
 )
 from fedeas.policies import FedEAS
+from fedeas.store import Record
 
 
 @dataclass(frozen=True)
@@ -101,19 +102,19 @@ def sweep_sheet(study: Study) -> Sheet:
             _gains(run, base, [study.printed(row[place]) for row in printed])
             for run, printed in ((own, ours), (even, uniform))
         ]
-        rows[f"beta = {beta}"] = (*cells[0], *cells[1][1:])
+        rows[f"FedEAS, beta = {beta}"] = (*cells[0], *cells[1][1:])
     full = study.config(where, FULL_BALANCE)
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
     rows["FedAvg"] = (None, Cell((base,), accuracy, study.printed(sweep.fedavg)), *[None] * 5)
-    columns = ("samples", "FedEAS, %", "gain", "eta", "Uniform, %", "gain", "eta")
+    columns = ("samples", "accuracy, %", "gain", "eta", "Uniform, %", "Uniform gain", "Uniform eta")
     note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
     return Sheet(f"Budget sweep, {study.title(where)}", columns, rows, note=note)
 
 
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
     return (
-        Cell((run,), total, printed[0], 0),
+        _samples(run, printed[0]),
         Cell((run,), accuracy, printed[1]),
         Cell((run, base), gain, printed[2]),
         Cell((run, base), efficiency, printed[3], 3),
@@ -132,7 +133,7 @@ def ablation_sheet(study: Study) -> Sheet:
     for place, (title, policy) in enumerate(policies.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
-        rows[title] = (Cell((config,), total, number, 0), Cell((config,), accuracy, reached))
+        rows[title] = (_samples(config, number), Cell((config,), accuracy, reached))
     note = "The paper says beta = 8 for all three; its totals come from these."
     return Sheet(f"Budget factors, {study.title(where)}", ("samples", "accuracy, %"), rows, note=note)
 
@@ -165,7 +166,7 @@ def convergence_sheet(study: Study) -> Sheet:
             replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise="not reached")
             for where, number in zip(wheres, numbers, strict=True)
         )
-    note = "Seeds that never reached it are left out."
+    note = "In the figure, of the mean over seeds."
     title = f"First round at {printed.threshold}% accuracy"
     return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
 
@@ -213,16 +214,20 @@ def combination_sheet(study: Study) -> Sheet:
     return Sheet(f"FedEAS with SCAFFOLD, {study.title(where)}", ("peak, %", "last 20 rounds, %"), rows, True, note=note)
 
 
+REUSED = "images reused"
+
+
 def wall_clock_sheet(study: Study) -> Sheet:
     """What balancing everything costs in time."""
     where, printed = setting(EXAMPLE), published().wall_clock
     own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
     rows: dict[str, tuple[Cell | None, ...]] = {
-        "FedEAS, minutes": (Cell((own,), minutes, study.printed(printed.fedeas_minutes), 1),),
-        "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1),),
-        "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1),),
+        "FedEAS, minutes": (Cell((own,), minutes, study.printed(printed.fedeas_minutes), 1, REUSED),),
+        "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1, REUSED),),
+        "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1, REUSED),),
     }
-    note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment."
+    note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment. "
+    note += "Told only of runs that generated all their images: give each a `--bank` of its own."
     return Sheet(f"Generation and training, {study.title(where)}", ("",), rows, note=note)
 
 
@@ -231,17 +236,30 @@ def references_sheet(study: Study) -> Sheet:
     where = setting("c10-k100-a0.1")
     rows: dict[str, tuple[Cell | None, ...]] = {
         method.title: (
-            _cell(study, where, method, removed, None, 1),
+            _removed(study.config(where, method)),
             _cell(study, where, method, accuracy, None),
             _cell(study, where, method, peak, None),
+            _cell(study, where, method, gamma_hat, None, 3),
         )
         for method in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
     }
     note = (
         "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
     )
-    columns = ("imbalance removed, %", "last 20 rounds, %", "peak, %")
+    columns = ("imbalance removed, %", "last 20 rounds, %", "peak, %", "Gamma-hat")
     return Sheet(f"Policies at one total, {study.title(where)}", columns, rows, True, note=note)
+
+
+def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
+    return Cell((), _never, printed, 0, value=float(plan_of(run).total))
+
+
+def _removed(run: RunConfig) -> Cell:
+    return Cell((), _never, None, 1, value=100 * scores.removed(counts_of(run), plan_of(run)))
+
+
+def _never(*runs: Record) -> None:
+    """The measure of cells that need no run."""
 
 
 def _cell(

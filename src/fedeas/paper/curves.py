@@ -129,9 +129,11 @@ def allocation_figure(bars: Sequence[Bar], title: str) -> Figure:
 
 
 @plots.styled
-def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar) -> Figure:
+def budget_figure(
+    sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str = "Accuracy over synthetic samples"
+) -> Figure:
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's lines are pale, dashed."""
-    figure, axes = _panel("Accuracy as the number of synthetic samples grows", 9, 5.2)
+    figure, axes = _panel(title, 9, 5.2)
     references = (fedavg, full_balance)
     looks = looks_of([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
     totals = [total for sweep in sweeps for total in sweep.totals]

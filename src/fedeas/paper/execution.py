@@ -27,14 +27,18 @@ class Outcome(NamedTuple):
 def carry_out(
     configs: Iterable[RunConfig], execute: Callable[[RunConfig], Run], deadline: Deadline | None = None
 ) -> Iterator[Outcome]:
-    """Each run in turn, until the time is up; one that cannot be done does not keep the others from it."""
+    """Each run in turn, until one had to pause; one that cannot be done does not keep the others from it."""
     for number, config in enumerate(configs):
         if number and deadline is not None and deadline.left < LEAST_SECONDS:
             return
         try:
-            yield Outcome(config, execute(config))
+            run = execute(config)
         except FedEASError as error:
             yield Outcome(config, None, str(error))
+            continue
+        yield Outcome(config, run)
+        if not run.finished:
+            return
 
 
 def stays_here(config: RunConfig) -> bool:

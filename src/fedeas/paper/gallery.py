@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -50,11 +49,13 @@ def convergence(study: Study, results: Results) -> Figure:
 
 def accuracy_over_budgets(study: Study, results: Results) -> Figure:
     """Fig. 5(a)."""
-    rows = fill(sweep_sheet(study), results).rows
-    betas = [row for name, row in rows.items() if name.startswith("beta")]
-    totals = [_total(row[0], total) for row, total in zip(betas, published().beta_sweep.total, strict=True)]
+    table = fill(sweep_sheet(study), results)
+    rows = table.rows
+    betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
+    totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
     sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
-    return budget_figure(sweeps, *(_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance")))
+    fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
+    return budget_figure(sweeps, fedavg, full, table.title)
 
 
 def courses_at_one_total(study: Study, results: Results) -> Figure:
@@ -99,13 +100,6 @@ def _bar(name: str, entry: Entry | None) -> Bar:
     if entry.ours is None:
         return Bar(name, None, None, paper)
     return Bar(name, entry.ours.mean, entry.ours.spread, paper)
-
-
-def _total(entry: Entry | None, printed: Decimal | None) -> int:
-    """Samples that were generated; the paper's number, which ours is in its own setting, where nothing was run."""
-    if entry is not None and entry.ours is not None:
-        return int(entry.ours.mean)
-    return int(printed or 0)
 
 
 def _sweep(name: str, totals: list[int], entries: list[Entry | None]) -> Sweep:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
-from fedeas.files import written_whole
-from fedeas.store import Record, Run, read_run
+from fedeas.store import Run, read_run
 
+log = logging.getLogger("fedeas")
+
+NEEDED = {"accuracy", "peak", "total", "rounds_to_threshold", "gamma_hat", "imbalance_removed", "images", "seconds"}
 KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
 
 
@@ -71,21 +73,29 @@ def keep(run: Run, folder: Path) -> Path:
     """Copy what is small of a finished run: all but its plan and its tensors, and without the place of its data."""
     if not run.finished:
         raise InputError(f"{run.path}: not finished; there is no result to keep yet")
-    copy = folder / run.config.directory
-    copy.mkdir(parents=True, exist_ok=True)
-    for name in KEPT:
-        if (run.path / name).exists():
-            shutil.copyfile(run.path / name, copy / name)
-    content: Record = run.config.model_dump(mode="json")
+    copy, content = folder / run.config.directory, run.config.model_dump(mode="json")
     content["data"]["root"] = None
-    with written_whole(copy / "config.json") as part:
-        part.write_text(json.dumps(content, indent=1) + "\n")
+    try:
+        copy.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            if (run.path / name).exists():
+                shutil.copyfile(run.path / name, copy / name)
+        (copy / "config.json").write_text(json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise InputError(f"{copy}: cannot be written ({error.strerror})") from None
     return copy
 
 
-def _finished(folder: Path) -> list[Run]:
-    found = []
+def _finished(folder: Path) -> Iterator[Run]:
+    """Those that can be read; a damaged one, or one of another version, is left out with a word."""
     for path in sorted(folder.glob("*/summary.json")):
-        with suppress(InputError):  # of another version: its config cannot be the one asked for
-            found.append(read_run(path.parent))
-    return found
+        try:
+            run = read_run(path.parent)
+            missing = NEEDED - run.summary().keys()
+        except InputError as error:
+            log.warning("left out: %s", error)
+            continue
+        if missing:
+            log.warning("left out: %s lacks %s", path, ", ".join(sorted(missing)))
+        else:
+            yield run

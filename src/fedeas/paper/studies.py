@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -20,9 +21,12 @@ from fedeas.config import (
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
 from fedeas.policies import FedEAS
+from fedeas.weights import PRETRAINED
 
 Protocol = Literal["paper", "clean"]
 Precision = Literal["fp32", "tf32", "bf16"]
+
+NO_GENERATION = "no-generation"
 
 BUDGET = FedEAS(float(published().totals.beta)).spec
 """The paper's plan, whose total the other policies share."""
@@ -34,7 +38,7 @@ class Method:
 
     title: str
     algorithm: str = "fedavg"
-    policy: str = "no-generation"
+    policy: str = NO_GENERATION
     other_generator: bool = False
 
 
@@ -108,7 +112,7 @@ PROFILES = {
         tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
     ),
     "short": Profile(
-        "Shorter than the paper, to compare methods within about one GPU hour: CIFAR-10 at alpha = 0.1 alone, "
+        "Shorter than the paper, to compare methods within about one GPU hour: main table at alpha = 0.1 alone, "
         "30 rounds of two local epochs with learning rate 0.02. The paper's numbers do not belong beside it.",
         MAIN, TrainConfig(lr=0.02, epochs=2), 30,
     ),
@@ -133,7 +137,9 @@ class Study:
     @cached_property
     def settings(self) -> list[Setting]:
         """The columns of the main table."""
-        return [setting(name) for name in self.profile.settings]
+        every = [setting(name) for name in self.profile.settings]
+        # Weights from central training on the same images would leave the clients nothing to learn.
+        return [where for where in every if self.weights != f"{self._dataset(where)}{PRETRAINED}"]
 
     @property
     def says(self) -> str:
@@ -163,13 +169,16 @@ class Study:
             policy=method.policy,
             generator=profile.other_generator if method.other_generator else profile.generator,
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
-            data=DataConfig(dataset="digits" if profile.clients else where.dataset, protocol=self.protocol),
+            data=DataConfig(dataset=self._dataset(where), protocol=self.protocol),
             partition=self._partition(where),
             model=ModelConfig(name="small-cnn" if profile.clients else "resnet18", weights=self.weights),
             train=profile.train,
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
             engine=EngineConfig(precision=self._precision),
         )
+
+    def _dataset(self, where: Setting) -> str:
+        return "digits" if self.profile.clients else where.dataset
 
     def _partition(self, where: Setting) -> PartitionConfig:
         clients = self.profile.clients.get(where.clients, where.clients)
@@ -195,4 +204,7 @@ def combined(method: Method, algorithm: Method) -> Method:
 
 
 def _name(method: Method) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in method.title.lower()).replace("---", "-")
+    """By what is computed, not by what a table calls it: a paused run must be found by all that need it."""
+    generation = [] if method.policy == NO_GENERATION else [method.policy]
+    words = "-".join([method.algorithm, *generation, *["other"] * method.other_generator])
+    return re.sub(r"[^a-z0-9.]+", "-", words.replace("budget=", "").lower()).strip("-")

@@ -38,7 +38,7 @@ class Entry:
         if self.ours is None:
             return ""
         deviation = [] if self.ours.spread is None else [f"± {self._shown(self.ours.spread)}"]
-        return ", ".join(deviation + [f"n={self.ours.seeds}"] * count)
+        return ", ".join(deviation + [f"n={self.ours.seeds}"] * (count and self.ours.seeds > 0))
 
     @property
     def printed(self) -> str:
@@ -53,7 +53,7 @@ class Entry:
         return f"{self.ours.mean - float(self.paper):+,.{self.decimals}f}".replace("-", "−")
 
     def _shown(self, value: float) -> str:
-        return f"{value:,.{self.decimals}f}"
+        return f"{value:,.{self.decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Filled:
     def seeds(self) -> set[int]:
         """How many seeds the numbers rest on, if they differ each of them."""
         entries = (entry for row in self.rows.values() for entry in row)
-        return {entry.ours.seeds for entry in entries if entry is not None and entry.ours is not None}
+        found = {entry.ours.seeds for entry in entries if entry is not None and entry.ours is not None}
+        return found - {0}  # what follows from counts needs none
 
     @property
     def counts_seeds(self) -> bool:
@@ -95,20 +96,24 @@ def fill(sheet: Sheet, results: Results) -> Filled:
 def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if cell is None:
         return None
-    absent = cell.otherwise if results.shared_seeds(cell.configs) else NOT_RUN
-    return Entry(results.measured(cell.configs, cell.measure), cell.paper, cell.decimals, absent)
+    if cell.value is not None:
+        return Entry(Measured(cell.value, None, 0), cell.paper, cell.decimals)
+    found, seeds = results.measured(cell.configs, cell.measure), len(results.shared_seeds(cell.configs))
+    if found is not None and found.seeds == seeds:
+        return Entry(found, cell.paper, cell.decimals)
+    # A mean over the seeds that have a number would favour what fails more often.
+    part = f" by {seeds - found.seeds} of {seeds} seeds" if found is not None else ""
+    return Entry(None, cell.paper, cell.decimals, f"{cell.otherwise}{part}" if seeds else NOT_RUN)
 
 
 def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
-    """Mark the best and the second of a column, once there is something to compare."""
-    found = {name: entry for name, row in rows.items() if (entry := row[place]) is not None and entry.ours is not None}
-    best = sorted({entry.ours.mean for entry in found.values() if entry.ours is not None}, reverse=True)
-    if len(found) < 2:
-        return
-    for name, entry in found.items():
-        assert entry.ours is not None
-        rank = best.index(entry.ours.mean) + 1
-        rows[name][place] = replace(entry, rank=rank if rank <= SECOND else 0)
+    """Mark the best and the second of a column by the digits that are shown, once there is something to compare."""
+    shown = {name: round(e.ours.mean, e.decimals) for name, row in rows.items() if (e := row[place]) and e.ours}
+    best = sorted(set(shown.values()), reverse=True)[:SECOND]
+    for name, value in shown.items() if len(shown) > 1 else ():
+        entry = rows[name][place]
+        assert entry is not None
+        rows[name][place] = replace(entry, rank=best.index(value) + 1 if value in best else 0)
 
 
 def markdown(table: Filled) -> str:
@@ -138,7 +143,7 @@ def comma_separated(table: Filled) -> str:
     """A line for each cell, with unrounded numbers; empty where there is none."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["row", "column", "ours", "spread", "seeds", "paper", "difference", "rank"])
+    write(["row", "column", "ours", "spread", "seeds", "paper", "difference", "rank", "status"])
     for name, row in table.rows.items():
         for column, entry in zip(table.columns, row, strict=True):
             if entry is not None:
@@ -150,7 +155,8 @@ def _csv_entry(entry: Entry) -> list[object]:
     ours, paper = entry.ours, entry.paper
     apart = "" if ours is None or paper is None else ours.mean - float(paper)
     own = ["", "", 0] if ours is None else [ours.mean, "" if ours.spread is None else ours.spread, ours.seeds]
-    return [*own, "" if paper is None else paper, apart, entry.rank or ""]
+    status = entry.absent if ours is None else "" if ours.seeds else "from counts"
+    return [*own, "" if paper is None else paper, apart, entry.rank or "", status]
 
 
 def latex(table: Filled) -> str:

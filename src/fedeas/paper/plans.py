@@ -1,0 +1,49 @@
+"""Label counts and plans of runs, without their data: they depend on the sizes of the classes alone."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fedeas.arrays import IntArray
+from fedeas.config import PartitionConfig, RunConfig
+from fedeas.counts import Allocation, LabelCounts
+from fedeas.data import partition as schemes
+from fedeas.data.known import known_dataset
+from fedeas.paper.published import published
+from fedeas.policies import parse_policy
+
+
+def counts_of(config: RunConfig) -> LabelCounts:
+    """What the clients of a run hold."""
+    return _counts(config.data.dataset, config.partition)
+
+
+def plan_of(config: RunConfig) -> Allocation:
+    """What its policy makes of that."""
+    return _plan(config.policy, config.data.dataset, config.partition)
+
+
+@cache
+def _plan(policy: str, dataset: str, partition: PartitionConfig) -> Allocation:
+    return parse_policy(policy).allocate(_counts(dataset, partition))
+
+
+@cache
+def _counts(dataset: str, partition: PartitionConfig) -> LabelCounts:
+    if partition.scheme == "paper":
+        here = dataset, partition.clients, partition.alpha
+        for known in published().settings:
+            if here == (known.dataset, known.clients, float(known.alpha)):
+                return known.counts()  # the hardest partition takes most of a minute to draw
+        return schemes.paper_replay(dataset, partition.clients, partition.alpha, partition.seed).counts
+    this, labels = partition, _training_labels(dataset)
+    return schemes.dirichlet(labels, this.clients, this.alpha, seed=this.seed, min_size=this.min_size).counts
+
+
+def _training_labels(dataset: str) -> IntArray:
+    """Of the official training part; digits have none and are split when they are loaded."""
+    if dataset != "digits":
+        return known_dataset(dataset).labels(merged=False)
+    from fedeas.data.sources import load_dataset
+
+    return load_dataset(dataset).labels
