@@ -123,6 +123,7 @@ def test_what_follows_from_counts_is_told_without_runs(tmp_path):
     assert removed["FedEAS"].number == "74.8"
     assert {name for name, entry in removed.items() if entry.rank == 1} == {"Greedy", "Optimal"}  # a tie as shown
     assert removed["FedEAS"].rank == 2
+    assert not any(row[-1].rank for row in filled.rows.values())  # more dissimilar updates are no gain
     totals = [row[0] for row in table(sweep_sheet, tmp_path).rows.values() if row[0] is not None]
     assert all(entry.ours.mean == float(entry.paper) for entry in totals)
 

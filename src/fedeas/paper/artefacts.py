@@ -247,7 +247,8 @@ def references_sheet(study: Study) -> Sheet:
         "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
     )
     columns = ("imbalance removed, %", "last 20 rounds, %", "peak, %", "Gamma-hat")
-    return Sheet(f"Policies at one total, {study.title(where)}", columns, rows, True, note=note)
+    title = f"Policies at one total, {study.title(where)}"
+    return Sheet(title, columns, rows, ranked=True, unranked=("Gamma-hat",), note=note)
 
 
 def _samples(run: RunConfig, printed: Decimal | None) -> Cell:

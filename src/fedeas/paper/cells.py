@@ -31,13 +31,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table to be filled. In columns that are `ranked` the best row is marked, and the second; `aside` are not."""
+    """A table to be filled. If it is `ranked`, the best row of each column is marked, and the second.
+
+    Rows that stand `aside` and columns that are `unranked` are left out of that.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[Cell | None, ...]]
     ranked: bool = False
     aside: tuple[str, ...] = ()
+    unranked: tuple[str, ...] = ()
     note: str = ""
 
     @property

@@ -88,8 +88,9 @@ class Filled:
 def fill(sheet: Sheet, results: Results) -> Filled:
     """What the finished runs give for each cell."""
     entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
-    for place in range(len(sheet.columns) if sheet.ranked else 0):
-        _rank({name: row for name, row in entries.items() if name not in sheet.aside}, place)
+    for place, column in enumerate(sheet.columns if sheet.ranked else ()):
+        if column not in sheet.unranked:
+            _rank({name: row for name, row in entries.items() if name not in sheet.aside}, place)
     return Filled(sheet.title, sheet.columns, {name: tuple(row) for name, row in entries.items()}, sheet.note)
 
 
