@@ -16,7 +16,7 @@ from fedeas.counts import Allocation
 from fedeas.policies import Greedy, Optimal
 from fedeas.policies.waterfill import Waterfill
 
-PRICES = 40
+PRICES = 30
 # Logarithms of the highest price over the others: close together where few samples are taken, which a logarithmic axis
 # of budgets shows wide apart; at the last one nearly everything is balanced.
 FALLS = np.geomspace(0.01, 14.0, PRICES)
