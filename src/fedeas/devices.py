@@ -26,7 +26,7 @@ def set_precision(name: str, device: torch.device) -> None:
     """``fp32``, ``tf32`` (shorter products on GPUs that have them) or ``bf16``; holds for the whole process.
 
     In ``fp32`` cuDNN is held to kernels that give the same bits each time, which its fastest do not. For our networks
-    the shorter formats need no such rule, and it would make every recording of a step several times slower.
+    the shorter formats need no such rule.
     """
     if name != "fp32" and device.type != "cuda":
         raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")

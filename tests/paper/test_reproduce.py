@@ -87,6 +87,14 @@ def test_the_tables_numbers_are_those_of_the_summaries(everything):
         assert float(row["ours"]) == pytest.approx(100 * run.summary()["accuracy"])
 
 
+def test_times_can_be_had_by_their_own_command(tmp_path):
+    call("wall-clock", *places(tmp_path))
+    rows = cells(tmp_path, "wall-clock")
+    assert [row["seeds"] for row in rows] == ["1", "1", "1"]
+    minutes = [float(row["ours"]) for row in rows]
+    assert minutes[2] == pytest.approx(minutes[1] / minutes[0])
+
+
 def test_runs_are_kept_that_were_finished_before(everything, tmp_path):
     results = tmp_path / "later"
     call("fig1", *places(everything), "--results", results, "--keep")

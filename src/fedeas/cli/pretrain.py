@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedeas.cli.runs import progress
 from fedeas.deadline import Deadline
 from fedeas.store import Record, RunStore
 
@@ -37,7 +34,7 @@ def pretrain(
     )
     path = out or pretraining.default_file(dataset)
     there = path.exists()
-    with _shown(config.label, epochs) as show:
+    with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)
         about = pretraining.pretrain(config, path, RunStore(folder), show, pause)
     if about is None:
@@ -49,20 +46,3 @@ def pretrain(
 def _in_words(about: Record) -> str:
     accuracy = f"test accuracy {about['accuracy']:.2%} after {about['epochs']} epochs"
     return f"{accuracy} on {about['dataset']}, run {about['run'][:8]}"
-
-
-@contextmanager
-def _shown(label: str, epochs: int) -> Iterator[Any]:
-    """A live line on a terminal, a plain one for each epoch elsewhere."""
-    console = Console()
-    if not console.is_terminal:
-        yield lambda record: print(f"epoch {record['round']} of {epochs}  {_measured(record)}", flush=True)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=epochs)
-        yield lambda now: bar.update(task, completed=now["round"], description=f"{label}  {_measured(now)}")
-
-
-def _measured(record: Record) -> str:
-    return f"loss {record['train_loss']:.4f}  accuracy {record['accuracy']:.2%}"

@@ -30,6 +30,7 @@ from fedeas.store import Run, RunStore
 reproduce = typer.Typer(no_args_is_help=True, help="The paper's tables, figures and numbers beside our own.")
 
 RESULTS, OUT = Path("results"), Path("reproduced")
+TIMED = "wall-clock"  # the artefact whose runs must not find each other's images
 
 
 class ProtocolName(StrEnum):
@@ -81,6 +82,12 @@ class Places:
     out: Path
     data: Path | None
     bank: Path | None
+    timed: bool = False
+    """Whether each run is to generate all its images: it has a bank of its own then."""
+
+    def bank_of(self, config: RunConfig) -> Path | None:
+        """Where the images of a run are kept; None is the bank that all runs of the folder share."""
+        return self.runs / ".banks" / config.directory if self.timed and self.bank is None else self.bank
 
     def found(self) -> Results:
         """What is finished by now."""
@@ -121,7 +128,7 @@ def _command(name: str) -> Callable[..., None]:
         folder: Folder = RUNS,
     ) -> None:
         chosen = study(profile, protocol.value, weights, None if precision is None else precision.value)
-        wanted, where = artefacts(name), Places(folder, results, out or OUT, data_root, bank)
+        wanted, where = artefacts(name), Places(folder, results, out or OUT, data_root, bank, name == TIMED)
         if only_estimate:
             _print_estimate(wanted, chosen, seeds, where.found())
             return
@@ -179,12 +186,14 @@ def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, kee
 
     def one(config: RunConfig) -> Run:
         with progress(config) as show:
-            return execute(config, RunStore(where.runs), show, where.bank, pause=deadline)
+            return execute(config, RunStore(where.runs), show, where.bank_of(config), pause=deadline)
 
     able, done = _able([where.placed(config) for config in configs])
     for number, outcome in enumerate(carry_out(able, one, deadline), 1):
         done.append(outcome)
         console.print(f"{number} of {len(able)}  {_said(outcome)}", soft_wrap=True, markup=False)
+        if keeping and outcome.run is not None and outcome.run.finished:
+            keep(outcome.run, where.results)
     return done
 
 
@@ -211,6 +220,7 @@ def _able(configs: Sequence[RunConfig]) -> tuple[list[RunConfig], list[Outcome]]
 
 
 def _keep(configs: Sequence[RunConfig], where: Places) -> None:
+    """Those, too, that were finished earlier."""
     here, kept = Results([where.runs]), Results([where.results])
     for config in configs:
         if here.has(config) and not kept.has(config):

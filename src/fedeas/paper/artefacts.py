@@ -43,7 +43,6 @@ from fedeas.paper.studies import (
     combined,
 )
 from fedeas.policies import FedEAS
-from fedeas.store import Record
 
 
 @dataclass(frozen=True)
@@ -190,15 +189,11 @@ def generator_sheet(study: Study) -> Sheet:
     rows: dict[str, tuple[Cell | None, ...]] = {}
     names = ((study.profile.generator, False, "ddpm"), (study.profile.other_generator, True, "sd-turbo"))
     for title, other, name in names:
-        runs = [study.config(where, _with_generator(method, other)) for method in (FEDEAS, UNIFORM)]
+        runs = [study.config(where, replace(method, other_generator=other)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), peak) for run in runs]
         rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name])))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
     return Sheet(f"Another generator, {study.title(where)}", columns, rows)
-
-
-def _with_generator(method: Method, other: bool) -> Method:
-    return Method(f"{method.title}{' other' * other}", method.algorithm, method.policy, other)
 
 
 def combination_sheet(study: Study) -> Sheet:
@@ -227,7 +222,7 @@ def wall_clock_sheet(study: Study) -> Sheet:
         "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1, REUSED),),
     }
     note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment. "
-    note += "Told only of runs that generated all their images: give each a `--bank` of its own."
+    note += "Told only of runs that generated all their images, as they do if begun by this command."
     return Sheet(f"Generation and training, {study.title(where)}", ("",), rows, note=note)
 
 
@@ -252,15 +247,11 @@ def references_sheet(study: Study) -> Sheet:
 
 
 def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
-    return Cell((), _never, printed, 0, value=float(plan_of(run).total))
+    return Cell((), lambda: float(plan_of(run).total), printed, 0)
 
 
 def _removed(run: RunConfig) -> Cell:
-    return Cell((), _never, None, 1, value=100 * scores.removed(counts_of(run), plan_of(run)))
-
-
-def _never(*runs: Record) -> None:
-    """The measure of cells that need no run."""
+    return Cell((), lambda: 100 * scores.removed(counts_of(run), plan_of(run)), None, 1)
 
 
 def _cell(

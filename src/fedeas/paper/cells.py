@@ -17,8 +17,7 @@ Measure = Callable[..., float | None]
 class Cell:
     """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
 
-    A number that follows from label counts needs no run: it is the `value`. `otherwise` is said where the runs are
-    there and give no number.
+    A number that follows from label counts needs no run. `otherwise` is said where the runs are there and give none.
     """
 
     configs: tuple[RunConfig, ...]
@@ -26,7 +25,6 @@ class Cell:
     paper: Decimal | None = None
     decimals: int = 2
     otherwise: str = "none"
-    value: float | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedeas.store import Run, read_run
 
 log = logging.getLogger("fedeas")
 
-NEEDED = {"accuracy", "peak", "total", "rounds_to_threshold", "gamma_hat", "imbalance_removed", "images", "seconds"}
+NEEDED = {"accuracy", "peak", "total", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
 KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
 
 

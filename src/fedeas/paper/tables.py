@@ -97,8 +97,9 @@ def fill(sheet: Sheet, results: Results) -> Filled:
 def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if cell is None:
         return None
-    if cell.value is not None:
-        return Entry(Measured(cell.value, None, 0), cell.paper, cell.decimals)
+    if not cell.configs:
+        value = cell.measure()
+        return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
     found, seeds = results.measured(cell.configs, cell.measure), len(results.shared_seeds(cell.configs))
     if found is not None and found.seeds == seeds:
         return Entry(found, cell.paper, cell.decimals)
