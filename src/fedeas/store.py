@@ -1,8 +1,8 @@
 """Run directories: what a run was asked, what it did in each round, and what came out.
 
-``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``allocation.npz``, ``rounds.jsonl`` (a line for
-each round, appended as it ends), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence
-means *done*.
+``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
+``rounds.jsonl`` (a line for each round, appended as it ends), ``checkpoint.safetensors`` and ``summary.json``, which is
+written last: its presence means *done*.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,13 @@ from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
 Record = dict[str, Any]
+
+
+class UsedGenerator(NamedTuple):
+    """Which generator a run had: its weights and settings in a hash, and in words."""
+
+    fingerprint: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,14 @@ class Run:
         """Versions, device and engine of the latest start."""
         path = self.path / "env.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def generator(self) -> UsedGenerator | None:
+        """None for a run that generated nothing, or whose nodes did."""
+        try:
+            content = json.loads((self.path / "generator.json").read_text("utf-8"))
+            return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def rounds(self) -> list[Record]:
         """All complete lines of ``rounds.jsonl``; a line that was cut off by a kill is not one."""

@@ -12,11 +12,13 @@ from fedeas.paper.curves import (
     Bar,
     Course,
     Line,
+    Removal,
     Sweep,
     allocation_figure,
     budget_figure,
     convergence_figure,
     course_figure,
+    removal_figure,
 )
 
 ROUNDS = list(range(1, 41))
@@ -237,7 +239,28 @@ def test_a_course_of_one_round_is_a_dot():
     assert drawn.get_marker() == "o"
 
 
+REMOVALS = [Removal(0.0, FEDAVG), Removal(57.6, Bar("Uniform", 56.5, 1.5, 58.8)), Removal(78.2, Bar("Greedy", 60.3))]
+
+
+def test_removals_are_dots_with_their_spread_and_diamonds_for_the_paper():
+    figure = removal_figure(REMOVALS, "one total")
+    marks = {(one.get_marker(), *one.get_xydata()[0]) for one in figure.axes[0].lines if one.get_marker() in "oD"}
+    ours = {("o", 0.0, 54.9), ("o", 57.6, 56.5), ("o", 78.2, 60.3)}
+    assert marks == ours | {("D", 0.0, 55.5), ("D", 57.6, 58.8)}
+    spans = [path[:, 1].tolist() for drawn in figure.axes[0].collections for path in drawn.get_segments()]
+    assert np.allclose(spans, [[54.1, 55.7], [55.0, 58.0]])
+    assert {"FedAvg 54.90", "Uniform 56.50", "Greedy 60.30", "ours", "the paper"} <= set(texts(figure))
+
+
+def test_removals_that_were_not_run_are_named_and_have_no_dot():
+    figure = removal_figure([*REMOVALS, Removal(74.8, Bar("FedEAS", None))], "one total")
+    assert "not run: FedEAS" in texts(figure)
+    assert not any(one.get_xdata()[0] == 74.8 for one in figure.axes[0].lines)
+
+
 NOTHING = {
+    "no removals": lambda: removal_figure([], "one total"),
+    "removals without numbers": lambda: removal_figure([Removal(74.8, Bar("FedEAS", None))], "one total"),
     "no panels": lambda: convergence_figure({}, 0.7),
     "a panel without lines": lambda: convergence_figure({"here": []}, 0.7),
     "lines without courses": lambda: convergence_figure({"here": [Line("FedEAS", [])]}, 0.7),

@@ -117,6 +117,28 @@ def test_a_threshold_that_some_seeds_missed_has_no_mean_over_the_others(finished
     assert (entry.number, entry.difference) == ("not reached by 2 of 3 seeds", "")
 
 
+def test_other_weights_under_the_same_name_are_told(finished, tmp_path):
+    where = setting("c10-k100-a0.1")
+    for method, fingerprint in ((FEDEAS, "a"), (MISSING_ONLY, "a"), (FEDAVG, None)):
+        run = finished(FULL.config(where, method))
+        if fingerprint is not None:
+            run.write_json("generator.json", {"fingerprint": fingerprint, "description": "", "spec": "diffusion"})
+    assert "generator" not in table(references_sheet, tmp_path).remarks
+    run.write_json("generator.json", {"fingerprint": "b", "description": "", "spec": "diffusion"})
+    assert "same generator called diffusion" in table(references_sheet, tmp_path).remarks
+
+
+def test_gains_over_fedeas_are_paired_by_seed(finished, tmp_path):
+    where = setting("c10-k100-a0.1")
+    for method, values in ((FEDEAS, (0.5, 0.6)), (MISSING_ONLY, (0.45, 0.53))):
+        for config, value in zip(with_seeds(FULL.config(where, method), 2), values, strict=True):
+            finished(config, accuracy=value)
+    above = {name: row[2] for name, row in table(references_sheet, tmp_path).rows.items()}
+    assert above["FedEAS"] is None
+    assert (above["Missing-only"].number, above["Missing-only"].spread(count=False)) == ("−6.00", "± 1.41")
+    assert above["Uniform"].number == "not run"
+
+
 def test_what_follows_from_counts_is_told_without_runs(tmp_path):
     filled = table(references_sheet, tmp_path)
     removed = {name: row[0] for name, row in filled.rows.items()}

@@ -50,7 +50,8 @@ def test_all_of_it_runs_on_digits(everything):
             assert not any(row["status"] == "not run" for row in rows)
             assert len({(row["row"], row["column"]) for row in rows}) == len(rows)
     pictures = {"fig1a-demand", "fig1b-accuracy", "fig2a-concentration", "fig2b-reduction", "fig3-overview"}
-    pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form", "references-courses"}
+    pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form"}
+    pictures |= {"references-courses", "references-imbalance"}
     assert {f"{name}.{ending}" for name in pictures for ending in ("png", "svg")} | {"samples.png"} <= written
 
 

@@ -111,7 +111,9 @@ def _command(name: str) -> Callable[..., None]:
     """The command of one artefact, or of all; they have the same options."""
 
     def command(
-        profile: Annotated[str, typer.Option(help="full, short (one GPU hour) or smoke (digits on a CPU).")] = "full",
+        profile: Annotated[
+            str, typer.Option(help="full, short (one GPU hour), digits (on a CPU) or smoke (a minute).")
+        ] = "full",
         protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
         seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run.")] = 1,
         weights: Annotated[str, typer.Option(help="Initial weights, such as cifar100-pretrained; else none.")] = "",

@@ -63,6 +63,13 @@ class Sweep(NamedTuple):
     paper: Sequence[float | None]
 
 
+class Removal(NamedTuple):
+    """A policy's accuracy in percent, as a bar has it, at the share of the label imbalance that it removes."""
+
+    removed: float
+    bar: Bar
+
+
 class _Mean(NamedTuple):
     """A method's seeds in one: their mean and extremes at each round."""
 
@@ -173,6 +180,28 @@ def course_figure(lines: Sequence[Line], title: str) -> Figure:
         _say_not_run(axes)
     elif missing:
         axes.annotate(f"{NOT_RUN}: {', '.join(missing)}", (1, 0), (-6, 6), "axes fraction", ha="right", **POINTS)
+    return figure
+
+
+@plots.styled
+def removal_figure(removals: Sequence[Removal], title: str) -> Figure:
+    """Accuracy over the imbalance removed: dots are ours, named beside the panel; hollow diamonds are the paper's."""
+    figure, axes = _panel(title, 9, 5.2)
+    looks, bars = looks_of(bar.name for _, bar in removals), [bar for _, bar in removals]
+    ends = [end for each in removals for end in _draw_removal(axes, each, looks[each.bar.name])]
+    axes.set(xlabel="label imbalance removed, %", ylabel="accuracy, %")
+    axes.grid(**GRID)
+    axes.margins(x=0.06, y=0.12)
+    name_ends(axes, ends, width=0.8)
+    printed = bool(_known([bar.paper for bar in bars]))
+    if not ends:
+        _say_not_run(axes, bare=not printed)
+    missing = [bar.name for bar in bars if bar.ours is None]
+    keys = [Line2D([], [], color=plots.GREY, marker="o", linestyle="", label="ours")] if ends else []
+    keys += [Line2D([], [], color=plots.GREY, label="the paper", **DIAMOND)] if printed else []
+    keys += [Line2D([], [], linestyle="", label=f"{NOT_RUN}: {', '.join(missing)}")] if ends and missing else []
+    if keys:
+        figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -325,6 +354,17 @@ def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:
         axes.axhline(bar.paper, color=look.colour, **PAPER)
         ends.append(End(f"{bar.name} {bar.paper:.2f} (paper)", look, (right, bar.paper)))
     return ends
+
+
+def _draw_removal(axes: Any, removal: Removal, look: Look) -> list[End]:
+    """A dot at ours, with its spread, and a diamond at the paper's; a name for the dot."""
+    removed, bar = removal
+    if bar.paper is not None:
+        axes.plot(removed, bar.paper, color=look.colour, **DIAMOND)
+    if bar.ours is None:
+        return []
+    axes.errorbar(removed, bar.ours, bar.spread, fmt="o", color=look.colour, capsize=3, markersize=7)
+    return [End(f"{bar.name} {bar.ours:.2f}", look, (removed, bar.ours))]
 
 
 def _run_part(name: str, ours: Sequence[float | None]) -> str:

@@ -15,11 +15,13 @@ from fedeas.paper.curves import (
     Bar,
     Course,
     Line,
+    Removal,
     Sweep,
     allocation_figure,
     budget_figure,
     convergence_figure,
     course_figure,
+    removal_figure,
 )
 from fedeas.paper.figures import COUNT_FIGURES
 from fedeas.paper.published import published
@@ -65,11 +67,22 @@ def courses_at_one_total(study: Study, results: Results) -> Figure:
     return course_figure(lines, sheet.title)
 
 
+def accuracy_over_removal(study: Study, results: Results) -> Figure:
+    """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
+    table = fill(references_sheet(study), results)
+    removals = [
+        Removal(removed.ours.mean, _bar(name, reached))
+        for name, (removed, reached, *_) in table.rows.items()
+        if removed is not None and removed.ours is not None
+    ]
+    return removal_figure(removals, table.title)
+
+
 RUN_FIGURES: dict[str, dict[str, Draw]] = {
     "fig1": {"fig1b-accuracy": accuracy_at_one_total},
     "fig4": {"fig4-convergence": convergence},
     "fig5": {"fig5a-budgets": accuracy_over_budgets},
-    "references": {"references-courses": courses_at_one_total},
+    "references": {"references-courses": courses_at_one_total, "references-imbalance": accuracy_over_removal},
 }
 
 

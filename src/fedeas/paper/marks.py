@@ -42,7 +42,7 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
     return looks
 
 
-def name_ends(axes: Any, ends: Sequence[End]) -> None:
+def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
     """Names right of the panel, tied to what they name, as near to its height as the others allow."""
     in_order = sorted(ends, key=lambda end: end.point[1])
     low, high = axes.get_ylim()
@@ -50,7 +50,7 @@ def name_ends(axes: Any, ends: Sequence[End]) -> None:
     heights = _apart(np.array([(end.point[1] - low) / (high - low) for end in in_order]), line)
     for end, height in zip(in_order, heights, strict=True):
         tie: dict[str, Any] = {"arrowstyle": "-", "color": end.look.colour, "linestyle": end.look.dash}
-        tie |= {"linewidth": 1.5, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
+        tie |= {"linewidth": width, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
         text: dict[str, Any] = {"va": "center", "fontsize": POINTS["fontsize"], "textcoords": "axes fraction"}
         axes.annotate(end.name, end.point, (1.03, height), arrowprops=tie, annotation_clip=False, **text)
 

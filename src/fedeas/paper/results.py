@@ -64,6 +64,15 @@ class Results:
         values = [measure(*(each[seed].summary() for each in runs)) for seed in self.shared_seeds(configs)]
         return Measured.of([value for value in values if value is not None and math.isfinite(value)])
 
+    def mixed_generators(self, configs: Iterable[RunConfig]) -> list[str]:
+        """Generators, as configs call them, of which these runs used several: other weights, or another sampler."""
+        used: dict[tuple[str, str], set[str]] = {}
+        for config in configs:
+            for run in self.seeds(config).values():
+                if (generator := run.generator()) is not None:
+                    used.setdefault((config.generator, config.data.dataset), set()).add(generator.fingerprint)
+        return sorted({name for (name, _), fingerprints in used.items() if len(fingerprints) > 1})
+
     def shared_seeds(self, configs: Sequence[RunConfig]) -> list[int]:
         """Seeds with which all of these are finished."""
         return sorted(set.intersection(*(set(self.seeds(config)) for config in configs)))

@@ -91,7 +91,10 @@ def fill(sheet: Sheet, results: Results) -> Filled:
     for place, column in enumerate(sheet.columns if sheet.ranked else ()):
         if column not in sheet.unranked:
             _rank({name: row for name, row in entries.items() if name not in sheet.aside}, place)
-    return Filled(sheet.title, sheet.columns, {name: tuple(row) for name, row in entries.items()}, sheet.note)
+    mixed = results.mixed_generators(config for cell in sheet.cells for config in cell.configs)
+    warnings = [f"Not all runs had the same generator called {name}." for name in mixed]
+    note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
+    return Filled(sheet.title, sheet.columns, {name: tuple(row) for name, row in entries.items()}, note)
 
 
 def _entry(cell: Cell | None, results: Results) -> Entry | None:

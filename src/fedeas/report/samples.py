@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
@@ -19,20 +18,13 @@ from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
 from fedeas.report.methods import Method, Recorded
-from fedeas.store import Run
+from fedeas.store import UsedGenerator
 
 COLUMNS = 10
 MOST_CLASSES = 20  # rows of a grid: beyond, it tells little more and only makes the page heavy
 MOST_BYTES = 2**24  # of an image; what claims to be larger is a damaged header
 
 Images = NDArray[np.uint8]
-
-
-class About(NamedTuple):
-    """Which generator a run had, from its ``generator.json``."""
-
-    fingerprint: str
-    description: str
 
 
 class Row(NamedTuple):
@@ -45,7 +37,7 @@ class Row(NamedTuple):
 class Samples(NamedTuple):
     """What is kept of the images of one generator that some methods trained on."""
 
-    about: About
+    about: UsedGenerator
     methods: list[Method]
     trained_on: int
     """Different images, of all classes."""
@@ -57,18 +49,18 @@ class Samples(NamedTuple):
 
 def samples_of(methods: Sequence[Method]) -> list[Samples]:
     """One for each generator of which any of these runs trained on an image, as far as the runs know it."""
-    generators: dict[str, About] = {}
+    generators: dict[str, UsedGenerator] = {}
     users: dict[str, dict[Method, list[Recorded]]] = {}
     for method in methods:
         for each in method.runs:
-            if (about := _about(each.run)) is not None and each.planned is not None:
+            if (about := each.run.generator()) is not None and each.planned is not None:
                 generators.setdefault(about.fingerprint, about)  # one generator may have been asked for in many words
                 users.setdefault(about.fingerprint, {}).setdefault(method, []).append(each)
     found = [_samples(generators[fingerprint], own) for fingerprint, own in users.items()]
     return [each for each in found if each.trained_on]
 
 
-def _samples(about: About, users: dict[Method, list[Recorded]]) -> Samples:
+def _samples(about: UsedGenerator, users: dict[Method, list[Recorded]]) -> Samples:
     runs = [each for own in users.values() for each in own]
     wanted = _trained_on(runs)
     labels = np.flatnonzero(wanted.any(axis=0)).tolist()
@@ -78,15 +70,6 @@ def _samples(about: About, users: dict[Method, list[Recorded]]) -> Samples:
     names = _class_names(runs, wanted.shape[1])
     rows = [Row(names[label], images) for label, images in kept.items()]
     return Samples(about, list(users), int(wanted.sum()), len(labels), rows)
-
-
-def _about(run: Run) -> About | None:
-    """None for a run that generated nothing, or whose nodes did."""
-    try:
-        content = json.loads((run.path / "generator.json").read_text("utf-8"))
-        return About(*(str(content[name]) for name in About._fields))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _trained_on(runs: Iterable[Recorded]) -> IntArray:
@@ -115,7 +98,7 @@ def _class_names(runs: Iterable[Recorded], num_classes: int) -> list[str]:
     return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
 
 
-def _read(bank: Path, about: About, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:
+def _read(bank: Path, about: UsedGenerator, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:
     """The first good images of these classes; none of a bank that is gone or cannot be used."""
     try:
         disk = _disk(bank, about.fingerprint, wanted.shape[1])
