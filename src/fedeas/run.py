@@ -9,7 +9,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +264,8 @@ def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
     if config.data.protocol == "paper":
         images = np.concatenate([dataset.images, dataset.test_images])
         labels = np.concatenate([dataset.labels, dataset.test_labels])
-        split = schemes.paper_replay(labels, config.partition.clients, config.partition.alpha, config.partition.seed)
+        this = config.partition
+        split = _replay(labels.astype(np.int64).tobytes(), this.clients, this.alpha, this.seed)
         pooled = np.concatenate(split.test_indices)
         return FederatedData(dataset, images, labels, split, images[pooled], labels[pooled])
     split = _partition(config, dataset.labels)
@@ -298,6 +299,12 @@ def environment(device: torch.device) -> dict[str, Any]:
         "machine": name,
         "threads": torch.get_num_threads(),
     }
+
+
+@lru_cache(maxsize=4)
+def _replay(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
+    """The paper's partition, kept for the next run: thousands of draws can be rejected before one will do."""
+    return schemes.paper_replay(np.frombuffer(labels, dtype=np.int64), clients, alpha, seed)
 
 
 def _partition(config: RunConfig, labels: IntArray) -> Partition:
