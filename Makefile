@@ -8,9 +8,9 @@ STAMP := .venv/.ready
 
 help:
 	@echo "make demo   the point of the paper on digits: five policies, five seeds, a report (in demo/)"
-	@echo "make test   lint, types and all tests"
+	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
-	@echo "make slow   also the tests that take most of a minute each"
+	@echo "make slow   only the tests that take most of a minute each"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make clean  remove the virtual environment and everything made"

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "weights/README.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
 
 
 def load_renderer():
@@ -20,7 +18,12 @@ def load_renderer():
     return module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+RENDERED = load_renderer().PAGES
+OTHERS = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/flower_pytorch/README.md", "results/README.md")
+PAGES = [*RENDERED, *(ROOT / name for name in OTHERS)]
+
+
+@pytest.mark.parametrize("page", RENDERED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_rendered_blocks_are_up_to_date(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = page.read_text()
@@ -29,8 +32,16 @@ def test_rendered_blocks_are_up_to_date(page, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+
+
+def anchors(page):
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_every_rendered_block_has_its_end():

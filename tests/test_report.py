@@ -9,7 +9,10 @@ import pytest
 
 from fedeas import Allocation, InputError, LabelCounts, scores
 from fedeas.config import RoundsConfig, RunConfig, TrainConfig
+from fedeas.courses import Course
+from fedeas.plots import Look
 from fedeas.report import write_report
+from fedeas.report.figures import Curve, convergence
 from fedeas.store import RunStore
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
@@ -272,6 +275,13 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
     assert statuses[done[0].path.name] == "finished, 4 rounds"
     assert found.pictures()[0].count("stroke-dasharray") == without.pictures()[0].count("stroke-dasharray") + 1
     assert "Dotted" in found.text("figcaption") and "Dotted" not in without.text("figcaption")
+
+
+def test_a_round_that_a_seed_lacks_does_not_bend_the_mean():
+    whole, short = Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])
+    both_short = [Course([1, 2], [0.2, 0.4]), short]
+    one, other = (convergence([Curve(Look("#0072b2"), courses)], []) for courses in ([whole, short], both_short))
+    assert one == other
 
 
 def test_an_unfinished_method_competes_with_nobody(add, page):

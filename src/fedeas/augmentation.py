@@ -22,7 +22,7 @@ from fedeas.counts import LabelCounts
 from fedeas.devices import chosen_device
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import Generator, checked_address, image_index
+from fedeas.generators.base import Generator, checked_address, plan_addresses
 from fedeas.generators.registry import Agreeing, Diffusion, Gaussian, SdTurbo, Setting, parse_generator
 from fedeas.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
 
@@ -154,7 +154,7 @@ def augment(
     """
     classes = _checked_labels(dataset, labels, num_classes)
     budget = _budget(policy, classes, num_classes)
-    addresses = _addresses(client, budget)
+    made, index = _addresses(client, budget)
     ready = _maker(generator)
     if not budget.any():  # then nothing is loaded, and nothing asked of the dataset
         return Augmented(classes.size, budget, dataset, ())
@@ -162,8 +162,7 @@ def augment(
     source = ready(image, num_classes)
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
-    made = np.repeat(np.arange(num_classes), budget)
-    images = _sampled(source if cache is None else Bank(cache).of(source), made, addresses)
+    images = _sampled(source if cache is None else Bank(cache).of(source), made, index)
     return Augmented(classes.size, budget, dataset, Synthetic(images, _labels_like(label, made), convert))
 
 
@@ -191,11 +190,11 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
     return np.asarray(chosen.allocate(counts).n[0])
 
 
-def _addresses(client: int, budget: IntArray) -> IntArray:
-    """Indices of this client's images, class by class, as a federated run's worker asks for them."""
+def _addresses(client: int, budget: IntArray) -> tuple[IntArray, IntArray]:
+    """Labels and indices of this client's images, as a federated run's worker asks for them."""
     if not isinstance(client, int | np.integer):
         raise InputError(f"client must be a whole number, not {client!r}")
-    return np.concatenate([image_index(int(client), int(count)) for count in budget])
+    return plan_addresses(int(client), budget)
 
 
 def _maker(generator: Generator | str) -> Callable[[Any, int], Generator]:

@@ -225,7 +225,8 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, mac
     for name, runs, left in rows:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    speeds = f"Minutes on one {machine}, by speeds measured there; images as if the bank were empty. "
-    speeds += "SD-Turbo's images are without their time, which was not measured."
-    table.caption = f"{protocol} {speeds}"
+    says = [protocol, "Images as if the bank were empty."]
+    if any(left.minutes for _, _, left in rows):
+        says.append(f"Minutes on one {machine}, by speeds measured there, without those of SD-Turbo's images.")
+    table.caption = " ".join(says)
     return table

@@ -32,7 +32,8 @@ from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Task
 from fedeas.errors import InputError
 from fedeas.files import written_whole
-from fedeas.generators.base import image_index
+from fedeas.generators.base import plan_addresses
+from fedeas.generators.custom import PREFIX
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Share, needs, numbers_of, own_row
 from fedeas.run import new_model, ready_generator, split_data
@@ -101,7 +102,7 @@ class Participant:
         root = self.node.data_root or config.data.root
         parts = {"data": config.data.model_copy(update={"root": root})}
         model = config.model.model_copy(update={"weights": ""})
-        if not self.node.generator and config.generator.startswith("python:"):
+        if not self.node.generator and config.generator.startswith(PREFIX):
             raise InputError(f"{config.generator} would run code of the server's choice; name it in the node's config")
         chosen = self.node.generator or config.generator
         return config.model_copy(update={**parts, "model": model, "generator": chosen})
@@ -245,16 +246,16 @@ class Participant:
         row = np.array(json.loads(self._plan.read_text())["row"], dtype=np.int64)
         if not row.any():
             return self.real
+        labels, index = plan_addresses(self.client, row)
         path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npy"
         if not path.exists():
             with written_whole(path) as part:
-                np.save(part, self._generated(row))
-        return self.real.joined(np.load(path), np.repeat(np.arange(row.size), row))
+                np.save(part, self._generated(labels, index))
+        return self.real.joined(np.load(path), labels)
 
-    def _generated(self, row: IntArray) -> NDArray[np.uint8]:
+    def _generated(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
-        index = [image_index(self.client, int(count)) for count in row]
-        return generator.sample(np.repeat(np.arange(row.size), row), np.concatenate(index))
+        return generator.sample(labels, index)
 
     @property
     def _plan(self) -> Path:

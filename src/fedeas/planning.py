@@ -24,6 +24,8 @@ from fedeas.policies import (
 )
 from fedeas.policies.baselines import Budgeted
 from fedeas.selection import (
+    MAX_SYNTHETIC,
+    MIN_REMOVED,
     beta_for_removed,
     beta_for_total,
     images_for_share,
@@ -107,7 +109,7 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
     if counts is None or not limits.given:
         return policy
     if limits.auto:
-        interval = select_beta(counts, policy, limits.min_removed or 0.5, limits.max_synthetic or 0.25)
+        interval = select_beta(counts, policy, limits.min_removed or MIN_REMOVED, limits.max_synthetic or MAX_SYNTHETIC)
         return replace(policy, beta=interval.roundest)
     if limits.min_removed is not None:
         return replace(policy, beta=beta_for_removed(policy, counts, limits.min_removed))

@@ -1,13 +1,13 @@
-"""Figures of partitions and plans, and the drawing primitives that they share."""
+"""Figures of partitions and plans, and what all figures share: colours, looks and drawing primitives."""
 
 from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 from matplotlib import style
@@ -34,10 +34,14 @@ USUAL = {
     "full-balance": VERMILLION,
     "no-generation": GREY,
 }
+SPARE = (PURPLE, SKY, INK)  # those that nobody has by custom
+DASHES = ("solid", "dashed", "dotted")  # CSS has the same names, so that a page's legend can show the same
 
 HEAT = "viridis_r"  # dark is many; none is white, which is not in it
 DPI = 160
 MOST_CLIENTS = 200
+FORMATS = ("png", "svg")
+GRID: dict[str, Any] = {"color": PALE, "linewidth": 0.6}
 
 STYLE: dict[str, Any] = {
     "figure.dpi": DPI,
@@ -62,6 +66,26 @@ STYLE: dict[str, Any] = {
 P = ParamSpec("P")
 
 
+class Look(NamedTuple):
+    """How a method is drawn wherever it appears."""
+
+    colour: str
+    dash: str = "solid"
+
+
+def looks_of(policies: Sequence[str], others: Sequence[str] = (*SPARE, *USUAL.values())) -> list[Look]:
+    """A look for each of these policies: its usual colour while that is free, else the next other one, dashed at last.
+
+    Dots and bars cannot be dashed, so that by default all colours are used up first.
+    """
+    chosen: list[Look] = []
+    lent = [Look(colour, dash) for dash in DASHES for colour in others]
+    for policy in policies:
+        usual = [Look(USUAL[policy])] if policy in USUAL else []
+        chosen.append(min([*usual, *lent], key=chosen.count))  # of equals the first: one that is free, if any is
+    return chosen
+
+
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Decorate a function that draws, so that it does so in our style and leaves the caller's settings alone."""
 
@@ -76,7 +100,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def checked_ending(path: str | os.PathLike[str]) -> str:
     """The ending of a figure's file, refused if it is not one that can be drawn."""
     ending = Path(path).suffix.lower()
-    if ending not in (".png", ".svg"):
+    if ending.removeprefix(".") not in FORMATS:
         raise InputError(f"{path}: figures are written as PNG or SVG; use a name that ends in .png or .svg")
     return ending
 
@@ -87,6 +111,16 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     # Ticks come into being only now, so the style is needed once more.
     with style.context(["default", STYLE]), written_whole(path) as part:
         figure.savefig(part, dpi=DPI, metadata=undated)
+
+
+def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
+    """Write figures by these names in every format, and say which files they became."""
+    written = []
+    for name, figure in figures:
+        for ending in FORMATS:
+            written.append(folder / f"{name}.{ending}")
+            save(figure, written[-1])
+    return written
 
 
 def stacked(figure: Figure, *heights: float) -> Any:
@@ -204,7 +238,7 @@ def number_from(axes: Any, foot: float, largest: int) -> None:
     """Let a horizontal axis of counts begin here and reach a little beyond the largest."""
     axes.set_xlim(foot, 1.05 * max(10, largest))  # less than ten would be numbered in fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.grid(axis="x", color=PALE, linewidth=0.6)
+    axes.grid(axis="x", **GRID)
 
 
 def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:

@@ -1,4 +1,4 @@
-"""Assembly: from a config to a finished run directory. The only module that names concrete generators and models."""
+"""Assembly: from a config to a finished run directory; here data, plan, generator, model and engine come together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ from fedeas.arrays import IntArray
 from fedeas.checkpoint import Saver, load_checkpoint
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
-from fedeas.data import partition as schemes
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.partition import Partition
+from fedeas.data.partition import Partition, split_as
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Engine
@@ -38,7 +37,7 @@ from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
 from fedeas.generators.registry import Setting, parse_generator
 from fedeas.measures import Evaluation, gamma_hat, summarise
-from fedeas.models import build_model, fuse_norms, parameter_names
+from fedeas.models import build_model, fuse_norms, parameter_names, suited_to
 from fedeas.policies import parse_policy
 from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
@@ -107,6 +106,7 @@ class Federation:
         self.model: nn.Module = new_model(config, dataset.shape, dataset.num_classes).to(self.device)
         self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
         self.generator: Generator | None = None
+        self._tally: dict[str, int] = {}
 
     @cached_property
     def counts(self) -> LabelCounts:
@@ -124,11 +124,14 @@ class Federation:
         engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
+        returning = set(seen)  # an earlier start has counted their images, which this one reads again
 
         def on_round(record: Record, state: Arrays) -> bool:
-            newcomers = set(trained(record)) - seen
+            newcomers, again = set(trained(record)) - seen, set(trained(record)) & returning
             seen.update(newcomers)
-            run.append_round({**record, "generated": self._generated(newcomers)})
+            returning.difference_update(again)
+            images = self._drawn(self._generated(again))
+            run.append_round({**record, "generated": self._generated(newcomers), **images})
             paused = pause is not None and pause(record)
             keep(record["round"], state, engine.client_states, at_once=paused)
             if progress is not None:
@@ -155,6 +158,21 @@ class Federation:
     def _generated(self, newcomers: set[int]) -> int:
         """Images that these clients have made for themselves."""
         return int(self.allocation.per_client[sorted(newcomers)].sum())
+
+    def _drawn(self, again: int) -> Record:
+        """Images found in the bank and made since the last round, but for those that an earlier start had drawn."""
+        if not isinstance(self.generator, BankedGenerator):
+            return {}
+        before, self._tally = self._tally, self.generator.tally
+        drawn = {name: number - before.get(name, 0) for name, number in self._tally.items()}
+        drawn["found"] = max(0, drawn["found"] - again)
+        return {"images": drawn} if any(drawn.values()) else {}
+
+    def _images(self, rounds: list[Record]) -> Record | None:
+        """Of all rounds together."""
+        if not isinstance(self.generator, BankedGenerator):
+            return None
+        return {name: sum(record.get("images", {}).get(name, 0) for record in rounds) for name in self.generator.tally}
 
     def _on_device(self, arrays: Arrays) -> Arrays:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
@@ -224,7 +242,7 @@ class Federation:
             **summarise(rounds, self.config.rounds.threshold),
             **self._budget(),
             "generated": sum(record["generated"] for record in rounds),
-            "images": self.generator.tally if isinstance(self.generator, BankedGenerator) else None,
+            "images": self._images(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
 
@@ -232,9 +250,8 @@ class Federation:
 def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """The config's model with its initial weights, on the CPU."""
     chosen = config.model
-    name = chosen.name if chosen.name != "auto" else ("small-cnn" if max(shape[1:]) < 16 else "resnet18")
     return build_model(
-        name,
+        suited_to(shape) if chosen.name == "auto" else chosen.name,
         shape,
         num_classes,
         seed=config.seed,
@@ -262,14 +279,12 @@ def trained(record: Record) -> list[int]:
 def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
     """Split a dataset by the config's protocol and scheme."""
     if config.data.protocol == "paper":
-        images = np.concatenate([dataset.images, dataset.test_images])
-        labels = np.concatenate([dataset.labels, dataset.test_labels])
-        this = config.partition
-        split = _replay(labels.astype(np.int64).tobytes(), this.clients, this.alpha, this.seed)
-        pooled = np.concatenate(split.test_indices)
-        return FederatedData(dataset, images, labels, split, images[pooled], labels[pooled])
-    split = _partition(config, dataset.labels)
-    return FederatedData(dataset, dataset.images, dataset.labels, split, dataset.test_images, dataset.test_labels)
+        images, labels = dataset.seen_under("merged")
+        parts = split_as(labels, config.partition)
+        pooled = np.concatenate(parts.test_indices)
+        return FederatedData(dataset, images, labels, parts, images[pooled], labels[pooled])
+    parts = split_as(dataset.labels, config.partition)
+    return FederatedData(dataset, dataset.images, dataset.labels, parts, dataset.test_images, dataset.test_labels)
 
 
 def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
@@ -299,21 +314,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "machine": name,
         "threads": torch.get_num_threads(),
     }
-
-
-@lru_cache(maxsize=4)
-def _replay(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
-    """The paper's partition, kept for the next run: thousands of draws can be rejected before one will do."""
-    return schemes.paper_replay(np.frombuffer(labels, dtype=np.int64), clients, alpha, seed)
-
-
-def _partition(config: RunConfig, labels: IntArray) -> Partition:
-    this = config.partition
-    if this.scheme == "iid":
-        return schemes.iid(labels, this.clients, seed=this.seed)
-    if this.scheme == "shards":
-        return schemes.shards(labels, this.clients, this.per_client, seed=this.seed)
-    return schemes.dirichlet(labels, this.clients, this.alpha, seed=this.seed, min_size=this.min_size, cap=this.cap)
 
 
 def _commit() -> str | None:

@@ -20,6 +20,7 @@ from fedeas.policies import FedEAS, FullBalance
 from fedeas.policies.fedeas import ROUNDING_SLACK
 
 # A total that has not been passed at this beta never will be: there is nothing left to fill.
+MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 ENDLESS_BETA = 1e9
 
 
@@ -68,7 +69,10 @@ class BetaInterval:
 
 
 def select_beta(
-    counts: LabelCounts, policy: FedEAS | None = None, min_removed: float = 0.5, max_synthetic: float = 0.25
+    counts: LabelCounts,
+    policy: FedEAS | None = None,
+    min_removed: float = MIN_REMOVED,
+    max_synthetic: float = MAX_SYNTHETIC,
 ) -> BetaInterval:
     """The paper's two conditions: remove at least `min_removed` of I and stay below a `max_synthetic` share.
 

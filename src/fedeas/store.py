@@ -20,6 +20,7 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
+from fedeas.courses import Course
 from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
@@ -52,7 +53,7 @@ class Run:
 
     def summary(self) -> Record:
         """What came out; only of a finished run."""
-        return _record(self.path / "summary.json", (self.path / "summary.json").read_text())
+        return _record(self.path / "summary.json")
 
     def environment(self) -> Record:
         """Versions, device and engine of the latest start."""
@@ -70,8 +71,12 @@ class Run:
     def rounds(self) -> list[Record]:
         """All complete lines of ``rounds.jsonl``; a line that was cut off by a kill is not one."""
         path = self.path / "rounds.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return [_record(path, line) for line in lines]
+
+    def course(self) -> Course:
+        """Accuracy over the rounds that were evaluated."""
+        return Course.of(self.rounds())
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -164,11 +169,12 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         raise InputError(f"{file}: not a config of this version ({str(error).splitlines()[0]})") from None
 
 
-def _record(path: Path, text: str) -> Record:
+def _record(path: Path, line: bytes | None = None) -> Record:
+    """What a file holds, or this line of it."""
     try:
-        return dict(json.loads(text))
+        return dict(json.loads(path.read_bytes() if line is None else line))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: damaged ({error}); remove it, and what it tells of is done again") from None
+        raise InputError(f"{path}: damaged ({error}); remove the run's folder to have it done again") from None
 
 
 def _matches(config: RunConfig, key: str, value: object) -> bool:

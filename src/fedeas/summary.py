@@ -59,10 +59,8 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         real = self.real + other.real
-        mine, theirs = (
-            self.real / real,
-            other.real / real,
-        )  # I weighs clients by their share of the real samples
+        # I weighs clients by their share of the real samples.
+        mine, theirs = self.real / real, other.real / real
         return Summary(
             clients=self.clients + other.clients,
             real=real,

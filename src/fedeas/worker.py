@@ -15,7 +15,7 @@ from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData
 from fedeas.engines.base import Task
-from fedeas.generators.base import Generator, image_index
+from fedeas.generators.base import Generator, plan_addresses
 
 LoadClient = Callable[[int], ClientData]
 
@@ -92,10 +92,11 @@ class Worker:
         rows = {client: self.allocation[client] for client in loaded}
         if self.generator is None or not any(row.any() for row in rows.values()):
             return loaded
-        labels = {client: np.repeat(np.arange(row.size), row) for client, row in rows.items()}
-        index = [image_index(client, int(count)) for client, row in rows.items() for count in row]
-        images = self.generator.sample(np.concatenate(list(labels.values())), np.concatenate(index))
-        parts = np.split(images, np.cumsum([len(own) for own in labels.values()])[:-1])
+        addresses = {client: plan_addresses(client, row) for client, row in rows.items()}
+        labels, index = (np.concatenate(column) for column in zip(*addresses.values(), strict=True))
+        images = self.generator.sample(labels, index)
+        parts = np.split(images, np.cumsum([row.sum() for row in rows.values()])[:-1])
         return {
-            client: loaded[client].joined(part, own) for (client, own), part in zip(labels.items(), parts, strict=True)
+            client: loaded[client].joined(part, own)
+            for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
         }

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas import InputError, imbalance
+from fedeas.config import PartitionConfig
 from fedeas.data.known import KNOWN, known_dataset
-from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
+from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards, split_as
 
 labels_lists = st.lists(st.integers(0, 4), min_size=12, max_size=80)
 LABELS = np.random.default_rng(0).integers(0, 10, 5000)
@@ -140,6 +141,55 @@ def test_the_replay_follows_the_recovered_procedure_on_any_labels():
 def test_the_counts_of_a_replay_depend_on_class_sizes_alone():
     shuffled = np.random.default_rng(1).permutation(known_dataset("cifar10").labels(merged=True))
     assert paper_replay(shuffled, 20, 0.1).counts == paper_replay("cifar10", 20, 0.1).counts
+
+
+SCHEMES = {
+    "iid": (PartitionConfig(scheme="iid", clients=7, seed=3), lambda: iid(LABELS, 7, seed=3)),
+    "shards": (
+        PartitionConfig(scheme="shards", clients=7, per_client=3, seed=3),
+        lambda: shards(LABELS, 7, 3, seed=3),
+    ),
+    "dirichlet": (
+        PartitionConfig(clients=7, alpha=0.2, min_size=50, cap=True, seed=3),
+        lambda: dirichlet(LABELS, 7, 0.2, seed=3, min_size=50, cap=True),
+    ),
+    "paper": (
+        PartitionConfig(scheme="paper", clients=7, alpha=0.2, seed=3),
+        lambda: paper_replay(LABELS, 7, 0.2, seed=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_config_means_the_scheme_it_names(scheme):
+    config, expected = SCHEMES[scheme]
+    found, wanted = split_as(LABELS, config), expected()
+    assert all(map(np.array_equal, found.indices, wanted.indices))
+    assert all(map(np.array_equal, found.test_indices, wanted.test_indices))
+    assert found.recipe == wanted.recipe
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nobody_writes_to_a_partition(scheme, tmp_path):
+    made = split_as(LABELS, SCHEMES[scheme][0])
+    made.save(tmp_path / "split.npz")
+    for partition in (made, Partition.load(tmp_path / "split.npz")):
+        for array in (*partition.indices, *partition.test_indices, partition.labels, partition.counts.n):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:1] = 0
+
+
+def test_the_papers_partition_is_drawn_once_for_all_runs():
+    config = SCHEMES["paper"][0]
+    assert split_as(LABELS, config) is split_as(LABELS.astype(np.int32), config)
+    assert split_as(LABELS, config) is not split_as(LABELS[::-1], config)
+
+
+def test_a_partition_leaves_the_labels_it_was_made_of_alone():
+    labels = LABELS.copy()
+    made = split_as(labels, SCHEMES["iid"][0])
+    labels[:] = 0
+    assert np.array_equal(made.labels, LABELS)
 
 
 def test_known_datasets_have_their_official_sizes():

@@ -21,7 +21,7 @@ from flwr.supernode import start_client_internal
 
 import fedeas
 from fedeas.cli import main
-from fedeas.deployment import app, loopback, processes
+from fedeas.deployment import app, layout, processes
 from fedeas.deployment.environment import environment
 from fedeas.deployment.loopback import Loopback
 from fedeas.deployment.pace import Pace
@@ -143,7 +143,7 @@ def test_a_node_setting_that_flower_would_lose_is_refused(tmp_path, capsys, sett
 
 def test_settings_survive_the_way_through_a_file(tmp_path):
     values = {"path": '/a b/"c"\\d=é😀', "n": 3, "x": 0.5, "yes": True}
-    (tmp_path / "config.toml").write_text(loopback._toml(values))
+    (tmp_path / "config.toml").write_text(layout.toml_of(values))
     assert parse_config_args([str(tmp_path / "config.toml")]) == values
 
 

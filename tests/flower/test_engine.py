@@ -209,9 +209,7 @@ def broken(kind):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
-@pytest.mark.parametrize(
-    "fault", ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "refused"]
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, algorithm):
     grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}"]
 
@@ -294,7 +292,9 @@ def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
     from fedeas.participant import Participant
 
     made, generated = [], Participant._generated
-    monkeypatch.setattr(Participant, "_generated", lambda self, row: made.append(self.client) or generated(self, row))
+    monkeypatch.setattr(
+        Participant, "_generated", lambda self, *address: made.append(self.client) or generated(self, *address)
+    )
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     forget_between_messages(grid, monkeypatch)
     run_on(grid, config(LOCAL_POLICY, "engine.name=flower"), RunStore(tmp_path / "runs"))

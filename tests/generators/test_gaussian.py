@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from fedeas import InputError, arrays
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators import gaussian as module
-from fedeas.generators.base import NOISE_STEPS, address_noise
+from fedeas.generators.base import NOISE_STEPS, address_noise, client_of, number_of, plan_addresses
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -223,6 +223,14 @@ def test_shapes_and_types():
     assert sample.shape == (1, 3, 5, 4)
     assert sample.dtype == np.uint8
     assert np.array_equal(image_index(client=2, count=2, start=5), [(2 << 32) + 5, (2 << 32) + 6])
+
+
+@given(st.integers(0, 2**31 - 1), st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_a_row_of_the_plan_asks_for_a_clients_first_images_of_each_class(client, row):
+    labels, index = plan_addresses(client, np.array(row))
+    wanted = [(label, client, number) for label, count in enumerate(row) for number in range(count)]
+    assert list(zip(labels.tolist(), client_of(index).tolist(), number_of(index).tolist(), strict=True)) == wanted
+    assert [(client_of(one), number_of(one)) for one in index.tolist()] == [address[1:] for address in wanted]
 
 
 def fit(images=DIGITS, labels=LABELS, num_classes=10, **settings):

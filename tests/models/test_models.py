@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedeas import InputError
-from fedeas.models import buffer_names, build_model, parameter_names
+from fedeas.models import buffer_names, build_model, parameter_names, suited_to
 
 VARIANTS = [
     ("resnet18", (3, 32, 32), {}),
@@ -53,6 +53,22 @@ def test_parameters_and_buffers_make_up_the_state(name, shape, settings):
     assert parameters == tuple(name for name, _ in model.named_parameters())
     assert buffers == tuple(name for name, _ in model.named_buffers())
     assert bool(buffers) == any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((1, 8, 8), "small-cnn"),
+        ((3, 15, 15), "small-cnn"),
+        ((1, 16, 16), "resnet18"),
+        ((3, 32, 32), "resnet18"),
+        ((1, 8, 20), "resnet18"),
+        ((1, 20, 8), "resnet18"),
+    ],
+)
+def test_small_images_get_the_small_network(shape, name):
+    assert suited_to(shape) == name
+    assert build_model(name, shape, 3, seed=0).eval()(torch.randn(2, *shape)).shape == (2, 3)
 
 
 def test_a_frozen_parameter_is_not_trainable():

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedeas.config import RunConfig, load_config
+from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.estimate import _speeds, estimate
@@ -59,6 +61,31 @@ def test_counts_without_data_are_those_of_the_data(protocol):
     config = study("smoke", protocol).config(HERE, FEDEAS)
     real = split_data(config, load_dataset("digits")).counts
     assert counts_of(config).n.tolist() == real.n.tolist()
+
+
+PAPER = "data.protocol=paper", "partition.scheme=paper"
+SPLITS = {
+    "dirichlet": ("partition.alpha=0.3", "partition.min_size=20"),
+    "capped": ("partition.cap=true",),
+    "iid": ("partition.scheme=iid",),
+    "shards": ("partition.scheme=shards", "partition.per_client=3"),
+    "paper": (*PAPER, "partition.alpha=0.3"),
+}
+
+
+@pytest.mark.parametrize("scheme", SPLITS)
+def test_counts_are_those_of_the_run_in_every_scheme(scheme):
+    config = load_config(None, ["partition.clients=8", "partition.seed=5", *SPLITS[scheme]])
+    real = split_data(config, load_dataset("digits")).counts
+    assert counts_of(config).n.tolist() == real.n.tolist()
+
+
+def test_shipped_counts_stand_for_the_papers_seed_alone():
+    def config(seed: int) -> RunConfig:
+        return load_config(None, [*PAPER, "data.dataset=cifar10", "partition.alpha=0.3", f"partition.seed={seed}"])
+
+    assert counts_of(config(42)) == setting("c10-k20-a0.3").counts()
+    assert counts_of(config(7)) == paper_replay("cifar10", 20, 0.3, seed=7).counts
 
 
 def test_generators_that_were_not_timed_take_no_minutes():

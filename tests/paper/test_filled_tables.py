@@ -209,6 +209,38 @@ def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_
     assert "n=1" in unlike
 
 
+def test_means_over_different_seeds_are_not_ranked(finished, tmp_path):
+    where = setting("c10-k100-a0.1")
+    for config in with_seeds(FULL.config(where, FEDEAS), 2):
+        finished(config)
+    finished(FULL.config(where, MISSING_ONLY), accuracy=0.9)
+    assert not any(row[1].rank for row in table(references_sheet, tmp_path).rows.values())
+    finished(with_seeds(FULL.config(where, MISSING_ONLY), 2)[1], accuracy=0.9)
+    ranks = {name: row[1].rank for name, row in table(references_sheet, tmp_path).rows.items()}
+    assert (ranks["Missing-only"], ranks["FedEAS"], ranks["Greedy"]) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("content", [b'{"accuracy": ', b"\xff\xfe", b"[1]", None], ids=["cut", "bytes", "list", "null"])
+def test_a_damaged_summary_is_left_out_and_the_others_are_not(finished, tmp_path, caplog, content):
+    where = setting("c10-k100-a0.1")
+    run = finished(FULL.config(where, MISSING_ONLY), accuracy=None)
+    if content is not None:
+        (run.path / "summary.json").write_bytes(content)
+    finished(FULL.config(where, FEDEAS))
+    numbers = {name: row[1].number for name, row in table(references_sheet, tmp_path).rows.items()}
+    assert (numbers["FedEAS"], numbers["Missing-only"]) == ("50.00", "not run")
+    assert "left out" in caplog.text
+
+
+def test_runs_in_subfolders_are_found_but_not_those_beside_images(finished, tmp_path):
+    for place, method in (("digits", FEDEAS), (".banks", MISSING_ONLY)):
+        run = finished(FULL.config(setting("c10-k100-a0.1"), method))
+        (tmp_path / place).mkdir()
+        run.path.rename(tmp_path / place / run.path.name)
+    numbers = {name: row[1].number for name, row in table(references_sheet, tmp_path).rows.items()}
+    assert (numbers["FedEAS"], numbers["Missing-only"]) == ("50.00", "not run")
+
+
 def test_csv_has_every_cell_with_unrounded_numbers(finished, tmp_path):
     finished(FULL.config(HERE, FEDEAS), accuracy=0.123456789)
     filled = table(accuracy_sheet, tmp_path)

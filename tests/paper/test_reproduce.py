@@ -120,8 +120,9 @@ def test_a_mistake_that_all_runs_share_is_told_once_before_any_begins(tmp_path, 
 def test_data_that_cannot_be_had_are_told_once_and_write_no_tables(tmp_path, capsys):
     where = [*places(tmp_path)[2:], "--precision", "fp32", "--data-root", tmp_path]
     call("fig1", *where, code=1)
-    out = capsys.readouterr().out
-    assert out.count("runs on cifar10 are left out") == out.count("\n") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("8 runs on cifar10 are left out") == said.err.count("no such folder") == 1
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -130,11 +131,14 @@ def test_weights_from_the_same_images_are_no_start():
     assert {where.dataset for where in chosen.settings} == {"cifar10"}
 
 
-@pytest.mark.parametrize("option", ["--out", "--results"])
-def test_a_folder_that_cannot_be_made_is_told_before_any_run_begins(option, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--out", "cannot be created"), ("--results", "cannot be created"), ("--runs", "not a folder")],
+)
+def test_a_folder_that_cannot_be_made_is_told_before_any_run_begins(option, words, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     call("fig1", *places(tmp_path), option, tmp_path / "file", "--keep", code=2)
-    assert "cannot be created" in capsys.readouterr().err
+    assert capsys.readouterr().err.count(words) == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -169,30 +173,66 @@ def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
     assert all((o.run is None) == bool(o.problem) for o in outcomes)
 
 
+def test_a_damaged_course_costs_its_line_and_not_the_figures(everything, tmp_path, caplog):
+    shutil.copytree(everything / "runs", tmp_path / "runs")
+    run = RunStore(tmp_path / "runs").open(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS))
+    (run.path / "rounds.jsonl").write_text("{\n")
+    call("references", *places(tmp_path), "--show", "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "references-courses.png").exists()
+    assert "left out of the figures" in caplog.text
+
+
 class Done:
     def __init__(self, finished=True):
         self.finished = finished
 
+    def summary(self):
+        return {}
 
-def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first():
-    configs, begun = artefacts("fig1")[0].configs(SMOKE), []
+
+@pytest.mark.parametrize(
+    ("minutes", "takes", "expected"),
+    [(10, 275, 2), (0.5, 5, 5), (0.1, 20, 1), (10, 1, 8)],
+    ids=["almost up", "quick runs", "the first", "all of them"],
+)
+def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first(minutes, takes, expected):
+    configs, now = artefacts("fig1")[0].configs(SMOKE), [0.0]
 
     def execute(config):
-        begun.append(config)
+        now[0] += takes
         return Done()
 
-    clock = iter([0.0, 400.0, 550.0])
-    list(carry_out(configs, execute, Deadline(10, lambda: next(clock))))
-    assert begun == configs[:2]
-    begun.clear()
-    list(carry_out(configs, execute, Deadline(0.1)))
-    assert begun == configs[:1]
+    begun = list(carry_out(configs, execute, Deadline(minutes, lambda: now[0])))
+    assert [outcome.config for outcome in begun] == configs[:expected]
+
+
+def test_a_finished_run_with_a_damaged_summary_is_a_problem_of_its_own(everything, tmp_path):
+    shutil.copytree(everything / "runs", tmp_path / "runs")
+    configs = artefacts("fig1")[0].configs(SMOKE)
+    store = RunStore(tmp_path / "runs")
+    (store.open(configs[0]).path / "summary.json").write_text("{")
+    problems = [outcome.problem for outcome in carry_out(configs, store.open)]
+    assert "damaged" in problems[0]
+    assert not any(problems[1:])
 
 
 def test_after_a_run_that_paused_no_other_begins():
     configs = artefacts("fig1")[0].configs(SMOKE)
     outcomes = list(carry_out(configs, lambda config: Done(finished=config != configs[2])))
     assert [outcome.config for outcome in outcomes] == configs[:3]
+
+
+def test_a_run_in_pieces_made_the_images_that_it_made(tmp_path):
+    """Images of an earlier piece, read again from the bank, are not taken for another run's."""
+    from fedeas.run import execute
+
+    config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
+    while not (pieces := execute(config, RunStore(tmp_path / "pieces"), pause=lambda record: True)).finished:
+        pass
+    whole = execute(config, RunStore(tmp_path / "whole")).summary()
+    assert pieces.summary()["images"] == whole["images"] == {"found": 0, "made": whole["generated"]}
+    after = execute(config.model_copy(update={"seed": 1}), RunStore(tmp_path / "whole")).summary()
+    assert 0 < after["images"]["found"] <= sum(after["images"].values()) == after["generated"]
 
 
 def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):

@@ -74,6 +74,16 @@ def test_unknown_names_are_answered_with_the_known_ones():
         artefacts("table9")
 
 
+def test_titles_say_in_what_a_study_differs_from_the_papers():
+    assert study("full").named("Here") == "Here"
+    assert study("full", "clean", "cifar100-pretrained").named("Here") == (
+        "Here (clean protocol, from cifar100-pretrained)"
+    )
+    studies = [study(profile, protocol) for profile in PROFILES for protocol in ("paper", "clean")]
+    sheets = [artefact.sheet for artefact in ARTEFACTS if artefact.sheet is not None]
+    assert all(len({sheet(chosen).title for chosen in studies}) == len(studies) for sheet in sheets)
+
+
 def test_what_is_run_is_said_as_it_is_run():
     said = study("full", "clean", "cifar100-pretrained", "tf32").says
     assert all(word in said for word in ("200 rounds", "clean", "tf32", "cifar100-pretrained"))

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 import tomllib
 from functools import cache
 
@@ -231,7 +232,7 @@ def test_runs_are_listed_with_their_courses_and_broken_ones_say_so(tmp_path):
     assert found["finished"].finished
     assert found["finished"].accuracy == 0.75
     assert found["under"].state == "3 of 6 rounds"
-    assert found["under"].course == pytest.approx([0.58, 0.63, 0.68])
+    assert found["under"].course.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
     assert {name for name, run in found.items() if run.under_way} == {"under"}
     dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(list(found.values())).data}
@@ -246,11 +247,18 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
     run.append_round({"round": 4, "accuracy": 0.9})
     after = {each.name: each for each in runs.listed(tmp_path)}
     assert {name for name in after if after[name] is not before[name]} == {run.path.name}
-    assert after[run.path.name].course[-1] == 0.9
+    assert after[run.path.name].course.accuracy[-1] == 0.9
     run.write_json("summary.json", {"accuracy": 0.8})
     latest = runs.listed(tmp_path)
     assert not runs.any_under_way(latest)
     assert latest[0].accuracy == 0.8
+
+
+def test_a_run_that_was_broken_off_long_ago_is_not_waited_for(tmp_path):
+    recorded_runs(tmp_path)
+    soon, later = (runs.listed(tmp_path, lambda wait=wait: time.time() + wait) for wait in (3000, 4000))
+    assert (runs.any_under_way(soon), runs.any_under_way(later)) == (True, False)
+    assert [run.state for run in later] == [run.state for run in soon]
 
 
 def test_the_page_says_whether_it_watches_the_runs(tmp_path, monkeypatch):

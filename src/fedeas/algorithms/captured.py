@@ -19,7 +19,7 @@ from fedeas.algorithms.plan import Plan, augmented
 from fedeas.capture import WARM_UP, Captured, graph_pool
 from fedeas.data.client import Normaliser
 
-Around = Callable[[], contextlib.AbstractContextManager[object]]
+StepContext = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 class CapturedSGD:
@@ -33,7 +33,7 @@ class CapturedSGD:
     """
 
     def __init__(
-        self, model: nn.Module, normalise: Normaliser, capacity: int, around: Around = contextlib.nullcontext
+        self, model: nn.Module, normalise: Normaliser, capacity: int, around: StepContext = contextlib.nullcontext
     ) -> None:
         self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
         self.device, self.around = normalise.scale.device, around

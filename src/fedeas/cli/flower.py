@@ -15,7 +15,8 @@ from fedeas.config import load_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from fedeas.deployment.loopback import Loopback, Scalar
+    from fedeas.deployment.layout import Scalar
+    from fedeas.deployment.loopback import Loopback
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that share nothing but messages.")
 
@@ -26,7 +27,7 @@ MACHINES = """\
 {folder}: certificates and {nodes} node keys; each private key belongs on its own machine only
 
 on the server:
-  flower-superlink --host 0.0.0.0 --port 8000 --enable-supernode-auth --database superlink.db \\
+  flower-superlink --host 0.0.0.0 --port {port} --enable-supernode-auth --database superlink.db \\
     --ssl-ca-certfile {made.authority} --ssl-certfile {made.server} --ssl-keyfile {made.server_key} \\
     --disable-runtime-dependency-installation
 once for each node, with the server's address and {made.authority} in ~/.flwr/config.toml:
@@ -119,11 +120,8 @@ def keys(
     private = [folder / f"node{index}" for index in range(nodes)]
     for path in private:
         make_node_key(path)
-    print(
-        MACHINES.format(
-            folder=folder, made=made, nodes=nodes, key=private[0], server=f"{(host or ['127.0.0.1'])[0]}:{SERVER_PORT}"
-        )
-    )
+    server = f"{(host or ['127.0.0.1'])[0]}:{SERVER_PORT}"
+    print(MACHINES.format(folder=folder, made=made, nodes=nodes, key=private[0], server=server, port=SERVER_PORT))
 
 
 def _deployment(folder: Path) -> Loopback:

@@ -12,7 +12,7 @@ from rich.console import Console
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data import partition as schemes
 from fedeas.data.known import KNOWN, known_dataset
-from fedeas.data.partition import Partition
+from fedeas.data.partition import PAPER_SEED, Partition
 from fedeas.display import comparison_table, partition_table, summary_table
 from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
@@ -83,7 +83,9 @@ def partition(
         bool, typer.Option("--cap", help="No more classes for a client with its fair share (dirichlet).")
     ] = False,
     test_fraction: Annotated[float, typer.Option(help="Share of each client's samples put aside for testing.")] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="Random seed: 0, or 42 for the paper's.", show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help=f"Random seed: 0, or {PAPER_SEED} for the paper's.", show_default=False)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or all indices (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
 ) -> None:
@@ -91,7 +93,7 @@ def partition(
     _check_plot(plot)
     labels = known_dataset(dataset).labels(merged=False)
     if scheme is Scheme.PAPER:
-        split = schemes.paper_replay(dataset, clients, alpha, 42 if seed is None else seed)
+        split = schemes.paper_replay(dataset, clients, alpha, PAPER_SEED if seed is None else seed)
     elif scheme is Scheme.DIRICHLET:
         split = schemes.dirichlet(
             labels, clients, alpha, seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -100,6 +101,8 @@ class Places:
 
     def make(self, keeping: bool) -> None:
         """Make the folders that will be written to, before anything has been trained."""
+        if self.runs.exists() and not self.runs.is_dir():
+            raise InputError(f"{self.runs}: not a folder; runs need one")
         for folder in (self.out, self.results) if keeping else (self.out,):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +118,7 @@ def _command(name: str) -> Callable[..., None]:
             str, typer.Option(help="full, short (one GPU hour), digits (on a CPU) or smoke (a minute).")
         ] = "full",
         protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
-        seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run.")] = 1,
+        seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
         weights: Annotated[str, typer.Option(help="Initial weights, such as cifar100-pretrained; else none.")] = "",
         precision: Annotated[PrecisionName | None, typer.Option(help="Of the training; bf16 needs a GPU.")] = None,
         only_estimate: Annotated[bool, typer.Option("--estimate", help="Say what it takes, and stop.")] = False,
@@ -184,7 +187,7 @@ def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, kee
     from fedeas.run import execute
 
     where.make(keeping)
-    deadline, console = None if minutes is None else Deadline(minutes), Console(highlight=False)
+    deadline, console = None if minutes is None else Deadline(minutes), Console(stderr=True, highlight=False)
 
     def one(config: RunConfig) -> Run:
         with progress(config) as show:
@@ -202,12 +205,11 @@ def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, kee
 def _able(configs: Sequence[RunConfig]) -> tuple[list[RunConfig], list[Outcome]]:
     """The runs whose data can be had, and an outcome for each other one; what is wrong with them all is raised."""
     from fedeas.data.sources import load_dataset
-    from fedeas.devices import chosen_device, set_precision
     from fedeas.run import new_model
 
     problems: dict[str, str] = {}
     for config in {config.data.dataset: config for config in configs}.values():
-        set_precision(config.engine.precision, chosen_device("auto"))
+        _check_precision(config.engine.precision)
         try:
             dataset = load_dataset(config.data.dataset, config.data.root)
         except FedEASError as error:
@@ -216,9 +218,21 @@ def _able(configs: Sequence[RunConfig]) -> tuple[list[RunConfig], list[Outcome]]
             new_model(config, dataset.shape, dataset.num_classes)  # its initial weights must be there, and fit
     for name, problem in problems.items():
         number = sum(config.data.dataset == name for config in configs)
-        print(f"{number} runs on {name} are left out: {problem}")
+        print(f"{number} runs on {name} are left out: {problem}", file=sys.stderr)
     able = [config for config in configs if config.data.dataset not in problems]
     return able, [Outcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
+
+
+def _check_precision(name: str) -> None:
+    from fedeas.devices import chosen_device, set_precision
+
+    try:
+        set_precision(name, chosen_device("auto"))
+    except InputError:
+        raise InputError(
+            f"precision {name} needs a GPU; without one use --profile digits or smoke, or --precision fp32, which "
+            "takes days for the other profiles"
+        ) from None
 
 
 def _keep(configs: Sequence[RunConfig], where: Places) -> None:
@@ -256,6 +270,7 @@ def _write(wanted: Sequence[Artefact], chosen: Study, where: Places) -> None:
     for artefact in wanted:
         if artefact.sheet is not None:
             table = fill(artefact.sheet(chosen), found)
+            table = replace(table, note=f"{table.note} {chosen.says}".strip())
             for ending, render in (("md", markdown), ("csv", comma_separated), ("tex", latex)):
                 with written_whole(out / f"{artefact.name}.{ending}") as part:
                     part.write_text(render(table))

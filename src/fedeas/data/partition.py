@@ -7,13 +7,14 @@ import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.arrays import IntArray, frozen_integers
+from fedeas.config import PartitionConfig
 from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
@@ -21,18 +22,27 @@ from fedeas.files import written_whole
 
 Recipe = dict[str, Any]
 
+PAPER_SEED = 42  # of the paper's partitions
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who holds which samples: index lists into one labelled dataset, and the recipe that made them."""
+    """Who holds which samples: index lists into one labelled dataset, and the recipe that made them.
+
+    The arrays are read-only: runs of one process share the paper's partition.
+    """
 
     indices: tuple[IntArray, ...]
     test_indices: tuple[IntArray, ...]
     labels: IntArray = field(repr=False)
     num_classes: int
     recipe: Recipe
+
+    def __post_init__(self) -> None:
+        for name in ("indices", "test_indices"):
+            object.__setattr__(self, name, tuple(map(frozen_integers, getattr(self, name))))
+        object.__setattr__(self, "labels", frozen_integers(self.labels))
 
     @cached_property
     def counts(self) -> LabelCounts:
@@ -75,6 +85,22 @@ class Partition:
             raise InputError(f"{path}: no such file") from None
         except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
             raise InputError(f"{path}: not a saved partition ({error}); make it with `fedeas partition`") from None
+
+
+def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
+    """The partition that a config describes; the paper's is of training and test part together, in this order.
+
+    >>> split_as([0, 1] * 10, PartitionConfig(scheme="iid", clients=5)).counts.n[0].tolist()
+    [2, 2]
+    """
+    if config.scheme == "paper":
+        return _replayed(np.asarray(labels, dtype=np.int64).tobytes(), config.clients, config.alpha, config.seed)
+    if config.scheme == "iid":
+        return iid(labels, config.clients, seed=config.seed)
+    if config.scheme == "shards":
+        return shards(labels, config.clients, config.per_client, seed=config.seed)
+    alpha, least = config.alpha, config.min_size
+    return dirichlet(labels, config.clients, alpha, seed=config.seed, min_size=least, cap=config.cap)
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:
@@ -144,7 +170,7 @@ def shards(
     return data.partition(owned, rng, test_fraction, recipe)
 
 
-def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int = 42) -> Partition:
+def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
     """The partition behind the paper's tables, sample for sample.
 
     Training and test parts are merged; each class is shuffled and cut by one Dirichlet draw; all classes are drawn
@@ -175,6 +201,12 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     name = {"dataset": dataset} if isinstance(dataset, str) else {}
     recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draws}
     return data.assembled(train, test, recipe)
+
+
+@lru_cache(maxsize=4)
+def _replayed(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
+    """The paper's partition, kept for the next run: thousands of draws can be rejected before one will do."""
+    return paper_replay(np.frombuffer(labels, dtype=np.int64), clients, alpha, seed)
 
 
 class _Labelled:

@@ -64,7 +64,7 @@ class Dataset:
         return channels, height, width
 
     def seen_under(self, protocol: str) -> tuple[ByteArray, IntArray]:
-        """What a generator may be trained on: ``clean`` the training part, ``merged`` both parts."""
+        """Images and labels: ``clean`` is the training part alone, ``merged`` the test part after it."""
         if protocol == "clean":
             return self.images, self.labels
         if protocol == "merged":

@@ -185,9 +185,8 @@ def _task_connection(runtime: str, token: str) -> RuntimeHttpClient:
 
 def _forked(work: Callable[[], None]) -> int:
     """The pid of a child that does `work` and then ends, without ever returning from here."""
-    for (
-        thread
-    ) in threading.enumerate():  # those that fetched the message are about to end; a fork must not cut them off
+    # Threads that fetched the message are about to end; a fork must not cut them off.
+    for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(1)
     sys.stdout.flush()

@@ -9,66 +9,24 @@ register nodes and start runs. That is why it listens on loopback only.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedeas.deployment import processes
 from fedeas.deployment.environment import environment, program
-from fedeas.deployment.keys import Certificates, make_certificates, make_node_key
+from fedeas.deployment.keys import make_node_key
+from fedeas.deployment.layout import APP, CONNECTION, Layout, Node, Scalar, State, toml_of
 from fedeas.deployment.processes import Process
 from fedeas.deployment.superlink import Known, SuperLink
 from fedeas.errors import InputError, RunError
-from fedeas.files import written_whole
 
-Scalar = str | int | float | bool
-
-CONNECTION = "local"  # the name of this deployment in Flower's configuration
-APP = ("fedeas.flower_app",)
 STARTED = re.compile(r"started run (\d+)")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A registered node and its loopback port; without a process it was never started."""
-
-    name: str
-    id: int
-    port: int
-    process: Process | None = None
-
-
-@dataclass(frozen=True)
-class State:
-    """What runs, as it stands in the file."""
-
-    port: int
-    superlink: Process | None = None
-    nodes: tuple[Node, ...] = ()
-    preload: tuple[str, ...] = APP
-    limit: float | None = None
-
-    @property
-    def processes(self) -> list[Process]:
-        """All of them, nodes first: they take their leave of a SuperLink that still listens."""
-        found = [*(node.process for node in self.nodes), self.superlink]
-        return [process for process in found if process is not None]
-
-    @classmethod
-    def read(cls, path: Path) -> State:
-        """From the file; a damaged one is an error, for nobody knows what it stood for."""
-        try:
-            text = json.loads(path.read_text())
-            nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
-            return cls(text["port"], _process(text["superlink"]), nodes, tuple(text["preload"]), text["limit"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: damaged; end what runs by hand and remove it") from None
 
 
 @dataclass(frozen=True)
@@ -85,29 +43,12 @@ class Outcome:
         return self.status == "finished:completed"
 
 
-class Loopback:
+class Loopback(Layout):
     """The deployment in `folder`, running or not; any number of these may look at one folder, from any process."""
 
     def __init__(self, folder: str | Path, extra_environment: Mapping[str, str] | None = None) -> None:
-        self.folder = Path(folder).absolute()
+        super().__init__(folder)
         self.extra_environment = dict(extra_environment or {})
-
-    @property
-    def file(self) -> Path:
-        """Where it is written what runs."""
-        return self.folder / "deployment.json"
-
-    @property
-    def flwr_home(self) -> Path:
-        """FLWR_HOME for the command line of Flower."""
-        return self.folder / "flwr"
-
-    @property
-    def state(self) -> State:
-        """What was started; see `running` for whether it still runs."""
-        if not self.file.exists():
-            raise InputError(f"{self.folder}: no deployment; start one with `fedeas flower up --folder {self.folder}`")
-        return State.read(self.file)
 
     @property
     def superlink(self) -> SuperLink:
@@ -118,14 +59,6 @@ class Loopback:
     def running(self) -> bool:
         """Whether any process of it is alive."""
         return self.file.exists() and any(process.alive for process in self.state.processes)
-
-    def key(self, index: int) -> Path:
-        """The private key of a node."""
-        return self.folder / "keys" / f"node{index}"
-
-    def log(self, name: str) -> Path:
-        """The log of ``superlink`` or ``node0``, ``node1`` ..."""
-        return self.folder / "logs" / f"{name}.log"
 
     def up(
         self,
@@ -142,6 +75,7 @@ class Loopback:
         """
         if self.running:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
+        self.down()  # a file that is left over may name daemons whose children still run
         self._prepare(nodes, node_config or {})
         state = State(processes.free_port(), preload=tuple(preload), limit=limit)
         self._write(state)
@@ -171,7 +105,7 @@ class Loopback:
         return alive
 
     def start_superlink(self, patience: float = 60.0) -> None:
-        """Start it, also again after a kill: same port and database, so that its nodes find it and it knows them."""
+        """Start it, with the port and the database of an earlier start: its nodes find it and it knows them."""
         made, state = self._certificates, self.state
         command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(state.port)]
         command += ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.server)]
@@ -180,11 +114,6 @@ class Loopback:
         process = self._start("superlink", command)
         self._write(replace(state, superlink=process))
         self._await("superlink", process, self.superlink.answers, patience)
-
-    def kill_superlink(self) -> None:
-        """SIGKILL, as by a power cut, also for the servers of its runs."""
-        if self.state.superlink is not None:
-            processes.kill_group(self.state.superlink)
 
     def start_node(self, index: int, patience: float = 60.0) -> None:
         """Start a node again that was stopped or killed, and wait until it is online, under its old id."""
@@ -225,7 +154,7 @@ class Loopback:
         The status is asked for afterwards: the exit code of ``flwr run`` is 0 for a run that failed.
         """
         given = self.flwr_home / "run.toml"
-        given.write_text(_toml(config or {}))
+        given.write_text(toml_of(config or {}))
         command = [program("flwr"), "run", str(Path(app).absolute()), CONNECTION, "--stream", "-c", str(given)]
         lines: list[str] = []
         with subprocess.Popen(
@@ -248,30 +177,6 @@ class Loopback:
             raise RunError(f"flwr run did not start the run:\n{output.strip()}")
         run_id = int(started[1])
         return Outcome(run_id, *self.superlink.run_status(run_id))
-
-    @property
-    def _certificates(self) -> Certificates:
-        return make_certificates(self.folder / "certificates")
-
-    def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
-        """Folders, certificates, keys and configuration; what exists of keys and certificates stays."""
-        if nodes < 1:
-            raise InputError(f"{nodes} nodes: at least one is needed")
-        self.down()  # a file that is left over may name daemons whose children still run
-        for path in (self.flwr_home, self.folder / "logs", self.folder / "configs"):
-            path.mkdir(parents=True, exist_ok=True)
-        for index in range(nodes):
-            make_node_key(self.key(index))
-            own: dict[str, Scalar] = {
-                "partition-id": index,
-                "num-partitions": nodes,
-                "state-dir": str(self.folder / f"node{index}"),
-            }
-            (self.folder / f"node{index}").mkdir(exist_ok=True)
-            self._node_config(index).write_text(_toml({**own, **node_config}))
-
-    def _node_config(self, index: int) -> Path:
-        return self.folder / "configs" / f"node{index}.toml"
 
     def _register(self, index: int) -> None:
         name = f"node{index}"
@@ -316,17 +221,6 @@ class Loopback:
                 raise RunError(f"{name} {what}; the end of {self.log(name)}:\n{processes.tail(self.log(name))}")
             time.sleep(0.1)
 
-    def _write(self, state: State) -> None:
-        with written_whole(self.file) as path:
-            path.write_text(json.dumps(asdict(state), indent=1))
-
-    def _write_connection(self, port: int) -> None:
-        """Tell Flower's command line where the SuperLink is."""
-        root = json.dumps(str(self._certificates.authority), ensure_ascii=False)
-        named = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        where = f'address = "127.0.0.1:{port}"\nroot-certificates = {root}\n'
-        (self.flwr_home / "config.toml").write_text(named + where)
-
 
 @contextmanager
 def deployed(
@@ -344,12 +238,3 @@ def deployed(
         yield deployment
     finally:
         deployment.down()
-
-
-def _process(record: Mapping[str, object] | None) -> Process | None:
-    return None if record is None else Process(int(str(record["pid"])), str(record["born"]))
-
-
-def _toml(values: Mapping[str, Scalar]) -> str:
-    """Flat TOML; a JSON scalar is a TOML scalar."""
-    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())

@@ -31,9 +31,8 @@ from fedeas.errors import FedEASError, InputError, RunError
 EXECUTOR = "fedeas.deployment.executor"
 POLL = 0.1
 RETRIES = 20  # then the node ends; Flower's own default is to try for ever
-ABSENCE = (
-    2.0  # seconds that a killed node stays away, so that a server asking meanwhile hears that its messages are lost
-)
+ABSENCE = 2.0
+"""Seconds that a killed node stays away, so that a server asking meanwhile hears that its messages are lost."""
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,8 @@ class SuperLink:
         with connection as fleet:
             try:
                 fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
-            except (
-                httpx.HTTPError
-            ):  # offline already, unknown by now, or nobody to tell: all seen when the node connects
+            except httpx.HTTPError:
+                # Offline already, unknown by now, or nobody to tell: all seen when the node connects.
                 return False
         return True
 

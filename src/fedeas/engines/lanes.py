@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import Arrays, Reply
-from fedeas.algorithms.captured import Around, CapturedSGD
+from fedeas.algorithms.captured import CapturedSGD, StepContext
 from fedeas.data.client import Normaliser
 from fedeas.engines.base import Task
 from fedeas.engines.local import LocalEngine
@@ -70,7 +70,7 @@ class Lane:
         if device.type != "cuda":
             return Lane(own, CapturedSGD(own, normalise, capacity), None)
         own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        around: Around = nullcontext
+        around: StepContext = nullcontext
         if compiled:
             compile_for(own, worker.train.batch_size)
         elif not worker.algorithm.differentiates_twice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,9 @@ from fedeas.errors import InputError
 
 CLIENT_BITS = 32
 """An index is ``(client << 32) + j``."""
+
+Index = TypeVar("Index", int, IntArray)
+"""One index, or many."""
 
 NOISE_STEPS = 2**12
 """Noise comes in whole multiples of 1 / NOISE_STEPS, all below 2**15 of them."""
@@ -92,6 +95,31 @@ def image_index(client: int, count: int, start: int = 0) -> IntArray:
     if start < 0 or count < 0 or start + count > 2**CLIENT_BITS:
         raise InputError(f"images {start:,} to {start + count:,} are not all between 0 and {2**CLIENT_BITS:,}")
     return np.arange(start, start + count, dtype=np.int64) + (client << CLIENT_BITS)
+
+
+def client_of(index: Index) -> Index:
+    """Whose image it is."""
+    return index >> CLIENT_BITS
+
+
+def number_of(index: Index) -> Index:
+    """Which of the client's images of its class it is, from 0.
+
+    >>> number_of((7 << 32) + 5)
+    5
+    """
+    return index & ((1 << CLIENT_BITS) - 1)
+
+
+def plan_addresses(client: int, row: IntArray) -> tuple[IntArray, IntArray]:
+    """Labels and indices of the images that a client's row of the plan asks for, class by class.
+
+    >>> labels, index = plan_addresses(client=1, row=np.array([2, 0, 1]))
+    >>> labels, number_of(index)
+    (array([0, 0, 2]), array([0, 1, 0]))
+    """
+    index = [image_index(client, int(count)) for count in row]
+    return np.repeat(np.arange(row.size), row), np.concatenate(index)
 
 
 def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tuple[IntArray, IntArray]:

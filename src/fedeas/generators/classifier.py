@@ -23,7 +23,7 @@ from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.base import checked_address, checked_training
 from fedeas.generators.recipes import Recipe, recipe_for
-from fedeas.models import Model, build_model
+from fedeas.models import Model, build_model, suited_to
 
 Images = NDArray[np.uint8]
 Device = torch.device | str
@@ -32,9 +32,6 @@ Progress = Callable[[int, int], None]
 
 FORMAT = "fedeas-classifier-1"
 
-PHOTO_SIDE = 16
-"""Images of this height and more are photographs to a ResNet-18; smaller ones are digits to a small network."""
-
 MOMENT_BLOCK = 4096  # images at a time
 
 
@@ -42,7 +39,7 @@ MOMENT_BLOCK = 4096  # images at a time
 class Classifier:
     """A trained network with the normalisation of its inputs; make one with `train` or `load`.
 
-    The network is a `small-cnn` for images below 16 pixels, a ResNet-18 with 3x3 stem for larger ones.
+    The network is the one that a run would take for images of this shape.
     """
 
     model: Model = field(repr=False)
@@ -87,7 +84,7 @@ class Classifier:
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
         shape = (images.shape[1], images.shape[2], images.shape[3])
-        architecture = "resnet18" if min(shape[1:]) >= PHOTO_SIDE else "small-cnn"
+        architecture = suited_to(shape)
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)

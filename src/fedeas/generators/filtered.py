@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.errors import InputError, RunError
-from fedeas.generators.base import CLIENT_BITS, Around, Generator, checked_address, image_index
+from fedeas.generators.base import Around, Generator, checked_address, client_of, image_index, number_of
 
 Images = NDArray[np.uint8]
 Address = tuple[int, int]
@@ -117,16 +117,16 @@ class Filtered(Around):
         classes, numbers = checked_address(labels, index, self.num_classes)
         requests = list(zip(classes.tolist(), numbers.tolist(), strict=True))
         self._judge_enough(requests)
-        raw = [(label, self._stream(label, number).agreed[_place(number)]) for label, number in requests]
+        raw = [(label, self._stream(label, number).agreed[number_of(number)]) for label, number in requests]
         images = self._images(raw)
         for (label, number), address in zip(requests, raw, strict=True):
-            self._stream(label, number).returned.add(_place(number))
+            self._stream(label, number).returned.add(number_of(number))
             self._at_hand.pop(address, None)
         self._forget_beyond(self.batch_size)
         return images
 
     def _stream(self, label: int, number: int) -> _Stream:
-        key = (label, number >> CLIENT_BITS)
+        key = (label, client_of(number))
         if key not in self._streams:
             self._streams[key] = _Stream(*key)
         return self._streams[key]
@@ -136,7 +136,7 @@ class Filtered(Around):
         wanted: dict[_Stream, int] = {}
         for label, number in requests:
             stream = self._stream(label, number)
-            wanted[stream] = max(wanted.get(stream, 0), _place(number) + 1)
+            wanted[stream] = max(wanted.get(stream, 0), number_of(number) + 1)
         room = len(requests) + 2 * self.batch_size
         while short := {stream: count for stream, count in wanted.items() if len(stream.agreed) < count}:
             draws = [(stream, self._draws(stream, count)) for stream, count in short.items()]
@@ -195,11 +195,6 @@ class Filtered(Around):
         """Drop the oldest images at hand that there is no room for; they can be drawn again."""
         for address in list(self._at_hand)[: max(0, len(self._at_hand) - room)]:
             del self._at_hand[address]
-
-
-def _place(number: int) -> int:
-    """The j of an index (client << 32) + j."""
-    return number % (1 << CLIENT_BITS)
 
 
 def _check(generator: Generator, classifier: Predictor, limit: int) -> None:

@@ -157,10 +157,6 @@ class Report:
             rows.append(("images per second", f"{self.images_per_second or 0:,.1f}", ""))
         return rows
 
-    def __str__(self) -> str:
-        rows = [("measure", "generated", "real"), *self.rows()]
-        return "\n".join(f"{name:<40}{generated:>12}{real:>12}".rstrip() for name, generated, real in rows)
-
 
 def check_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
     """Draw `per_class` images of every class, under a client number that no client has, and judge them."""
@@ -244,27 +240,6 @@ def classifier_frechet(real: Features, generated: Features) -> float:
         for start in range(0, len(features), BLOCK):
             metric.update(torch.from_numpy(features[start : start + BLOCK].astype(np.float64)), real=is_real)
     return max(0.0, float(metric.compute()))
-
-
-def inception_fid(
-    real: Images, generated: Images, device: torch.device | str = "cpu", weights: str | None = None
-) -> tuple[float | None, str]:
-    """FID as papers give it, and an empty text; or None, and why it cannot be had.
-
-    Needs the package torch-fidelity and Inception's weights: those of the file, or it fetches them.
-    """
-    try:
-        metric = FrechetInceptionDistance(feature=2048, feature_extractor_weights_path=weights).to(device)
-    except (ImportError, OSError, RuntimeError) as error:
-        return None, str(error).partition("\n")[0]
-    metric.set_dtype(torch.float64)
-    for images, is_real in ((real, True), (generated, False)):
-        for start in range(0, len(images), 256):
-            colour = np.broadcast_to(
-                images[start : start + 256], (len(images[start : start + 256]), 3, *images.shape[2:])
-            )
-            metric.update(torch.from_numpy(np.array(colour)).to(device), real=is_real)
-    return float(metric.compute()), ""
 
 
 def nearest(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[FloatArray, IntArray]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
+from fedeas.generators.custom import PREFIX, load_custom
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.spec import Described, read_spec
 
@@ -160,9 +161,7 @@ class Python:
     spec: str
 
     def ready(self, setting: Setting) -> Generator:
-        """Imported, and tried on a few addresses."""
-        from fedeas.generators.custom import load_custom
-
+        """Imported; its first `sample` tries it on a few addresses."""
         return load_custom(self.spec, len(setting.classes), setting.shape)
 
 
@@ -175,7 +174,7 @@ def parse_generator(text: str) -> Source:
     >>> parse_generator("gaussian(components=16)")
     Gaussian(components=16, shrinkage=0.1)
     """
-    if text.startswith("python:"):
+    if text.startswith(PREFIX):
         return Python(text)
     source: Source = read_spec(text, GENERATORS, "generator")  # type: ignore[assignment]
     return source

@@ -21,8 +21,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import IntArray
+from fedeas.devices import chosen_device
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, checked_address, noise_keys
+from fedeas.generators.memory import as_memory_allows
 
 FORMAT = "fedeas-text-1"
 """Names the sampler; part of the fingerprint."""
@@ -156,24 +158,29 @@ class TextToImage:
         images = np.empty((classes.size, *self.shape), dtype=np.uint8)
         start = 0
         while start < classes.size:
-            rows = slice(start, start + self._at_once)
-            made = self._images(classes[rows], numbers[rows])
-            if made is None:
-                self._halve()
-            else:
-                images[rows], start = made, rows.stop
+            made = self._first_images(classes[start:], numbers[start:])
+            images[start : start + len(made)] = made
+            start += len(made)
         return images
 
-    def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8] | None:
-        """One batch, or none where memory does not hold it.
-
-        The error ends here: as long as it lives, so do the tensors of the frames it came through.
-        """
-        missing = (0, self._at_once - labels.size)
+    def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        """The first batch of these, as large as memory allows."""
         try:
-            pictures = self._pictures(np.pad(labels, missing, "edge"), np.pad(index, missing, "edge"))
+            return as_memory_allows(
+                lambda size: self._images(labels[:size], index[:size]), self._at_once, self._go_on_with
+            )
         except torch.OutOfMemoryError:
-            return None
+            side = f"{self.size} x {self.size}"
+            raise RunError(f"{self.source}: memory does not hold one image at {side}; lower size") from None
+
+    def _go_on_with(self, at_once: int) -> None:
+        self._at_once = at_once
+        _log.warning("%s: out of memory; from here on %d images at once", self.source, at_once)
+
+    def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        """One batch, filled up."""
+        missing = (0, self._at_once - labels.size)
+        pictures = self._pictures(np.pad(labels, missing, "edge"), np.pad(index, missing, "edge"))
         if not torch.isfinite(pictures).all():
             raise RunError(f"{self.source} gave numbers that are not finite; {self.precision} may be too coarse for it")
         return to_bytes(pictures[: labels.size], self.shape)
@@ -197,13 +204,6 @@ class TextToImage:
         shape = (unet.config.in_channels, side, side)
         noise = torch.from_numpy(address_noise(labels, index, int(np.prod(shape)))).reshape(-1, *shape)
         return noise.to(unet.device, unet.dtype)
-
-    def _halve(self) -> None:
-        if self._at_once == 1:
-            raise RunError(f"{self.source}: memory does not hold one image at {self.size} x {self.size}; lower size")
-        self._at_once //= 2
-        torch.cuda.empty_cache()  # nothing to do, and no error, without CUDA
-        _log.warning("%s: out of memory; from here on %d images at once", self.source, self._at_once)
 
     def _check_numbers(self) -> None:
         step = max(SIZE_STEP, self.pipeline.vae_scale_factor)
@@ -258,12 +258,7 @@ def _check_pipeline(pipeline: Any) -> None:
 def _placed(device: str | torch.device, precision: str) -> tuple[torch.device, torch.dtype]:
     if precision not in ("auto", *PRECISIONS):
         raise InputError(f"precision must be auto, {', '.join(PRECISIONS)}, not {precision!r}")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = torch.empty(0, device=device).device
-    except (AssertionError, RuntimeError) as error:
-        raise InputError(f"device {str(device)!r} cannot be used ({_first_line(error)})") from None
+    place = chosen_device(str(device))
     usual = "fp16" if place.type == "cuda" else "fp32"
     return place, PRECISIONS[usual if precision == "auto" else precision]
 

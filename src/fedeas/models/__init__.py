@@ -31,13 +31,26 @@ __all__ = [
     "fuse_norms",
     "parameter_names",
     "shortened",
+    "suited_to",
 ]
 
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
+PHOTO_SIDE = 16
+"""From this side on, images are photographs to a ResNet-18; smaller ones are digits to a small network."""
+
 TORCHVISION = "torchvision"
 CHOICES = f"a .safetensors file, 'torchvision' or 'cifar100{PRETRAINED}'"
+
+
+def suited_to(shape: Shape) -> str:
+    """Name of the model for images of this shape: the small network where no side reaches 16 pixels.
+
+    >>> suited_to((1, 8, 8)), suited_to((3, 32, 32))
+    ('small-cnn', 'resnet18')
+    """
+    return "small-cnn" if max(shape[1:]) < PHOTO_SIDE else "resnet18"
 
 
 def build_model(

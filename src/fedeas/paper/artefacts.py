@@ -27,6 +27,7 @@ from fedeas.paper.cells import (
 from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
 from fedeas.paper.studies import (
+    ABLATION,
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
@@ -81,7 +82,7 @@ def _methods_by_settings(study: Study, title: str, measure: Measure, printed: di
             for where, number in zip(study.settings, numbers, strict=True)
         )
     columns = tuple(study.title(where) for where in study.settings)
-    return Sheet(title, columns, rows, ranked=True, aside=(FULL_BALANCE.title,), note=note)
+    return Sheet(study.named(title), columns, rows, ranked=True, aside=(FULL_BALANCE.title,), note=note)
 
 
 def sweep_sheet(study: Study) -> Sheet:
@@ -107,7 +108,7 @@ def sweep_sheet(study: Study) -> Sheet:
     rows["FedAvg"] = (None, Cell((base,), accuracy, study.printed(sweep.fedavg)), *[None] * 5)
     columns = ("samples", "accuracy, %", "gain", "eta", "Uniform, %", "Uniform gain", "Uniform eta")
     note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
-    return Sheet(f"Budget sweep, {study.title(where)}", columns, rows, note=note)
+    return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
 
 
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
@@ -122,18 +123,13 @@ def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -
 def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
-    policies = {
-        "FedEAS (beta = 8)": FedEAS(8),
-        "without entropy (beta = 6)": FedEAS(6, entropy=False),
-        "linear in the size (beta = 0.6)": FedEAS(0.6, gamma=1),
-    }
     rows: dict[str, tuple[Cell | None, ...]] = {}
-    for place, (title, policy) in enumerate(policies.items()):
+    for place, (title, policy) in enumerate(ABLATION.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
         rows[title] = (_samples(config, number), Cell((config,), accuracy, reached))
     note = "The paper says beta = 8 for all three; its totals come from these."
-    return Sheet(f"Budget factors, {study.title(where)}", ("samples", "accuracy, %"), rows, note=note)
+    return Sheet(study.named(f"Budget factors, {study.title(where)}"), ("samples", "accuracy, %"), rows, note=note)
 
 
 def gamma_sheet(study: Study) -> Sheet:
@@ -149,9 +145,8 @@ def gamma_sheet(study: Study) -> Sheet:
             None if own == base else reduction,
         )
     note = "Over trainable parameters only; the paper's values look as if BatchNorm's step counter had been counted in."
-    return Sheet(
-        f"Gamma-hat, median over rounds, {study.title(where)}", ("median", "less than FedAvg, %"), rows, note=note
-    )
+    title = study.named(f"Gamma-hat, median over rounds, {study.title(where)}")
+    return Sheet(title, ("median", "less than FedAvg, %"), rows, note=note)
 
 
 def convergence_sheet(study: Study) -> Sheet:
@@ -165,7 +160,7 @@ def convergence_sheet(study: Study) -> Sheet:
             for where, number in zip(wheres, numbers, strict=True)
         )
     note = "In the figure, of the mean over seeds."
-    title = f"First round at {printed.threshold}% accuracy"
+    title = study.named(f"First round at {printed.threshold}% accuracy")
     return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
 
 
@@ -179,7 +174,7 @@ def allocation_sheet(study: Study) -> Sheet:
         for name in ("fedavg", "uniform", "missing-only", "fedeas")
     }
     columns = tuple(study.title(where) for where in wheres)
-    return Sheet("Accuracy, %, of policies at one total", columns, rows, ranked=True)
+    return Sheet(study.named("Accuracy, %, of policies at one total"), columns, rows, ranked=True)
 
 
 def generator_sheet(study: Study) -> Sheet:
@@ -192,7 +187,7 @@ def generator_sheet(study: Study) -> Sheet:
         cells = [Cell((run,), peak) for run in runs]
         rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name])))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
-    return Sheet(f"Another generator, {study.title(where)}", columns, rows)
+    return Sheet(study.named(f"Another generator, {study.title(where)}"), columns, rows)
 
 
 def combination_sheet(study: Study) -> Sheet:
@@ -205,7 +200,8 @@ def combination_sheet(study: Study) -> Sheet:
         for method, number in methods.items()
     }
     note = "The single results that the paper quotes here are peaks."
-    return Sheet(f"FedEAS with SCAFFOLD, {study.title(where)}", ("peak, %", "last 20 rounds, %"), rows, True, note=note)
+    title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
+    return Sheet(title, ("peak, %", "last 20 rounds, %"), rows, ranked=True, note=note)
 
 
 REUSED = "images reused"
@@ -222,7 +218,7 @@ def wall_clock_sheet(study: Study) -> Sheet:
     }
     note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment. "
     note += "Told only of runs that generated all their images, as they do if begun by this command."
-    return Sheet(f"Generation and training, {study.title(where)}", ("",), rows, note=note)
+    return Sheet(study.named(f"Generation and training, {study.title(where)}"), ("",), rows, note=note)
 
 
 def references_sheet(study: Study) -> Sheet:
@@ -243,7 +239,7 @@ def references_sheet(study: Study) -> Sheet:
         "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
     )
     columns = ("imbalance removed, %", "last 20 rounds, %", "above FedEAS", "peak, %", "Gamma-hat")
-    title = f"Policies at one total, {study.title(where)}"
+    title = study.named(f"Policies at one total, {study.title(where)}")
     return Sheet(title, columns, rows, ranked=True, unranked=("above FedEAS", "Gamma-hat"), note=note)
 
 

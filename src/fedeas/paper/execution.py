@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,7 +12,10 @@ from fedeas.errors import FedEASError
 from fedeas.store import Run
 
 LEAST_SECONDS = 60.0
-"""With less time left no further run is begun, but for the first: its first round would hardly be over."""
+"""With less time left no further run is begun, but for the first: its first round would hardly be over.
+
+Unless the run before took less than half of that.
+"""
 
 CLIENT_STATE = ("scaffold", "moon")
 
@@ -28,15 +32,20 @@ def carry_out(
     configs: Iterable[RunConfig], execute: Callable[[RunConfig], Run], deadline: Deadline | None = None
 ) -> Iterator[Outcome]:
     """Each run in turn, until one had to pause; one that cannot be done does not keep the others from it."""
-    for number, config in enumerate(configs):
-        if number and deadline is not None and deadline.left < LEAST_SECONDS:
+    needed = 0.0
+    for config in configs:
+        left = math.inf if deadline is None else deadline.left
+        if left < needed:
             return
         try:
             run = execute(config)
+            if run.finished:
+                run.summary()  # a damaged one is no result
         except FedEASError as error:
             yield Outcome(config, None, str(error))
             continue
         yield Outcome(config, run)
+        needed = LEAST_SECONDS if deadline is None else min(LEAST_SECONDS, 2 * (left - deadline.left))
         if not run.finished:
             return
 

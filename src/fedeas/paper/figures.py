@@ -23,7 +23,6 @@ POLICY = FedEAS(12)
 TOP_CLIENTS = 5  # of Fig. 2(a)
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 CURVE_POINTS = 40
-GRID = {"color": plots.PALE, "linewidth": 0.6}
 
 
 @plots.styled
@@ -39,7 +38,7 @@ def demand_figure() -> Figure:
     axes.set_xticks(range(counts.num_clients), [counts.client_name(client) for client in order])
     axes.set(xlabel="client, in falling order of demand", ylabel="synthetic samples", xlim=(-0.7, len(order) - 0.3))
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(axis="y", **GRID)
+    axes.grid(axis="y", **plots.GRID)
     axes.legend(loc="upper right")
     return figure
 
@@ -60,7 +59,7 @@ def concentration_figure() -> Figure:
     axes.set(xlabel="clients counted, in falling order of imbalance", ylabel="share held so far")
     axes.set(xlim=(0, counts.num_clients + 0.3), ylim=(0, 1.03), xticks=range(0, counts.num_clients + 1, TOP_CLIENTS))
     plots.percent_axis(axes.yaxis)
-    axes.grid(**GRID)
+    axes.grid(**plots.GRID)
     axes.legend(loc="lower right")
     return figure
 
@@ -86,7 +85,7 @@ def reduction_figure() -> Figure:
     axes.set(xlabel="synthetic samples in all", ylabel="imbalance removed", xlim=(0, None), ylim=(0, None))
     plots.percent_axis(axes.yaxis)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(**GRID)
+    axes.grid(**plots.GRID)
     axes.legend(loc="lower right")
     return figure
 
@@ -153,7 +152,7 @@ def closed_form_figure() -> Figure:
     _point_out(speed, (1.0, float(slope[-1])), f"{slope[-1]:.2f} at r = 1", (-72, 14))
     for axes in (share, speed):
         axes.set(xlabel="synthetic over real samples, r", xlim=(0, 1.02))
-        axes.grid(**GRID)
+        axes.grid(**plots.GRID)
     return figure
 
 
@@ -173,13 +172,7 @@ def draw_count_figures(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the folder cannot be created ({error.strerror or error})") from None
-    written = []
-    for name, draw in COUNT_FIGURES.items():
-        figure = draw()
-        for ending in ("png", "svg"):
-            written.append(folder / f"{name}.{ending}")
-            plots.save(figure, written[-1])
-    return written
+    return plots.save_all(((name, draw()) for name, draw in COUNT_FIGURES.items()), folder)
 
 
 @cache
@@ -267,7 +260,7 @@ def _entropy_to_budget(axes: Any, counts: LabelCounts, chosen: IntArray) -> None
     axes.set(xlabel="normalised entropy of the client's labels (0: one class, 1: balanced)", xlim=(0, 1))
     axes.set(ylabel="budget b of each class", ylim=(0, 1.12 * budgets.max()))
     axes.set_title(f"More skew, and more data, give a larger budget: {POLICY.spec}, {setting(EXAMPLE).title}")
-    axes.grid(**GRID)
+    axes.grid(**plots.GRID)
 
 
 def _fill(axes: Any, counts: LabelCounts, allocation: Allocation, client: int, level: bool) -> None:

@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from fedeas import plots
-from fedeas.config import RunConfig
+from fedeas.courses import Course
+from fedeas.errors import InputError
+from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
 from fedeas.paper.cells import Cell
-from fedeas.paper.curves import (
-    Bar,
-    Course,
-    Line,
-    Removal,
-    Sweep,
-    allocation_figure,
-    budget_figure,
-    convergence_figure,
-    course_figure,
-    removal_figure,
-)
+from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
 from fedeas.paper.published import published
 from fedeas.paper.results import Results
 from fedeas.paper.studies import Study
 from fedeas.paper.tables import Entry, fill
+from fedeas.store import Run
+
+log = logging.getLogger("fedeas")
 
 Draw = Callable[[Study, Results], Figure]
-
-FORMATS = ("png", "svg")
 
 
 def accuracy_at_one_total(study: Study, results: Results) -> Figure:
     """Fig. 1(b)."""
     table = fill(allocation_sheet(study), results)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return allocation_figure(bars, f"Accuracy at one total, {table.columns[0]}")
+    return allocation_figure(bars, study.named(f"Accuracy at one total, {table.columns[0]}"))
 
 
 def convergence(study: Study, results: Results) -> Figure:
     """Fig. 4."""
     sheet, panels = convergence_sheet(study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
-        panels[title] = [_line(name, row[place], results) for name, row in sheet.rows.items()]
+        panels[study.named(title)] = [_line(name, row[place], results) for name, row in sheet.rows.items()]
     return convergence_figure(panels, float(published().convergence.threshold) / 100)
 
 
@@ -98,12 +91,7 @@ def figures(artefact: str, study: Study, results: Results) -> Iterator[tuple[str
 
 def save_figures(artefact: str, study: Study, results: Results, folder: Path) -> list[Path]:
     """Write them as PNG and as SVG."""
-    written = []
-    for name, figure in figures(artefact, study, results):
-        for ending in FORMATS:
-            written.append(folder / f"{name}.{ending}")
-            plots.save(figure, written[-1])
-    return written
+    return plots.save_all(figures(artefact, study, results), folder)
 
 
 def _bar(name: str, entry: Entry | None) -> Bar:
@@ -125,12 +113,13 @@ def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) ->
         return Line(name, [])
     (config,) = cell.configs
     printed = int(cell.paper) if paper and cell.paper is not None else None
-    return Line(name, _courses(config, results), printed)
+    return Line(name, list(_courses(results.seeds(config).values())), printed)
 
 
-def _courses(config: RunConfig, results: Results) -> list[Course]:
-    found = []
-    for run in results.seeds(config).values():
-        tested = [record for record in run.rounds() if record.get("accuracy") is not None]
-        found.append(Course([record["round"] for record in tested], [record["accuracy"] for record in tested]))
-    return found
+def _courses(runs: Iterable[Run]) -> Iterator[Course]:
+    """Of those that can be read."""
+    for run in runs:
+        try:
+            yield run.course()
+        except InputError as error:
+            log.warning("left out of the figures: %s", error)

@@ -1,27 +1,23 @@
-"""How methods look in the figures of results, and where their names stand."""
+"""What the figures of results share: how methods look, where their names stand, and how what is missing is said."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fedeas import plots
 from fedeas.arrays import FloatArray
+from fedeas.paper.tables import NOT_RUN
+from fedeas.plots import Look
 
 POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
-
-USUAL = {**plots.USUAL, "fedavg": plots.USUAL["no-generation"]}
-SPARE = (plots.PURPLE, plots.SKY, plots.INK)  # for methods that have no colour by custom
-
-
-class Look(NamedTuple):
-    """How a method is drawn wherever it appears in a figure."""
-
-    colour: str
-    dash: str = "-"
+HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}  # keeps text on lines legible
+DIAMOND: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}
 
 
 class End(NamedTuple):
@@ -32,14 +28,32 @@ class End(NamedTuple):
     point: tuple[float, float]
 
 
-def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each name: its usual colour while that is free, else the next spare one, dashed if need be."""
-    looks: dict[str, Look] = {}
-    spare = cycle([Look(colour, dash) for dash in ("-", "--", ":") for colour in SPARE])
-    for name in dict.fromkeys(names):
-        usual = USUAL.get(name.partition("(")[0].strip().lower())
-        looks[name] = next(spare) if usual is None or Look(usual) in looks.values() else Look(usual)
-    return looks
+def panel(title: str, width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of so many inches with one panel, its title broken to fit."""
+    figure = plots.new_figure(width, height)
+    axes = figure.subplots()
+    axes.set_title("\n".join(textwrap.fill(line, int(11 * width)) for line in title.splitlines()))
+    return figure, axes
+
+
+def looks_by_name(names: Iterable[str]) -> dict[str, Look]:
+    """A look for each name; the colour of a policy is never lent, for it means that policy in every figure."""
+    distinct = list(dict.fromkeys(names))
+    return dict(zip(distinct, plots.looks_of([_policy(name) for name in distinct], plots.SPARE), strict=True))
+
+
+def key(name: str, look: Look) -> Line2D:
+    """A method's line in a legend."""
+    return Line2D([], [], color=look.colour, linestyle=look.dash, label=name)
+
+
+def say_not_run(axes: Any, bare: bool = True) -> None:
+    """Say it in the middle of the panel; one that shows nothing else has no use for numbers along its edges."""
+    place = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+    axes.text(0.5, 0.5, NOT_RUN, fontsize=14, color=plots.GREY, bbox=HALO, **place)
+    if bare:
+        axes.tick_params(length=0, labelbottom=False, labelleft=False)
+        axes.grid(False)
 
 
 def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
@@ -53,6 +67,12 @@ def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
         tie |= {"linewidth": width, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
         text: dict[str, Any] = {"va": "center", "fontsize": POINTS["fontsize"], "textcoords": "axes fraction"}
         axes.annotate(end.name, end.point, (1.03, height), arrowprops=tie, annotation_clip=False, **text)
+
+
+def _policy(name: str) -> str:
+    """What the paper's name for a method says of its policy: FedAvg by itself generates nothing."""
+    policy = name.partition("(")[0].strip().lower()
+    return "no-generation" if policy == "fedavg" else policy
 
 
 def _apart(heights: FloatArray, line: float) -> FloatArray:

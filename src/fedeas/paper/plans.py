@@ -7,8 +7,8 @@ from functools import cache
 from fedeas.arrays import IntArray
 from fedeas.config import PartitionConfig, RunConfig
 from fedeas.counts import Allocation, LabelCounts
-from fedeas.data import partition as schemes
 from fedeas.data.known import known_dataset
+from fedeas.data.partition import PAPER_SEED, split_as
 from fedeas.paper.published import published
 from fedeas.policies import parse_policy
 
@@ -30,14 +30,13 @@ def _plan(policy: str, dataset: str, partition: PartitionConfig) -> Allocation:
 
 @cache
 def _counts(dataset: str, partition: PartitionConfig) -> LabelCounts:
-    if partition.scheme == "paper":
-        here = dataset, partition.clients, partition.alpha
-        for known in published().settings:
-            if here == (known.dataset, known.clients, float(known.alpha)):
-                return known.counts()  # the hardest partition takes most of a minute to draw
-        return schemes.paper_replay(dataset, partition.clients, partition.alpha, partition.seed).counts
-    this, labels = partition, _training_labels(dataset)
-    return schemes.dirichlet(labels, this.clients, this.alpha, seed=this.seed, min_size=this.min_size).counts
+    if partition.scheme != "paper":
+        return split_as(_training_labels(dataset), partition).counts
+    here = dataset, partition.clients, partition.alpha, partition.seed
+    for known in published().settings:
+        if here == (known.dataset, known.clients, float(known.alpha), PAPER_SEED):
+            return known.counts()  # the hardest partition takes most of a minute to draw
+    return split_as(known_dataset(dataset).labels(merged=True), partition).counts
 
 
 def _training_labels(dataset: str) -> IntArray:

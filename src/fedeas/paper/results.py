@@ -19,6 +19,7 @@ from fedeas.store import Run, read_run
 log = logging.getLogger("fedeas")
 
 NEEDED = {"accuracy", "peak", "total", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
+NUMBERS = ("accuracy", "peak", "total")
 KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
 
 
@@ -83,6 +84,8 @@ def keep(run: Run, folder: Path) -> Path:
     if not run.finished:
         raise InputError(f"{run.path}: not finished; there is no result to keep yet")
     copy, content = folder / run.config.directory, run.config.model_dump(mode="json")
+    if copy.resolve() == run.path.resolve():
+        return copy
     content["data"]["root"] = None
     try:
         copy.mkdir(parents=True, exist_ok=True)
@@ -91,20 +94,22 @@ def keep(run: Run, folder: Path) -> Path:
                 shutil.copyfile(run.path / name, copy / name)
         (copy / "config.json").write_text(json.dumps(content, indent=1) + "\n")
     except OSError as error:
-        raise InputError(f"{copy}: cannot be written ({error.strerror})") from None
+        raise InputError(f"{copy}: cannot be written ({error.strerror or error})") from None
     return copy
 
 
 def _finished(folder: Path) -> Iterator[Run]:
-    """Those that can be read; a damaged one, or one of another version, is left out with a word."""
-    for path in sorted(folder.glob("*/summary.json")):
+    """Those in the folder and in its subfolders; a damaged one, or one of another version, is left out with a word."""
+    for path in sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")]):
         try:
             run = read_run(path.parent)
-            missing = NEEDED - run.summary().keys()
+            summary = run.summary()
         except InputError as error:
             log.warning("left out: %s", error)
             continue
-        if missing:
+        if missing := NEEDED - summary.keys():
             log.warning("left out: %s lacks %s", path, ", ".join(sorted(missing)))
+        elif odd := [name for name in NUMBERS if not isinstance(summary[name], int | float)]:
+            log.warning("left out: %s has no number for %s", path, ", ".join(odd))
         else:
             yield run

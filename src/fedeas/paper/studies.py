@@ -78,6 +78,14 @@ GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
 OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
 
 
+ABLATION = {
+    "FedEAS (beta = 8)": FedEAS(8),
+    "without entropy (beta = 6)": FedEAS(6, entropy=False),
+    "linear in the size (beta = 0.6)": FedEAS(0.6, gamma=1),
+}
+"""The rows of Table 2, which says beta = 8 for all three; these are the betas that give its totals."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """How large a reproduction is.
@@ -121,9 +129,9 @@ PROFILES = {
         MAIN, TrainConfig(lr=0.02, epochs=2), 30,
     ),
     "digits": Profile(
-        "Digits on a CPU: small, but with enough training to compare policies over many seeds, in minutes; 30 rounds "
+        "Digits on a CPU: small, but with enough training to compare policies over many seeds, in minutes; 60 rounds "
         "of five local epochs with learning rate 0.05, beta = 2 instead of 12, as digits are few.",
-        MAIN, TrainConfig(lr=0.05, epochs=5), 30, "diffusion", "gaussian", "fp32",
+        MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         clients={20: 20, 100: 40}, budget=FedEAS(2).spec,
     ),
     "smoke": Profile(
@@ -166,6 +174,14 @@ class Study:
         if not self.profile.clients:
             return where.title
         return f"digits, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
+
+    def named(self, title: str) -> str:
+        """A title that says in what this study differs from the paper's protocol, if it does."""
+        profile = next(name for name, each in PROFILES.items() if each is self.profile)
+        apart = [f"{profile} profile"] if not self.profile.as_printed else []
+        apart += [f"{self.protocol} protocol"] if self.protocol != "paper" else []
+        apart += [f"from {self.weights}"] if self.weights else []
+        return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:
         """The paper's number, if it can stand beside ours."""

@@ -19,7 +19,7 @@ BEST, SECOND = 1, 2
 class Entry:
     """A cell with what was found for it; `rank` is 1 for the best of its column, 2 for the second, else 0.
 
-    `absent` says why there is no number, if there is none.
+    `absent` says why there is no number, if there is none; `over` has the seeds that our number is a mean of.
     """
 
     ours: Measured | None
@@ -27,6 +27,7 @@ class Entry:
     decimals: int
     absent: str = NOT_RUN
     rank: int = 0
+    over: tuple[int, ...] = ()
 
     @property
     def number(self) -> str:
@@ -103,19 +104,24 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if not cell.configs:
         value = cell.measure()
         return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
-    found, seeds = results.measured(cell.configs, cell.measure), len(results.shared_seeds(cell.configs))
+    found, over = results.measured(cell.configs, cell.measure), tuple(results.shared_seeds(cell.configs))
+    seeds = len(over)
     if found is not None and found.seeds == seeds:
-        return Entry(found, cell.paper, cell.decimals)
+        return Entry(found, cell.paper, cell.decimals, over=over)
     # A mean over the seeds that have a number would favour what fails more often.
     part = f" by {seeds - found.seeds} of {seeds} seeds" if found is not None else ""
     return Entry(None, cell.paper, cell.decimals, f"{cell.otherwise}{part}" if seeds else NOT_RUN)
 
 
 def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
-    """Mark the best and the second of a column by the digits that are shown, once there is something to compare."""
+    """Mark the best and the second of a column by the digits that are shown, once there is something to compare.
+
+    Means over different seeds are no such thing: one lucky seed would be called better than the mean of ten.
+    """
     shown = {name: round(e.ours.mean, e.decimals) for name, row in rows.items() if (e := row[place]) and e.ours}
+    over = {entry.over for name in shown if (entry := rows[name][place]) is not None}
     best = sorted(set(shown.values()), reverse=True)[:SECOND]
-    for name, value in shown.items() if len(shown) > 1 else ():
+    for name, value in shown.items() if len(shown) > 1 and len(over) == 1 else ():
         entry = rows[name][place]
         assert entry is not None
         rows[name][place] = replace(entry, rank=best.index(value) + 1 if value in best else 0)

@@ -53,16 +53,17 @@ def samples_in(budget: Budget, counts: LabelCounts) -> int:
     return budget.allocate(counts).total if isinstance(budget, Policy) else int(budget)
 
 
-def spread_evenly(total: int, places: int) -> IntArray:
+def spread_evenly(total: int, places: int, first: int = 0, count: int | None = None) -> IntArray:
     """`total` over `places` in equal parts, the remainder one at a time from the first place on.
+
+    With `first` and `count`, only that stretch of the places.
 
     >>> spread_evenly(8, 3)
     array([3, 3, 2])
     """
-    share, remainder = divmod(total, places)
-    parts = np.full(places, share, dtype=np.int64)
-    parts[:remainder] += 1
-    return parts
+    each, rest = divmod(total, max(1, places))
+    stop = places if count is None else first + count
+    return each + (np.arange(first, stop) < rest).astype(np.int64)
 
 
 def check_positive(name: str, value: object) -> None:

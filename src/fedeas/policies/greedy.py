@@ -50,22 +50,13 @@ def _by_falling_gain(curves: Waterfill, total: int) -> IntArray:
     too_low, enough = 0.0, float(curves.gain_at(curves.sorted[:, 0]).max()) * (1 + SAFE_MARGIN)
     while enough - too_low > enough * SAFE_MARGIN / 10:
         price = (too_low + enough) / 2
-        if _samples_above(curves, price).sum() <= total:
+        if curves.taken_above(price).sum() <= total:
             enough = price
         else:
             too_low = price
-    samples = _samples_above(curves, enough * (1 + SAFE_MARGIN))
+    samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
     contenders = np.flatnonzero(_next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
     return _place_exactly(curves, samples, contenders, total - int(samples.sum()))
-
-
-def _samples_above(curves: Waterfill, price: float) -> IntArray:
-    """How many samples each client takes before the gain of its next one is at or below `price`."""
-    at = curves.round_at_price(price)
-    gains = curves.gains_within(at)
-    beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
-    taken = ((gains <= price) | beyond).argmax(axis=1)
-    return np.asarray(at.start + taken)
 
 
 def _next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:

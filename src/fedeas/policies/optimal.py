@@ -87,29 +87,18 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
         price = (too_low + enough) / 2
         if price in (too_low, enough):
             break
-        if _best_at_price(curves, price).sum() <= total:
+        if curves.best_at(price).sum() <= total:
             enough = price
         else:
             too_low = price
-    samples = _best_at_price(curves, enough)
-    more = _best_at_price(curves, too_low) if too_low > 0 else curves.demand
+    samples = curves.best_at(enough)
+    more = curves.best_at(too_low) if too_low > 0 else curves.demand
     # Each client's two choices are equally good at this price. Take the larger ones for as long as they fit.
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
     samples = samples + np.where(fits, steps, 0)
     bound = float((curves.value(samples) + 2 * enough * samples).sum()) - 2 * enough * total
     return _give_rest(curves, samples, total - int(samples.sum())), bound
-
-
-def _best_at_price(curves: Waterfill, price: float) -> IntArray:
-    """The number of samples that minimises value + 2 price t for each client: one within its round at that price.
-
-    At the ends of a round the curve touches its convex relaxation, whose minimum lies in this round, so no other
-    round can be better.
-    """
-    at = curves.round_at_price(price)
-    values = curves.values_within(at)
-    return np.asarray(at.start + (values + 2 * price * np.arange(values.shape[1])).argmin(axis=1))
 
 
 def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:

@@ -11,7 +11,7 @@ import numpy as np
 from fedeas.arrays import IntArray
 from fedeas.counts import LabelCounts
 from fedeas.errors import PolicyError
-from fedeas.policies.base import AllocationPolicy, Policy
+from fedeas.policies.base import AllocationPolicy, Policy, spread_evenly
 from fedeas.policies.baselines import MissingOnly, Uniform
 
 
@@ -87,13 +87,7 @@ def own_row(policy: AllocationPolicy, row: IntArray, share: Share | None = None)
     generated = np.zeros_like(row)
     if isinstance(policy, MissingOnly):
         absent = np.flatnonzero(row == 0)
-        generated[absent] = _evenly(share.total, share.absent, share.absent_before, absent.size)
+        generated[absent] = spread_evenly(share.total, share.absent, share.absent_before, absent.size)
     else:
-        generated[:] = _evenly(share.total, share.clients * row.size, share.place * row.size, row.size)
+        generated[:] = spread_evenly(share.total, share.clients * row.size, share.place * row.size, row.size)
     return generated
-
-
-def _evenly(total: int, places: int, first: int, count: int) -> IntArray:
-    """The part of `spread_evenly(total, places)` that begins at `first`."""
-    each, rest = divmod(total, max(1, places))
-    return each + (np.arange(first, first + count) < rest).astype(np.int64)

@@ -116,6 +116,23 @@ class Waterfill:
         size = (rest + stage * level)[:, None] + i.astype(np.float64)
         return np.where(i <= stage[:, None], self.counts.sizes[:, None] * (squares / size**2), np.inf)
 
+    def taken_above(self, price: float) -> IntArray:
+        """How many samples each client takes before the gain of its next one is at or below `price`: greedy's way."""
+        at = self.round_at_price(price)
+        gains = self.gains_within(at)
+        beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
+        return np.asarray(at.start + ((gains <= price) | beyond).argmax(axis=1))
+
+    def best_at(self, price: float) -> IntArray:
+        """The number of samples that minimises value + 2 price t for each client: one within its round at that price.
+
+        At the ends of a round the curve touches its convex relaxation, whose minimum lies in this round, so no other
+        round can be better. A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
+        """
+        at = self.round_at_price(price)
+        values = self.values_within(at)
+        return np.asarray(at.start + (values + 2 * price * np.arange(values.shape[1])).argmin(axis=1))
+
     @cached_property
     def _sums(self) -> IntArray:
         return np.cumsum(self.sorted, axis=1)

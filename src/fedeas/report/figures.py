@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from io import BytesIO
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,28 +22,12 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedeas import plots
 from fedeas.arrays import IntArray
+from fedeas.courses import Course, mean_course
+from fedeas.plots import Look
 
 WIDTH = 5.8  # inches: text of 10 points stays legible when the picture shrinks to the width of a phone
 TEXT = {"font.size": 10, "axes.titlesize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "lines.linewidth": 1.7}
 STEP = 9  # points between marks that stand side by side
-GRID = {"color": plots.PALE, "linewidth": 0.6}
-DASHES = {"solid": "-", "dashed": "--", "dotted": ":"}  # CSS's names, so that the page's legend can show the same
-
-COLOURS = (plots.PURPLE, plots.SKY, plots.INK, *plots.USUAL.values())  # those that nobody has by custom come first
-
-
-class Look(NamedTuple):
-    """How a method is drawn wherever it appears."""
-
-    colour: str
-    dash: str = "solid"
-
-
-class Course(NamedTuple):
-    """Accuracy of one run after each of these rounds."""
-
-    rounds: Sequence[int]
-    accuracy: Sequence[float]
 
 
 class Curve(NamedTuple):
@@ -75,17 +58,6 @@ class Spent(NamedTuple):
     rest: float
 
 
-def looks(policies: Sequence[str]) -> list[Look]:
-    """A look for each of these policies: its usual colour while that is free, else the next; dashed after eight."""
-    chosen: list[Look] = []
-    for policy in policies:
-        usual = [Look(plots.USUAL[policy])] if policy in plots.USUAL else []
-        others = [Look(colour, dash) for dash in DASHES for colour in COLOURS]
-        free = [look for look in [*usual, *others] if look not in chosen]
-        chosen.append(free[0] if free else others[len(chosen) % len(others)])
-    return chosen
-
-
 def convergence(curves: Sequence[Curve], thresholds: Sequence[float]) -> str:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
     with _style():
@@ -100,7 +72,7 @@ def convergence(curves: Sequence[Curve], thresholds: Sequence[float]) -> str:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
         plots.percent_axis(axes.yaxis)
-        axes.grid(**GRID)
+        axes.grid(**plots.GRID)
         return _source(figure)
 
 
@@ -116,7 +88,7 @@ def price(points: Sequence[Point]) -> str:
         axes.margins(y=0.12)
         _number_samples(axes, [point.samples for point in points])
         axes.set(xlabel="synthetic samples of the whole federation", ylabel="accuracy, %")
-        axes.grid(**GRID)
+        axes.grid(**plots.GRID)
         _name_points(axes, points)
         return _source(figure)
 
@@ -145,7 +117,7 @@ def times(spent: Sequence[Spent]) -> str:
         axes.margins(x=0.14)
         axes.set_xlim(left=0)
         axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", **GRID)
+        axes.grid(axis="x", **plots.GRID)
         keys = [Patch(label=name, **_fill(plots.GREY)[name]) for name in _fill(plots.GREY)]
         figure.legend(handles=keys, loc="outside upper left", ncols=3, fontsize=9, handlelength=1.6)
         return _source(figure)
@@ -172,13 +144,10 @@ def _source(figure: Figure) -> str:
 
 def _draw_curve(axes: Any, curve: Curve) -> None:
     """Mean and extremes of the finished seeds; unfinished ones dotted, up to where they are."""
-    colour, dash = curve.look.colour, DASHES[curve.look.dash]
-    found: dict[int, list[float]] = {}
-    for number, accuracy in chain.from_iterable(zip(*course, strict=True) for course in curve.finished):
-        found.setdefault(number, []).append(accuracy)
-    low, average, high = ([of(found[number]) for number in sorted(found)] for of in (min, np.mean, max))
-    axes.fill_between(sorted(found), low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(sorted(found), average, dash, color=colour, marker="o" if len(found) == 1 else None)
+    (colour, dash), mean = curve.look, mean_course(curve.finished)
+    alone = "o" if len(mean.rounds) == 1 else None
+    axes.fill_between(mean.rounds, mean.low, mean.high, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(mean.rounds, mean.middle, linestyle=dash, color=colour, marker=alone)
     for rounds, accuracies in curve.unfinished:
         axes.plot(rounds, accuracies, linestyle=(0, (1, 1.2)), color=colour, linewidth=1.4)
         axes.plot(rounds[-1:], accuracies[-1:], "o", color=colour, markersize=4, markerfacecolor="white")

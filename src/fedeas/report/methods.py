@@ -12,9 +12,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedeas.counts import Allocation, LabelCounts
+from fedeas.courses import Course
 from fedeas.errors import InputError
-from fedeas.report import figures
-from fedeas.report.figures import Course, Look
+from fedeas.plots import Look, looks_of
 from fedeas.store import Record, Run
 
 # A path says more about whose machine it was than about the run.
@@ -51,8 +51,7 @@ class Recorded:
     @property
     def course(self) -> Course:
         """Accuracy over the rounds that were evaluated."""
-        evaluated = [record for record in self.rounds if record.get("accuracy") is not None]
-        return Course([record["round"] for record in evaluated], [record["accuracy"] for record in evaluated])
+        return Course.of(self.rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +125,7 @@ def methods_of(runs: Sequence[Recorded]) -> list[Method]:
             raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
     methods = [Method("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
     methods.sort(key=lambda method: (method.total, -method.accuracy if method.summaries else math.inf))
-    looks = figures.looks([method.config.policy.partition("(")[0] for method in methods])
+    looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
     named = zip(methods, _names(methods), looks, strict=True)
     return [replace(method, name=name, look=look) for method, name, look in named]
 

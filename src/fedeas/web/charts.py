@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 from fedeas import plots, scores
 from fedeas.arrays import IntArray
 from fedeas.counts import Allocation, LabelCounts
-from fedeas.report.figures import looks
 from fedeas.web.outcome import Curves
 from fedeas.web.runs import Listed
 
@@ -133,21 +132,21 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
 
 def accuracy(runs: Sequence[Listed]) -> go.Figure:
     """Accuracy over rounds, a line for each run; unfinished ones are dotted, and many are named by policy only."""
-    shown = [run for run in runs if run.course][:MOST_CURVES]
+    shown = [run for run in runs if run.course.rounds][:MOST_CURVES]
     accuracies = _axis("accuracy on the test set", tickformat=".0%")
     figure = _figure("Accuracy over rounds", 440, _axis("round", rangemode="tozero"), accuracies)
     kinds = list(dict.fromkeys(_kind(run) for run in shown))
-    colours = {kind: look.colour for kind, look in zip(kinds, looks(kinds), strict=True)}
+    colours = {kind: look.colour for kind, look in zip(kinds, plots.looks_of(kinds), strict=True)}
     many = len(shown) > 8
     for place, run in enumerate(shown):
         kind = _kind(run)
         figure.add_scatter(
-            x=run.rounds,
-            y=run.course,
+            x=run.course.rounds,
+            y=run.course.accuracy,
             name=kind if many else escape(run.name),
             legendgroup=kind if many else str(place),
             showlegend=not many or kind not in map(_kind, shown[:place]),
-            mode="lines" if len(run.course) > 1 else "markers",
+            mode="lines" if len(run.course.rounds) > 1 else "markers",
             line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
             hovertemplate=f"{escape(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
         )

@@ -24,25 +24,7 @@ FALLS = np.geomspace(0.01, 14.0, PRICES)
 Take = Callable[[Waterfill, float], IntArray]
 
 
-def greedy(curves: Waterfill, price: float) -> IntArray:
-    """Samples of each client before the gain of its next one falls to the price: greedy has come to here by then."""
-    at = curves.round_at_price(price)
-    gains = curves.gains_within(at)
-    beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
-    return np.asarray(at.start + ((gains <= price) | beyond).argmax(axis=1))
-
-
-def optimal(curves: Waterfill, price: float) -> IntArray:
-    """Samples of each client that are worth their price to it, which no other division of as many can better.
-
-    A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
-    """
-    at = curves.round_at_price(price)
-    values = curves.values_within(at)
-    return np.asarray(at.start + (values + 2 * price * np.arange(values.shape[1])).argmin(axis=1))
-
-
-TAKES: dict[str, Take] = {Greedy.name(): greedy, Optimal.name(): optimal}
+TAKES: dict[str, Take] = {Greedy.name(): Waterfill.taken_above, Optimal.name(): Waterfill.best_at}
 
 
 def plans(curves: Waterfill, take: Take, fewest: int) -> list[Allocation]:

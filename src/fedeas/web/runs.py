@@ -5,15 +5,18 @@ A page that watches them looks every few seconds, so a directory is read anew on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from fedeas.courses import Course
 from fedeas.store import Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # how the command tells the page, which Streamlit starts, where to look
 MOST_RUNS = 200
+GIVEN_UP = 3600.0  # seconds without a round after which a run is not waited for: it was broken off
 
 Stamp = tuple[tuple[int, int], ...]
 """When each file of a run directory was last written, and how long it is; zeros for one that is not there."""
@@ -27,17 +30,18 @@ class Listed(NamedTuple):
     algorithm: str
     state: str
     accuracy: float | None
-    rounds: Sequence[int] = ()
-    course: Sequence[float] = ()
+    course: Course = Course((), ())
     finished: bool = False
     under_way: bool = False
 
 
-def listed(folder: Path) -> list[Listed]:
+def listed(folder: Path, now: Callable[[], float] = time.time) -> list[Listed]:
     """Every run directory below the folder, the latest first; one that cannot be read says so in its place."""
     stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
-    return [_listed(path, stamps[path]) for path in found[:MOST_RUNS]]
+    recent = (now() - GIVEN_UP) * 1e9
+    runs = [(_listed(path, stamps[path]), _changed(stamps[path])) for path in found[:MOST_RUNS]]
+    return [run._replace(under_way=False) if run.under_way and changed < recent else run for run, changed in runs]
 
 
 def any_under_way(found: Iterable[Listed]) -> bool:
@@ -74,9 +78,8 @@ def _listed(path: Path, stamp: Stamp) -> Listed:
 
 def _read(run: Run) -> Listed:
     done, finished, config = run.rounds(), run.finished, run.config
-    evaluated = [record for record in done if record.get("accuracy") is not None]
-    rounds, course = [int(record["round"]) for record in evaluated], [float(record["accuracy"]) for record in evaluated]
+    course = Course.of(done)
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
-    accuracy = float(run.summary()["accuracy"]) if finished else (course[-1] if course else None)
+    accuracy = float(run.summary()["accuracy"]) if finished else (course.accuracy[-1] if course.rounds else None)
     asked = run.path.name, config.policy, config.algorithm
-    return Listed(*asked, state, accuracy, rounds, course, finished, under_way=not finished)
+    return Listed(*asked, state, accuracy, course, finished, under_way=not finished)

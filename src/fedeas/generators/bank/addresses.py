@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.arrays import IntArray
-from fedeas.generators.base import CLIENT_BITS
+from fedeas.generators.base import client_of
 
 Mask = NDArray[np.bool_]
-
-NUMBER_MASK = (1 << CLIENT_BITS) - 1  # the part of an index that counts a client's images
 
 
 class Address(NamedTuple):
@@ -40,7 +38,7 @@ class Addresses:
     @property
     def clients(self) -> IntArray:
         """Whose images they are."""
-        return np.asarray(self.index >> CLIENT_BITS)
+        return client_of(self.index)
 
     def at(self, rows: IntArray | Mask | slice) -> Addresses:
         """Those of these rows."""
@@ -49,7 +47,7 @@ class Addresses:
 
 def distinct(labels: IntArray, index: IntArray) -> tuple[Addresses, IntArray]:
     """The different addresses among these, sorted, and where in them each of these is."""
-    order = np.lexsort((index, labels, index >> CLIENT_BITS))
+    order = np.lexsort((index, labels, client_of(index)))
     first = _starts(labels[order], index[order])
     inverse = np.empty(order.size, dtype=np.int64)
     inverse[order] = np.cumsum(first) - 1

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.files import written_whole
-from fedeas.generators.bank.addresses import NUMBER_MASK, Address, Addresses, Mask, stretches
+from fedeas.generators.bank.addresses import Address, Addresses, Mask, stretches
 from fedeas.generators.bank.files import data_stretches, flocked, opened_for_writing, reported, write_all
-from fedeas.generators.base import CLIENT_BITS, Generator
+from fedeas.generators.base import CLIENT_BITS, Generator, number_of
 
 ByteArray = NDArray[np.uint8]
 
@@ -212,7 +212,7 @@ class Disk:
             damaged = suspects.at(~good)
             if clear:
                 self._clear(damaged)
-        numbers = damaged.index & NUMBER_MASK
+        numbers = number_of(damaged.index)
         return [Address(int(damaged.labels[i]), client, int(number)) for i, number in enumerate(numbers)]
 
     def _clear(self, at: Addresses) -> None:
@@ -280,7 +280,7 @@ class Disk:
 
 
 def _number(at: Addresses, row: int) -> int:
-    return int(at.index[row]) & NUMBER_MASK
+    return number_of(int(at.index[row]))
 
 
 def _client_addresses(label: int, client: int, numbers: IntArray) -> Addresses:

@@ -23,6 +23,7 @@ from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
+from fedeas.generators.memory import as_memory_allows
 
 Solver = Literal["dpm", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -101,28 +102,21 @@ class DiffusionGenerator:
         images = np.empty((classes.size, *self.shape), dtype=np.uint8)
         start = 0
         while start < classes.size:
-            rows = slice(start, start + self.batch_size)
-            made = self._images_if_they_fit(classes[rows], numbers[rows])
-            if made is None:
-                self._halve()
-            else:
-                images[rows], start = made, rows.stop
+            made = self._first_images(classes[start:], numbers[start:])
+            images[start : start + len(made)] = made
+            start += len(made)
         return images
 
-    def _images_if_they_fit(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8] | None:
-        """The error ends here: as long as it lives, so do the tensors of the frames it came through."""
-        try:
-            return self._images(labels, index)
-        except torch.OutOfMemoryError:
-            if self.batch_size == 1:
-                raise
-            return None
+    def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        """The first batch of these, as large as memory allows."""
+        return as_memory_allows(
+            lambda size: self._images(labels[:size], index[:size]), self.batch_size, self._go_on_with
+        )
 
-    def _halve(self) -> None:
-        self.batch_size //= 2
+    def _go_on_with(self, batch_size: int) -> None:
+        self.batch_size = batch_size
         self.__dict__.pop("_network_call", None)
-        torch.cuda.empty_cache()
-        log.warning("out of memory while sampling; going on with %d images at a time", self.batch_size)
+        log.warning("out of memory while sampling; going on with %d images at a time", batch_size)
 
     @torch.inference_mode()
     def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:

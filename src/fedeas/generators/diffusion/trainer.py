@@ -25,6 +25,7 @@ from fedeas.files import written_whole
 from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
+from fedeas.generators.memory import as_memory_allows
 
 log = logging.getLogger("fedeas")
 
@@ -70,16 +71,8 @@ class Trainer:
         self.images = torch.from_numpy(np.array(images)).to(self.device)
         self.labels = torch.from_numpy(np.array(labels)).to(self.device)
         self.data = _data_hash(images, labels)
-        on_gpu = self.device.type == "cuda"
         self.start = start
-        self.network = self._initial(seed).to(self.device)
-        if on_gpu:
-            self.network.to(memory_format=torch.channels_last)
-        self.called: Any = torch.compile(self.network, dynamic=False) if compiled else self.network
-        self.parameters = list(self.network.parameters())
-        rate = torch.tensor(preset.lr, device=self.device) if on_gpu else preset.lr
-        self.optimiser = torch.optim.Adam(self.parameters, lr=rate, fused=True, capturable=on_gpu)
-        self.ema = EMAModel(self.parameters, decay=preset.ema, foreach=True)
+        self._build(compiled)
         self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
         self.loss_weight = _loss_weight(self.scheduler, preset).to(self.device)
         self.random = torch.Generator(self.device).manual_seed(seed)
@@ -99,9 +92,21 @@ class Trainer:
         """C."""
         return len(self.class_names)
 
-    def _initial(self, seed: int) -> Any:
+    def _build(self, compiled: bool) -> None:
+        """The network, what updates it, and the average of its weights."""
+        on_gpu = self.device.type == "cuda"
+        self.network = self._initial().to(self.device)
+        if on_gpu:
+            self.network.to(memory_format=torch.channels_last)
+        self.called: Any = torch.compile(self.network, dynamic=False) if compiled else self.network
+        self.parameters = list(self.network.parameters())
+        rate = torch.tensor(self.preset.lr, device=self.device) if on_gpu else self.preset.lr
+        self.optimiser = torch.optim.Adam(self.parameters, lr=rate, fused=True, capturable=on_gpu)
+        self.ema = EMAModel(self.parameters, decay=self.preset.ema, foreach=True)
+
+    def _initial(self) -> Any:
         if self.start is None:
-            return self.preset.network.build(self.shape, self.num_classes, seed)
+            return self.preset.network.build(self.shape, self.num_classes, self.seed)
         if (self.start.network, self.start.shape, self.start.num_classes) != (
             self.preset.network, self.shape, self.num_classes,
         ):  # fmt: skip
@@ -111,21 +116,10 @@ class Trainer:
     def update(self) -> None:
         """One update of weights and averaged weights; out of memory, it goes on with half the batch."""
         self._set_rate(self.preset.rate(self.update_number, self.updates))
-        while (loss := self._step_if_it_fits()) is None:
-            self._halve()
-        self.loss_sum += loss
+        self.loss_sum += as_memory_allows(lambda _: self._step(), self.batch, self._go_on_with)
         self.ema.step(self.parameters)
         self.update_number += 1
         self.images_seen += self.batch
-
-    def _step_if_it_fits(self) -> Tensor | None:
-        """The error ends here: as long as it lives, so do the tensors of the frames it came through."""
-        try:
-            return self._step()
-        except torch.OutOfMemoryError:
-            if self.batch == 1:
-                raise
-            return None
 
     def averaged(self, **provenance: Any) -> Weights:
         """The averaged weights as they are now."""
@@ -217,11 +211,9 @@ class Trainer:
         else:
             group["lr"] = rate
 
-    def _halve(self) -> None:
-        self.batch //= 2
-        self._step = self._captured()
-        torch.cuda.empty_cache()
-        log.warning("out of memory while training; going on with batches of %d", self.batch)
+    def _go_on_with(self, batch: int) -> None:
+        self.batch, self._step = batch, self._captured()
+        log.warning("out of memory while training; going on with batches of %d", batch)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
