@@ -260,6 +260,8 @@ def _show(wanted: Sequence[Artefact], chosen: Study, found: Results, as_markdown
         print(markdown(table)) if as_markdown else console.print(filled_table(table))
     if sheets and not as_markdown:
         console.print(chosen.says)
+    elif sheets and not chosen.is_the_papers:  # whose protocol the page around the tables tells
+        print(chosen.says)
 
 
 def _write(wanted: Sequence[Artefact], chosen: Study, where: Places) -> None:

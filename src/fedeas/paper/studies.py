@@ -175,6 +175,11 @@ class Study:
             return where.title
         return f"digits, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
 
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether the paper's numbers can stand beside ours."""
+        return self.profile.as_printed and self.protocol == "paper"
+
     def named(self, title: str) -> str:
         """A title that says in what this study differs from the paper's protocol, if it does."""
         profile = next(name for name, each in PROFILES.items() if each is self.profile)
@@ -185,7 +190,7 @@ class Study:
 
     def printed(self, number: Decimal | None) -> Decimal | None:
         """The paper's number, if it can stand beside ours."""
-        return number if self.profile.as_printed and self.protocol == "paper" else None
+        return number if self.is_the_papers else None
 
     def config(self, where: Setting, method: Method) -> RunConfig:
         """The run of this method in this setting, with seed 0."""
