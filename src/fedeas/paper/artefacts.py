@@ -217,7 +217,7 @@ def wall_clock_sheet(study: Study) -> Sheet:
         "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1, REUSED),),
     }
     note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment. "
-    note += "Told only of runs that generated all their images, as they do if begun by this command."
+    note += "Told only of runs that generated all their images, as those begun by this command in a new folder do."
     return Sheet(study.named(f"Generation and training, {study.title(where)}"), ("",), rows, note=note)
 
 

@@ -119,7 +119,7 @@ MAIN = ("c10-k20-a0.1", "c10-k100-a0.1")
 
 PROFILES = {
     "full": Profile(
-        "The paper's protocol: 200 rounds of ten local epochs, ResNet-18 with a 3x3 stem, SGD with learning rate "
+        "The paper's training: 200 rounds of ten local epochs, ResNet-18 with a 3x3 stem, SGD with learning rate "
         "0.001, batches of 64.",
         tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
     ),
