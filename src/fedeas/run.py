@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import platform
 import subprocess
@@ -291,8 +290,8 @@ def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
     """Record which generator it is; a run cannot go on with another, whose images would not be the same."""
     if generator is None:
         return
-    path = run.path / "generator.json"
-    if path.exists() and json.loads(path.read_text())["fingerprint"] != generator.fingerprint:
+    before = run.generator()
+    if before is not None and before.fingerprint != generator.fingerprint:
         raise InputError(
             f"{run.path}: begun with another generator than {spec} now is; remove the folder to start anew"
         )

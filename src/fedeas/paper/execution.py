@@ -12,9 +12,9 @@ from fedeas.errors import FedEASError
 from fedeas.store import Run
 
 LEAST_SECONDS = 60.0
-"""With less time left no further run is begun, but for the first: its first round would hardly be over.
+"""With less time left no run is begun after the first: its first round would hardly be over.
 
-Unless the run before took less than half of that.
+After a quick run twice its time is enough.
 """
 
 CLIENT_STATE = ("scaffold", "moon")
@@ -45,9 +45,10 @@ def carry_out(
             yield Outcome(config, None, str(error))
             continue
         yield Outcome(config, run)
-        needed = LEAST_SECONDS if deadline is None else min(LEAST_SECONDS, 2 * (left - deadline.left))
         if not run.finished:
             return
+        if deadline is not None:
+            needed = min(LEAST_SECONDS, 2 * (left - deadline.left))
 
 
 def stays_here(config: RunConfig) -> bool:

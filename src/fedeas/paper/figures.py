@@ -17,11 +17,10 @@ from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.policies import FedEAS, FullBalance, Greedy, MissingOnly, Optimal, Uniform
-from fedeas.selection import beta_path, select_beta
+from fedeas.selection import MAX_SYNTHETIC, MIN_REMOVED, beta_path, select_beta
 
-POLICY = FedEAS(12)
+POLICY = FedEAS(float(published().totals.beta))
 TOP_CLIENTS = 5  # of Fig. 2(a)
-MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 CURVE_POINTS = 40
 
 
