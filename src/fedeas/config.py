@@ -63,11 +63,16 @@ class ModelConfig(_Section):
 
 
 class TrainConfig(_Section):
-    """Local training; the defaults are the paper's, with nothing where it says nothing."""
+    """Local training; the defaults are the paper's, with nothing where it says nothing.
+
+    With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
+    with whole batches: every client and every policy then does the same work.
+    """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     batch_size: Positive = 64
     epochs: Positive = 10
+    steps: Annotated[int, Field(ge=0)] = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: NotNegative = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
