@@ -16,7 +16,8 @@ from fedeas.checkpoint import Saver, load_checkpoint, save_checkpoint
 from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.errors import RunError
-from fedeas.run import Federation, execute, split_data
+from fedeas.run import Federation, execute, identified
+from fedeas.split import split_data
 from fedeas.store import RunStore
 
 BASE = [
@@ -106,7 +107,7 @@ def test_the_pace_of_checkpoints_loses_nothing_when_the_last_round_was_half_reco
     whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"))
     for cut in ('{"round": 3, "clie', json.dumps(whole.rounds()[2]) + "\n"):
         store = RunStore(tmp_path / f"broken-{len(cut)}")
-        broken = store.open(config("rounds.total=4"))
+        broken = store.open(identified(config("rounds.total=4")))
         states = _states_after_each_round(config("rounds.total=4"), tmp_path / f"states-{len(cut)}")
         for record in whole.rounds()[:2]:
             broken.append_round(record)
@@ -120,8 +121,9 @@ def test_the_pace_of_checkpoints_loses_nothing_when_the_last_round_was_half_reco
 
 def _states_after_each_round(this, folder):
     states = []
-    run = RunStore(folder).open(this)
-    Federation(this).run(run, lambda record: states.append(weights(run)))
+    federation = Federation(this)
+    run = RunStore(folder).open(federation.config)
+    federation.run(run, lambda record: states.append(weights(run)))
     return states
 
 
@@ -138,7 +140,7 @@ execute(load_config(None, sys.argv[2:]), RunStore(sys.argv[1]))
 def test_a_run_killed_again_and_again_ends_with_the_same_weights(tmp_path):
     whole = execute(config(*KILLED), RunStore(tmp_path / "whole"))
     store = RunStore(tmp_path / "killed")
-    path = store.root / config(*KILLED).directory
+    path = store.at(identified(config(*KILLED))).path
     command = [sys.executable, "-c", SCRIPT, str(store.root), *BASE, *KILLED]
     kills, lines = 0, 0
     for wanted in (1, 4, 9):
@@ -217,7 +219,7 @@ def test_every_algorithm_composes_with_every_policy(tmp_path, algorithm, policy)
 
 def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     store = RunStore(tmp_path)
-    mine, other = store.open(config()), config("seed=9")
+    mine, other = store.open(identified(config())), config("seed=9")
     save_checkpoint(mine.checkpoint, other.fingerprint, 1, {"model/x": torch.zeros(1)}, {})
     with pytest.raises(InputError, match="the checkpoint belongs to another config"):
         execute(config(), store)
@@ -248,7 +250,7 @@ def test_a_loss_that_explodes_keeps_what_was_recorded(tmp_path):
 def test_a_full_disk_keeps_what_was_recorded(tmp_path, monkeypatch):
     """The checkpoint's place is taken by a folder, so that it cannot be written after the first round."""
     monkeypatch.setattr("fedeas.checkpoint.SHARE", float("inf"))  # after every round
-    run = RunStore(tmp_path).open(config())
+    run = RunStore(tmp_path).open(identified(config()))
     seen = []
 
     def block(record):

@@ -1,7 +1,8 @@
 """A run as data: frozen sections with every field named, read from TOML, overridden by ``key=value``, hashed.
 
-Unknown keys and wrong types are errors. What does not change the result (where data lie, which device computes) is not
-part of the fingerprint.
+Unknown keys, unknown names and wrong types are errors. The fingerprint follows the meaning of a config: two spellings of
+one run have one fingerprint, and what does not change the result (where data lie, which device computes) has no part in
+it. When a run starts, the section ``content`` takes up digests of its data, weights and code (`fedeas.identity`).
 """
 
 from __future__ import annotations
@@ -10,22 +11,32 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
+from fedeas.generators.registry import parse_generator, without_places
+from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.policies import parse_policy
+
+RULES = 2
+"""Part of every fingerprint. Raise it when the same config would give other numbers: no old result stands for a new one."""
+
+NO_GENERATION = "no-generation"
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
 class DataConfig(_Section):
@@ -39,9 +50,17 @@ class DataConfig(_Section):
     protocol: Literal["clean", "paper"] = "clean"
     root: str | None = None
 
+    @field_validator("dataset")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        return checked_name(name)
+
 
 class PartitionConfig(_Section):
-    """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol."""
+    """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol.
+
+    With `redraw` each seed of the run has a federation of its own: the split's seed is `seed` plus the run's.
+    """
 
     scheme: Literal["dirichlet", "iid", "shards", "paper"] = "dirichlet"
     clients: Positive = 20
@@ -49,7 +68,8 @@ class PartitionConfig(_Section):
     per_client: Positive = 2
     min_size: Positive = 1
     cap: bool = False
-    seed: int = 42
+    seed: Annotated[int, Field(ge=0)] = 42
+    redraw: bool = False
 
 
 class ModelConfig(_Section):
@@ -60,6 +80,11 @@ class ModelConfig(_Section):
     norm: Literal["auto", "batch", "group", "none"] = "auto"
     weights: str = ""
     projection: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def usual_norm(self) -> str:
+        """The norm, where it is left to the model the one that suits it."""
+        return {"resnet18": "batch", "small-cnn": "none"}.get(self.name, "auto") if self.norm == "auto" else self.norm
 
 
 class TrainConfig(_Section):
@@ -110,8 +135,20 @@ class EngineConfig(_Section):
     share_counts: bool = False
 
 
+class ContentConfig(_Section):
+    """What the parts of a run hold, as SHA-256 digests: data, split, initial weights, and what makes the images.
+
+    A run fills them in when it starts. A config that gives one insists on it: with other content the run is refused.
+    """
+
+    data: Digest = ""
+    partition: Digest = ""
+    weights: Digest = ""
+    generator: Digest = ""
+
+
 class RunConfig(_Section):
-    """Everything that defines a run."""
+    """Everything that defines a run; policy, generator and algorithm are kept in their one canonical spelling."""
 
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")] = "run"
     seed: Annotated[int, Field(ge=0)] = 0
@@ -124,12 +161,17 @@ class RunConfig(_Section):
     train: TrainConfig = TrainConfig()
     rounds: RoundsConfig = RoundsConfig()
     engine: EngineConfig = EngineConfig()
+    content: ContentConfig = ContentConfig()
+
+    @field_validator("policy", "generator", "algorithm")
+    @classmethod
+    def _in_one_spelling(cls, text: str, info: ValidationInfo) -> str:
+        return _canonical(str(info.field_name), text)
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
-        parse_policy(self.policy)
         return self
 
     @property
@@ -138,21 +180,96 @@ class RunConfig(_Section):
         return max(1, round(self.rounds.participation * self.partition.clients))
 
     @property
+    def generates(self) -> bool:
+        """Whether the policy can ask for images at all."""
+        return _canonical("policy", self.policy) != NO_GENERATION
+
+    @property
+    def drawn_partition(self) -> PartitionConfig:
+        """The split with the seed that this run draws it by."""
+        seed = self.partition.seed + (self.seed if self.partition.redraw else 0)
+        return self.partition.model_copy(update={"seed": seed, "redraw": False})
+
+    @property
     def fingerprint(self) -> str:
-        """A hash of all that determines the result."""
-        place = {"data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
-        content = self.model_dump(exclude={"label": True, **place})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        """A hash of all that determines the result: equal for two configs that mean the same run."""
+        return hashlib.sha256(json.dumps([RULES, self._meaning()], sort_keys=True).encode()).hexdigest()
 
     @property
     def method(self) -> str:
-        """The fingerprint of all runs that differ from this one in nothing but the seed."""
-        return self.model_copy(update={"seed": 0}).fingerprint
+        """The fingerprint of all runs that differ from this one in nothing but the seed and what is drawn by it."""
+        redrawn = {"partition": ""} if self.partition.redraw else {}
+        return self.model_copy(update={"seed": 0, "content": self.content.model_copy(update=redrawn)}).fingerprint
+
+    @property
+    def unpinned(self) -> RunConfig:
+        """The same run before its content was known, as tables ask for it."""
+        return self.model_copy(update={"content": ContentConfig()})
+
+    def _meaning(self) -> dict[str, Any]:
+        """Every choice in one spelling, without those that change nothing."""
+        place = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
+        meaning = self.model_dump(exclude=place)
+        for kind in ("policy", "generator", "algorithm"):
+            meaning[kind] = _canonical(kind, meaning[kind])
+        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[self.partition.scheme]})
+        _drop(meaning["train"], {"epochs"} if self.train.steps else set())
+        meaning["rounds"]["participation"] = self.participants
+        meaning["model"]["norm"] = self.model.usual_norm
+        self._drop_what_content_says(meaning)
+        for (section, name), value in ADDED_LATER.items():
+            _drop(meaning[section], {name} if meaning[section].get(name) == value else set())
+        return meaning
+
+    def _drop_what_content_says(self, meaning: dict[str, Any]) -> None:
+        """Where a digest is known, names and paths that lead to the content do not count."""
+        if not self.generates:
+            _drop(meaning, {"generator"})
+            _drop(meaning["content"], {"generator"})
+        elif self.content.generator:
+            meaning["generator"] = without_places(self.generator)
+        if self.content.weights:
+            _drop(meaning["model"], {"weights"})
+        if self.content.data and is_place(self.data.dataset):
+            _drop(meaning["data"], {"dataset"})
 
     @property
     def directory(self) -> str:
         """The name of the run's folder."""
         return f"{self.label}-{self.fingerprint[:8]}"
+
+
+SPLIT_FIELDS = {
+    "dirichlet": ("alpha", "min_size", "cap"),
+    "iid": (),
+    "shards": ("per_client",),
+    "paper": ("alpha",),
+}
+"""Which fields each scheme reads, besides clients and seed."""
+
+ADDED_LATER: dict[tuple[str, str], object] = {("train", "steps"): 0, ("partition", "redraw"): False}
+"""Fields that came after the first results, with the value that means what runs did before: hashed only if they differ."""
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "policy": parse_policy,
+    "generator": parse_generator,
+    "algorithm": parse_hyperparameters,
+}
+
+
+@lru_cache(maxsize=1024)
+def _canonical(kind: str, text: str) -> str:
+    """The one spelling of a policy, a generator or an algorithm; an error if there is no such thing.
+
+    >>> _canonical("policy", "FedEAS( beta=12.0, gamma=0.5 )")
+    'fedeas(beta=12)'
+    """
+    return str(_PARSERS[kind](text).spec)
+
+
+def _drop(section: dict[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        del section[name]
 
 
 def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunConfig:
@@ -206,8 +323,9 @@ def _in_words(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(first["loc"][-1]), _all_keys(), n=1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{key}: {message}, not {first['input']!r}" if key else message
+    if first["type"] == "value_error":  # one of our own, which names what it found
+        return str(first["ctx"]["error"])
+    return f"{key}: {first['msg']}, not {first['input']!r}"
 
 
 def _all_keys() -> list[str]:
@@ -218,6 +336,7 @@ def _all_keys() -> list[str]:
         TrainConfig,
         RoundsConfig,
         EngineConfig,
+        ContentConfig,
+        RunConfig,
     ]
-    sections.append(RunConfig)
     return [name for section in sections for name in section.model_fields]

@@ -13,8 +13,9 @@ from fedeas.arrays import cores
 from fedeas.config import EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.data.sources import load_dataset
 from fedeas.policies import FedEAS
-from fedeas.run import execute, split_data
+from fedeas.run import execute
 from fedeas.selection import select_beta
+from fedeas.split import split_data
 from fedeas.store import Run, RunStore, read_run
 
 BASE = RunConfig(

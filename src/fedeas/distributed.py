@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ from fedeas.policies.sharing import Needs, Numbers, needs, shares
 from fedeas.run import Federation, trained
 from fedeas.store import Record, Run
 
+log = logging.getLogger("fedeas")
+
 
 class DistributedFederation(Federation):
     """The same rounds, algorithms and records as on one machine, over Flower's grid."""
@@ -28,7 +31,7 @@ class DistributedFederation(Federation):
         super().__init__(config)
         self.policy = parse_policy(config.policy)
         about = asdict(About.of(self.data.dataset))
-        header = {"config": config.model_dump(mode="json"), "about": about}
+        header = {"config": self.config.model_dump(mode="json"), "about": about}
         self.engine = FlowerEngine(grid, config.partition.clients, config.engine, header, self.device)
         self.totals: dict[int, int] = {}
 
@@ -38,9 +41,15 @@ class DistributedFederation(Federation):
         rows = [self.engine.introductions[client]["counts"] for client in range(self.config.partition.clients)]
         return LabelCounts(np.array(rows), classes=self.data.dataset.classes)
 
+    def prepare(self) -> None:
+        """Nothing yet: plan and images are made with the clients, and by them."""
+
     def _engine(self, run: Run) -> Engine:
         """Meet the clients and settle the plan with them."""
         self.engine.meet(anew=not run.checkpoint.exists())
+        own = [client for client, told in sorted(self.engine.introductions.items()) if told.get("own_data")]
+        if own:
+            log.warning("not part of the run's identity: the data that clients %s bring along", own)
         shared = needs(self.policy) is Needs.COUNTS
         if shared:
             run.save_allocation(self.counts, self.allocation)

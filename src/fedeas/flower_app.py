@@ -24,7 +24,7 @@ from fedeas.engines.flower import header_of, packed, reply_record, unpacked
 from fedeas.errors import FedEASError
 from fedeas.participant import About, Node, Participant
 from fedeas.policies.sharing import Share
-from fedeas.run import Progress, execute
+from fedeas.run import Progress, execute, identified
 from fedeas.store import Record, Run, RunStore
 
 STATE = "FEDEAS_STATE"
@@ -162,10 +162,10 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     """Run a config on Flower's simulation: all clients in processes of this machine, with messages between them."""
     from flwr.simulation import run_simulation
 
-    if store.open(config).finished:
-        return store.open(config)
     threads = {"threads": config.engine.threads or 1}  # of each client; there are as many of them as processors
-    shared = config.model_copy(update={"engine": config.engine.model_copy(update=threads)})
+    shared = identified(config.model_copy(update={"engine": config.engine.model_copy(update=threads)}))
+    if store.at(shared).finished:
+        return store.at(shared)
     here, failed = ServerApp(), list[FedEASError]()
 
     @here.main()
@@ -179,7 +179,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
         run_simulation(here, client, num_supernodes=config.partition.clients, backend_config=resources)
     if failed:
         raise failed[0]
-    return store.open(config)
+    return store.at(shared)
 
 
 @contextmanager

@@ -36,7 +36,8 @@ from fedeas.generators.base import plan_addresses
 from fedeas.generators.custom import PREFIX
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Share, needs, numbers_of, own_row
-from fedeas.run import new_model, ready_generator, split_data
+from fedeas.run import new_model, ready_generator
+from fedeas.split import split_data
 from fedeas.worker import Worker
 
 
@@ -115,7 +116,7 @@ class Participant:
 
     def introduced(self) -> dict[str, Any]:
         """Who this is, its size N_k, and what the policy needs to know: nothing, two numbers, or the counts."""
-        about = {"client": self.client, "size": len(self.labels)}
+        about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
         wanted = needs(self.policy)
         if wanted is Needs.NUMBERS:
             return {**about, **dataclasses.asdict(numbers_of(self.policy, self.counts))}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import platform
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from torch import nn
 from fedeas import __version__, scores
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Algorithm, Arrays, Fleet
-from fedeas.arrays import IntArray
 from fedeas.checkpoint import Saver, load_checkpoint
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.partition import Partition, split_as
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Engine
@@ -35,33 +33,19 @@ from fedeas.federate import Schedule, federate, set_up
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
 from fedeas.generators.registry import Setting, parse_generator
+from fedeas.identity import pinned, unknown_content
 from fedeas.measures import Evaluation, gamma_hat, summarise
 from fedeas.models import build_model, fuse_norms, parameter_names, suited_to
 from fedeas.policies import parse_policy
+from fedeas.split import split_data
 from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
+
+log = logging.getLogger("fedeas")
 
 Progress = Callable[[Record], None]
 Pause = Callable[[Record], bool]
 MakeFederation = Callable[[RunConfig, str | os.PathLike[str]], "Federation"]
-
-
-@dataclass(frozen=True, eq=False)
-class FederatedData:
-    """A dataset split over clients, with the server's test set, for one protocol."""
-
-    dataset: Dataset
-    images: Any
-    labels: IntArray
-    partition: Partition
-    test_images: Any
-    test_labels: IntArray
-
-    @property
-    def counts(self) -> LabelCounts:
-        """Label counts of the clients' training parts, with a column for every class of the dataset."""
-        rows = [np.bincount(self.labels[part], minlength=self.dataset.num_classes) for part in self.partition.indices]
-        return LabelCounts(np.stack(rows), classes=self.dataset.classes)
 
 
 def execute(
@@ -81,28 +65,36 @@ def execute(
     """
     if config.engine.name == "flower" and federation is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower_app.simulate")
-    run = store.open(config)
-    if run.finished:
-        return run
+    if config.engine.threads is not None:
+        torch.set_num_threads(config.engine.threads)
+    parts = (federation or Federation)(config, bank or store.root / ".bank")
+    if store.at(parts.config).finished:
+        return store.at(parts.config)
+    parts.prepare()  # whatever is wrong shows before a folder is made
+    run = store.open(parts.config)
     with run.locked():
-        if config.engine.threads is not None:
-            torch.set_num_threads(config.engine.threads)
-        (federation or Federation)(config, bank or store.root / ".bank").run(run, progress, pause)
+        if not run.finished:  # another process may just have done it
+            parts.run(run, progress, pause)
     return run
 
 
+def identified(config: RunConfig) -> RunConfig:
+    """The config with the content of its parts pinned, so that its directory is the run's."""
+    return pinned(config, split_data(config, load_dataset(config.data.dataset, config.data.root)))
+
+
 class Federation:
-    """The parts of one run, built from its config."""
+    """The parts of one run, built from its config; `config` is that config with the content of all parts pinned."""
 
     def __init__(self, config: RunConfig, bank: str | os.PathLike[str] | None = None) -> None:
-        self.config = config
         self.bank = bank
         self.device = chosen_device(config.engine.device, "engine.device")
         set_precision(config.engine.precision, self.device)
         self.algorithm: Algorithm = parse_algorithm(config.algorithm)
         self.data = split_data(config, load_dataset(config.data.dataset, config.data.root))
+        self.config = pinned(config, self.data)
         dataset = self.data.dataset
-        self.model: nn.Module = new_model(config, dataset.shape, dataset.num_classes).to(self.device)
+        self.model: nn.Module = new_model(self.config, dataset.shape, dataset.num_classes).to(self.device)
         self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
         self.generator: Generator | None = None
         self._tally: dict[str, int] = {}
@@ -117,9 +109,17 @@ class Federation:
         """The plan for all clients."""
         return parse_policy(self.config.policy).allocate(self.counts)
 
+    def prepare(self) -> None:
+        """Compute the plan and make the generator ready, if there is anything to generate."""
+        if self.allocation.total:
+            self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
+
     def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
-        run.write_json("env.json", environment(self.device))
+        unknown = unknown_content(self.config)
+        for words in unknown:
+            log.warning("not part of the run's identity: %s", words)
+        run.write_json("env.json", {**environment(self.device), "unknown": list(unknown)})
         engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
@@ -179,8 +179,6 @@ class Federation:
     def _engine(self, run: Run) -> Engine:
         """Lanes where there is a GPU, unless the reference is asked for."""
         run.save_allocation(self.counts, self.allocation)
-        if self.allocation.total:  # else there is nothing to generate, and no generator
-            self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
         _keep_generator(run, self.config.generator, self.generator)
         chosen, worker = self.config.engine, self._worker(self.generator)
         if self.device.type != "cuda" or chosen.name == "local":
@@ -273,17 +271,6 @@ def ready_generator(
 def trained(record: Record) -> list[int]:
     """The clients whose work went into a round."""
     return sorted(set(record["clients"]) - set(record.get("missing", ())))
-
-
-def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
-    """Split a dataset by the config's protocol and scheme."""
-    if config.data.protocol == "paper":
-        images, labels = dataset.seen_under("merged")
-        parts = split_as(labels, config.partition)
-        pooled = np.concatenate(parts.test_indices)
-        return FederatedData(dataset, images, labels, parts, images[pooled], labels[pooled])
-    parts = split_as(dataset.labels, config.partition)
-    return FederatedData(dataset, dataset.images, dataset.labels, parts, dataset.test_images, dataset.test_labels)
 
 
 def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:

@@ -133,9 +133,13 @@ class RunStore:
     def __init__(self, root: str | os.PathLike[str] = "runs") -> None:
         self.root = Path(root)
 
+    def at(self, config: RunConfig) -> Run:
+        """The run of this config where it is or would be; nothing is created."""
+        return Run(self.root / config.directory, config)
+
     def open(self, config: RunConfig) -> Run:
         """The run of this config: new, broken off or finished."""
-        run = Run(self.root / config.directory, config)
+        run = self.at(config)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -14,7 +14,7 @@ from fedeas.paper.estimate import _speeds, estimate
 from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import setting
 from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, MISSING_ONLY, study
-from fedeas.run import split_data
+from fedeas.split import split_data
 
 FULL, HERE = study("full"), setting("c10-k100-a0.1")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"

@@ -13,6 +13,7 @@ from fedeas.paper.execution import carry_out, stays_here
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
+from fedeas.run import identified
 from fedeas.store import RunStore, read_run
 
 SMOKE = study("smoke")
@@ -112,7 +113,7 @@ def test_a_run_has_one_directory_whatever_needs_it():
 
 
 def test_a_mistake_that_all_runs_share_is_told_once_before_any_begins(tmp_path, capsys):
-    call("table1", *places(tmp_path), "--weights", "nonsense", code=2)
+    call("table1", *places(tmp_path), "--start", "nonsense", code=2)
     assert capsys.readouterr().err.count("nonsense") == 1
     assert not (tmp_path / "runs").exists()
 
@@ -126,9 +127,11 @@ def test_data_that_cannot_be_had_are_told_once_and_write_no_tables(tmp_path, cap
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_weights_from_the_same_images_are_no_start():
-    chosen = study("full", weights="cifar100-pretrained")
-    assert {where.dataset for where in chosen.settings} == {"cifar10"}
+def test_no_start_has_seen_the_clients_images():
+    for start in ("cifar100", "cifar100-imagenet-stem"):
+        configs = [study("full", start=start).config(where, FEDAVG) for where in study("full").settings]
+        assert not any(config.model.weights.startswith(f"{config.data.dataset}-") for config in configs)
+        assert all(config.model.weights for config in configs)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
             raise InputError("no such weights")
         if config.policy.startswith("missing"):
             raise RunError("disk full")
-        return store.open(config)
+        return store.at(identified(config))
 
     outcomes = list(carry_out(configs, execute))
     assert len(outcomes) == len(configs)  # those that are there are finished
@@ -175,7 +178,7 @@ def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
 
 def test_a_damaged_course_costs_its_line_and_not_the_figures(everything, tmp_path, caplog):
     shutil.copytree(everything / "runs", tmp_path / "runs")
-    run = RunStore(tmp_path / "runs").open(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS))
+    run = RunStore(tmp_path / "runs").at(identified(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS)))
     (run.path / "rounds.jsonl").write_text("{\n")
     call("references", *places(tmp_path), "--show", "--out", tmp_path / "out")
     assert (tmp_path / "out" / "references-courses.png").exists()
@@ -208,7 +211,7 @@ def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first(minutes, takes
 
 def test_a_finished_run_with_a_damaged_summary_is_a_problem_of_its_own(everything, tmp_path):
     shutil.copytree(everything / "runs", tmp_path / "runs")
-    configs = artefacts("fig1")[0].configs(SMOKE)
+    configs = [identified(config) for config in artefacts("fig1")[0].configs(SMOKE)]
     store = RunStore(tmp_path / "runs")
     (store.open(configs[0]).path / "summary.json").write_text("{")
     problems = [outcome.problem for outcome in carry_out(configs, store.open)]
@@ -247,7 +250,7 @@ def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
         assert len(part.rounds()) == 1
         shutil.copytree(part.path, tmp_path / "two" / part.path.name)
         rest = execute(config, RunStore(tmp_path / "two"))
-        whole = read_run(everything / "runs" / config.directory)
+        whole = read_run(everything / "runs" / identified(config).directory)
         assert rest.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
         assert [record["accuracy"] for record in rest.rounds()] == [record["accuracy"] for record in whole.rounds()]
         assert rest.summary()["accuracy"] == whole.summary()["accuracy"]

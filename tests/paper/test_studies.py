@@ -8,8 +8,9 @@ from fedeas import InputError
 from fedeas.algorithms import parse_algorithm
 from fedeas.config import load_config
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.plans import counts_of
 from fedeas.paper.published import published, setting
-from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, study, with_seeds
+from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, STARTS, study, with_seeds
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
 
@@ -61,10 +62,28 @@ def test_seeds_change_nothing_but_the_seed():
     assert len({run.fingerprint for run in runs}) == 3
 
 
-def test_initial_weights_make_another_run():
+def test_every_start_is_another_run_with_its_own_stem():
     where = setting("c10-k20-a0.1")
-    scratch, pretrained = (study("full", weights=name).config(where, FEDEAS) for name in ("", "cifar100-pretrained"))
-    assert scratch.fingerprint != pretrained.fingerprint
+    runs = {start: study("full", start=start).config(where, FEDEAS) for start in STARTS}
+    assert len({run.fingerprint for run in runs.values()}) == len(STARTS)
+    assert {start: run.model.stem for start, run in runs.items()} == {
+        "scratch": "3x3",
+        "cifar100": "3x3",
+        "cifar100-imagenet-stem": "imagenet",
+    }
+    assert study("full").config(where, FEDEAS) == runs["cifar100-imagenet-stem"]
+
+
+def test_digits_start_from_scratch_alone():
+    with pytest.raises(InputError, match="scratch"):
+        study("digits", start="cifar100")
+
+
+def test_partitions_are_redrawn_where_it_is_asked():
+    fixed, redrawn = (study("digits", redraw=redraw).config(setting("c10-k20-a0.1"), FEDEAS) for redraw in (False, True))
+    counts = [[counts_of(run).n.tolist() for run in with_seeds(config, 2)] for config in (fixed, redrawn)]
+    assert counts[0][0] == counts[0][1] == counts[1][0] != counts[1][1]
+    assert len({run.method for run in with_seeds(redrawn, 2)}) == 1
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
@@ -76,15 +95,13 @@ def test_unknown_names_are_answered_with_the_known_ones():
 
 def test_titles_say_in_what_a_study_differs_from_the_papers():
     assert study("full").named("Here") == "Here"
-    assert study("full", "clean", "cifar100-pretrained").named("Here") == (
-        "Here (clean protocol, from cifar100-pretrained)"
-    )
+    assert study("full", "clean", "scratch").named("Here") == "Here (clean protocol, start scratch)"
     studies = [study(profile, protocol) for profile in PROFILES for protocol in ("paper", "clean")]
     sheets = [artefact.sheet for artefact in ARTEFACTS if artefact.sheet is not None]
     assert all(len({sheet(chosen).title for chosen in studies}) == len(studies) for sheet in sheets)
 
 
 def test_what_is_run_is_said_as_it_is_run():
-    said = study("full", "clean", "cifar100-pretrained", "tf32").says
-    assert all(word in said for word in ("200 rounds", "clean", "tf32", "cifar100-pretrained"))
-    assert "bf16, from scratch" in study("full").says
+    said = study("full", "clean", "scratch", "tf32").says
+    assert all(word in said for word in ("200 rounds", "clean", "tf32", "from scratch"))
+    assert "bf16" in study("full").says

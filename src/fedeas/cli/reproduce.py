@@ -119,7 +119,12 @@ def _command(name: str) -> Callable[..., None]:
         ] = "full",
         protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
         seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
-        weights: Annotated[str, typer.Option(help="Initial weights, such as cifar100-pretrained; else none.")] = "",
+        partitions: Annotated[
+            bool, typer.Option("--partitions", help="Draw a partition of its own for each seed.")
+        ] = False,
+        start: Annotated[
+            str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
+        ] = None,
         precision: Annotated[PrecisionName | None, typer.Option(help="Of the training; bf16 needs a GPU.")] = None,
         only_estimate: Annotated[bool, typer.Option("--estimate", help="Say what it takes, and stop.")] = False,
         only_show: Annotated[bool, typer.Option("--show", help="Show what there is, and run nothing.")] = False,
@@ -132,7 +137,7 @@ def _command(name: str) -> Callable[..., None]:
         bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
         folder: Folder = RUNS,
     ) -> None:
-        chosen = study(profile, protocol.value, weights, None if precision is None else precision.value)
+        chosen = study(profile, protocol.value, start, None if precision is None else precision.value, partitions)
         wanted, where = artefacts(name), Places(folder, results, out or OUT, data_root, bank, name == TIMED)
         if only_estimate:
             _print_estimate(wanted, chosen, seeds, where.found())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedeas.config import RunConfig, load_config
 from fedeas.deadline import Deadline
 from fedeas.display import runs_table
-from fedeas.errors import InputError
+from fedeas.errors import FedEASError, InputError
 from fedeas.store import Record, Run, RunStore, read_run
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
@@ -40,7 +41,7 @@ def run(
     named = [] if engine is None else [f"engine.name={engine}"]
     chosen = _resolved(config, [*(overrides or []), *named], data_root)
     if dry_run:
-        print(json.dumps({**chosen.model_dump(mode="json"), "directory": chosen.directory}, indent=1))
+        _print_resolved(chosen)
         return
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)
@@ -95,6 +96,19 @@ def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -
     return load_config(path, overrides)
 
 
+def _print_resolved(config: RunConfig) -> None:
+    """The config with the content of its parts and its directory; without them where the data cannot be had."""
+    from fedeas.run import identified
+
+    try:
+        known = identified(config)
+        directory = known.directory
+    except FedEASError as error:
+        print(f"the content is not known: {error}", file=sys.stderr)
+        known, directory = config, None
+    print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
+
+
 def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None) -> Run:
     from fedeas.run import execute
 
@@ -130,11 +144,12 @@ def progress(config: RunConfig) -> Iterator[Any]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(config.directory, total=config.rounds.total)
+        name = f"{config.label}, seed {config.seed}"
+        task = bar.add_task(name, total=config.rounds.total)
 
         def show(record: Record) -> None:
             accuracy = f"  accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-            text = f"{config.directory}  {len(record['clients'])} clients{accuracy}"
+            text = f"{name}  {len(record['clients'])} clients{accuracy}"
             bar.update(task, completed=record["round"], description=text)
 
         yield show
@@ -149,7 +164,9 @@ def _tensorboard(store: RunStore, config: RunConfig, wanted: bool) -> Iterator[A
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("--tensorboard needs the package: pip install tensorboard") from None
-    writer = SummaryWriter(str(store.root / config.directory / "tensorboard"))
+    from fedeas.run import identified
+
+    writer = SummaryWriter(str(store.at(identified(config)).path / "tensorboard"))
 
     def log(record: Record) -> None:
         for key in ("accuracy", "test_loss", "train_loss", "gamma_hat"):

@@ -7,14 +7,13 @@ import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray, frozen_integers
-from fedeas.config import PartitionConfig
+from fedeas.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
@@ -55,6 +54,11 @@ class Partition:
         """K."""
         return len(self.indices)
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of who holds which samples, whichever recipe drew it."""
+        return digest_of_arrays((*self.indices, *self.test_indices))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, whole or not at all."""
         arrays = {
@@ -85,22 +89,6 @@ class Partition:
             raise InputError(f"{path}: no such file") from None
         except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
             raise InputError(f"{path}: not a saved partition ({error}); make it with `fedeas partition`") from None
-
-
-def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
-    """The partition that a config describes; the paper's is of training and test part together, in this order.
-
-    >>> split_as([0, 1] * 10, PartitionConfig(scheme="iid", clients=5)).counts.n[0].tolist()
-    [2, 2]
-    """
-    if config.scheme == "paper":
-        return _replayed(np.asarray(labels, dtype=np.int64).tobytes(), config.clients, config.alpha, config.seed)
-    if config.scheme == "iid":
-        return iid(labels, config.clients, seed=config.seed)
-    if config.scheme == "shards":
-        return shards(labels, config.clients, config.per_client, seed=config.seed)
-    alpha, least = config.alpha, config.min_size
-    return dirichlet(labels, config.clients, alpha, seed=config.seed, min_size=least, cap=config.cap)
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:
@@ -201,12 +189,6 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     name = {"dataset": dataset} if isinstance(dataset, str) else {}
     recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draws}
     return data.assembled(train, test, recipe)
-
-
-@lru_cache(maxsize=4)
-def _replayed(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
-    """The paper's partition, kept for the next run: thousands of draws can be rejected before one will do."""
-    return paper_replay(np.frombuffer(labels, dtype=np.int64), clients, alpha, seed)
 
 
 class _Labelled:

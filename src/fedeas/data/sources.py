@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray, for_row_blocks, frozen, frozen_integers
+from fedeas.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
 from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
@@ -31,6 +31,8 @@ HUB_REPOSITORIES = {
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
 NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE")
+
+_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 DIGITS_SEED = 0
 DIGITS_TEST_SHARE = 0.2
@@ -71,6 +73,12 @@ class Dataset:
             return np.concatenate([self.images, self.test_images]), np.concatenate([self.labels, self.test_labels])
         raise InputError(f"protocol must be clean or merged, not {protocol!r}")
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all images, labels and class names: two datasets with the same content have the same digest."""
+        names = np.array(list("\n".join(self.classes).encode()), dtype=np.uint8)
+        return digest_of_arrays((self.images, self.labels, self.test_images, self.test_labels, names))
+
     @property
     def channel_mean(self) -> tuple[float, ...]:
         """Mean of each channel over the training part, with pixels from 0 to 1."""
@@ -96,6 +104,24 @@ class Dataset:
         return [(s / count / 255, math.sqrt(count * squares - s * s) / count / 255) for s, squares in pairs]
 
 
+def checked_name(name: str) -> str:
+    """The dataset's name, or an error if no dataset can have it; nothing is opened.
+
+    >>> checked_name("hub:owner/name")
+    'hub:owner/name'
+    """
+    kind, _, place = name.partition(":")
+    known = name == "digits" or name in HUB_REPOSITORIES or (kind in ("folder", "npz") and place)
+    if known or (kind == "hub" and _REPOSITORY.fullmatch(place)):
+        return name
+    raise InputError(f"unknown dataset {name!r}; known are {', '.join(NAMES)}")
+
+
+def is_place(name: str) -> bool:
+    """Whether this names a place on this machine, which may hold other images tomorrow."""
+    return name.startswith(("folder:", "npz:"))
+
+
 def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
     """The dataset of this name.
 
@@ -105,18 +131,14 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
             ``cifar100/``, ``fashion-mnist/`` or ``owner/name/``.
         cache: where decoded images are kept; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
-    kind, _, place = name.partition(":")
+    kind, _, place = checked_name(name).partition(":")
     if name == "digits":
         return _digits()
     if name in HUB_REPOSITORIES:
         return _from_parquet(name, _hub_folder(HUB_REPOSITORIES[name], name, root), cache)
-    if kind == "hub" and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
+    if kind == "hub":
         return _from_parquet(name, _hub_folder(place, place, root), cache)
-    if kind == "folder" and place:
-        return _from_folder(name, Path(place), cache)
-    if kind == "npz" and place:
-        return _from_npz(name, Path(place))
-    raise InputError(f"unknown dataset {name!r}; known are {', '.join(NAMES)}")
+    return _from_folder(name, Path(place), cache) if kind == "folder" else _from_npz(name, Path(place))
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:

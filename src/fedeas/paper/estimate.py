@@ -34,7 +34,7 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
         return Estimate(len(configs), sum(images.values()), None)
     speeds = _speeds()
     seconds = sum(speeds["start"] + _trained(config) / _speed(config.algorithm) for config in configs)
-    seconds += sum(number / speeds["generation"] for (generator, _), number in images.items() if generator == TIMED)
+    seconds += sum(number / speeds["generation"] for (generator, _), number in images.items() if _name(generator) == TIMED)
     return Estimate(len(configs), sum(images.values()), seconds / 60)
 
 
@@ -60,11 +60,17 @@ def _trained(config: RunConfig) -> float:
     """Images that the clients train on in all rounds, those chosen more than once counted as often, on average."""
     counts = counts_of(config)
     samples = counts.total + plan_of(config).total
+    if config.train.steps:
+        return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
 
 
 def _speed(algorithm: str) -> float:
-    return float(_speeds()["training"][algorithm.partition("(")[0]])
+    return float(_speeds()["training"][_name(algorithm)])
+
+
+def _name(spec: str) -> str:
+    return spec.partition("(")[0]
 
 
 @cache

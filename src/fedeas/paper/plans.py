@@ -8,19 +8,20 @@ from fedeas.arrays import IntArray
 from fedeas.config import PartitionConfig, RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.known import known_dataset
-from fedeas.data.partition import PAPER_SEED, split_as
+from fedeas.data.partition import PAPER_SEED
 from fedeas.paper.published import published
 from fedeas.policies import parse_policy
+from fedeas.split import split_as
 
 
 def counts_of(config: RunConfig) -> LabelCounts:
     """What the clients of a run hold."""
-    return _counts(config.data.dataset, config.partition)
+    return _counts(config.data.dataset, config.drawn_partition)
 
 
 def plan_of(config: RunConfig) -> Allocation:
     """What its policy makes of that."""
-    return _plan(config.policy, config.data.dataset, config.partition)
+    return _plan(config.policy, config.data.dataset, config.drawn_partition)
 
 
 @cache

@@ -49,11 +49,11 @@ class Results:
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
         self._runs: dict[str, dict[int, Run]] = {}
         for run in (run for folder in folders for run in _finished(Path(folder))):
-            self._runs.setdefault(run.config.method, {}).setdefault(run.config.seed, run)
+            self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
         """The finished runs that differ from this one in nothing but the seed."""
-        return self._runs.get(config.method, {})
+        return self._runs.get(config.unpinned.method, {})
 
     def has(self, config: RunConfig) -> bool:
         """Whether this very run is finished."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fedeas.config import (
+    NO_GENERATION,
     DataConfig,
     EngineConfig,
     ModelConfig,
@@ -21,12 +22,10 @@ from fedeas.config import (
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
 from fedeas.policies import FedEAS
-from fedeas.weights import PRETRAINED
+from fedeas.weights import IMAGENET_STEM, PRETRAINED
 
 Protocol = Literal["paper", "clean"]
 Precision = Literal["fp32", "tf32", "bf16"]
-
-NO_GENERATION = "no-generation"
 
 BUDGET = "{budget}"
 """Stands for the profile's FedEAS plan, whose total the other policies share."""
@@ -86,6 +85,31 @@ ABLATION = {
 """The rows of Table 2, which says beta = 8 for all three; these are the betas that give its totals."""
 
 
+class Start(NamedTuple):
+    """Where training starts: the stem of the network, and initial weights from central training.
+
+    ``{other}`` stands for the CIFAR that is not trained on: weights that have seen the clients' own images would leave
+    them nothing to learn.
+    """
+
+    stem: Literal["3x3", "imagenet"]
+    weights: str
+    says: str
+
+
+SCRATCH = "scratch"
+STARTS = {
+    SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
+    "cifar100": Start("3x3", f"{{other}}{PRETRAINED}", "3x3 stem, from weights trained on the other CIFAR"),
+    "cifar100-imagenet-stem": Start(
+        "imagenet", f"{{other}}{IMAGENET_STEM}", "ImageNet's 7x7 stem, from weights trained on the other CIFAR"
+    ),
+}
+"""The last reaches the paper's level; CIFAR-100's own columns start from CIFAR-10 in the same way."""
+
+OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
+
+
 @dataclass(frozen=True)
 class Profile:
     """How large a reproduction is.
@@ -100,6 +124,7 @@ class Profile:
         clients: on digits, how many stand for 20 and for 100; without them the paper's data are used.
         budget: the FedEAS plan whose total the policies share.
         algorithms: specs that differ from the defaults.
+        start: which of `STARTS` the training begins with.
     """
 
     says: str
@@ -113,20 +138,21 @@ class Profile:
     clients: Mapping[int, int] = field(default_factory=dict)
     budget: str = PAPERS_BUDGET
     algorithms: Mapping[str, str] = field(default_factory=dict)
+    start: str = SCRATCH
 
 
 MAIN = ("c10-k20-a0.1", "c10-k100-a0.1")
 
 PROFILES = {
     "full": Profile(
-        "The paper's training: 200 rounds of ten local epochs, ResNet-18 with a 3x3 stem, SGD with learning rate "
-        "0.001, batches of 64.",
+        "The paper's training: 200 rounds of ten local epochs, ResNet-18, SGD with learning rate 0.001, batches of 64.",
         tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
+        start="cifar100-imagenet-stem",
     ),
     "short": Profile(
         "Shorter than the paper, to compare methods within about one GPU hour: main table at alpha = 0.1 alone, "
         "30 rounds of two local epochs with learning rate 0.02. The paper's numbers do not belong beside it.",
-        MAIN, TrainConfig(lr=0.02, epochs=2), 30,
+        MAIN, TrainConfig(lr=0.02, epochs=2), 30, start="cifar100-imagenet-stem",
     ),
     "digits": Profile(
         "Digits on a CPU: small, but with enough training to compare policies over many seeds, in minutes; 60 rounds "
@@ -144,26 +170,28 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Study:
-    """A profile under one protocol, from these initial weights, in this precision."""
+    """A profile under one protocol, from one start, in one precision; the last two are the profile's unless given.
+
+    With `redraw` each seed has a partition of its own, so that the spread over seeds includes the draw of the federation.
+    """
 
     profile: Profile = PROFILES["full"]
     protocol: Protocol = "paper"
-    weights: str = ""
+    start: str = PROFILES["full"].start
     precision: Precision | None = None
-    """The profile's, unless another is given."""
+    redraw: bool = False
 
     @cached_property
     def settings(self) -> list[Setting]:
         """The columns of the main table."""
-        every = [setting(name) for name in self.profile.settings]
-        # Weights from central training on the same images would leave the clients nothing to learn.
-        return [where for where in every if self.weights != f"{self._dataset(where)}{PRETRAINED}"]
+        return [setting(name) for name in self.profile.settings]
 
     @property
     def says(self) -> str:
         """What is run, in words."""
-        start = f"initial weights {self.weights}" if self.weights else "from scratch"
-        return f"{self.profile.says} Protocol {self.protocol}, {self._precision}, {start}."
+        split = ", a partition of its own for each seed" if self.redraw else ""
+        start = "" if self.profile.clients else f", {STARTS[self.start].says}"
+        return f"{self.profile.says} Protocol {self.protocol}, {self._precision}{start}{split}."
 
     @property
     def _precision(self) -> Precision:
@@ -178,14 +206,16 @@ class Study:
     @property
     def is_the_papers(self) -> bool:
         """Whether the paper's numbers can stand beside ours."""
-        return self.profile.as_printed and self.protocol == "paper"
+        usual = self.start == self.profile.start and not self.redraw
+        return self.profile.as_printed and self.protocol == "paper" and usual
 
     def named(self, title: str) -> str:
         """A title that says in what this study differs from the paper's protocol, if it does."""
         profile = next(name for name, each in PROFILES.items() if each is self.profile)
         apart = [f"{profile} profile"] if not self.profile.as_printed else []
         apart += [f"{self.protocol} protocol"] if self.protocol != "paper" else []
-        apart += [f"from {self.weights}"] if self.weights else []
+        apart += [f"start {self.start}"] if self.start != self.profile.start else []
+        apart += ["partitions redrawn"] if self.redraw else []
         return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:
@@ -203,11 +233,17 @@ class Study:
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
             data=DataConfig(dataset=self._dataset(where), protocol=self.protocol),
             partition=self._partition(where),
-            model=ModelConfig(name="small-cnn" if profile.clients else "resnet18", weights=self.weights),
+            model=self._model(where),
             train=profile.train,
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
             engine=EngineConfig(precision=self._precision),
         )
+
+    def _model(self, where: Setting) -> ModelConfig:
+        if self.profile.clients:
+            return ModelConfig(name="small-cnn")
+        stem, weights, _ = STARTS[self.start]
+        return ModelConfig(name="resnet18", stem=stem, weights=weights.format(other=OTHER[where.dataset]))
 
     def _place(self, where: Setting) -> str:
         """The setting's short name, as it is run."""
@@ -219,14 +255,24 @@ class Study:
     def _partition(self, where: Setting) -> PartitionConfig:
         clients = self.profile.clients.get(where.clients, where.clients)
         scheme: Literal["paper", "dirichlet"] = "paper" if self.protocol == "paper" else "dirichlet"
-        return PartitionConfig(scheme=scheme, clients=clients, alpha=float(where.alpha))
+        return PartitionConfig(scheme=scheme, clients=clients, alpha=float(where.alpha), redraw=self.redraw)
 
 
-def study(profile: str, protocol: Protocol = "paper", weights: str = "", precision: Precision | None = None) -> Study:
-    """The study of this name: ``full``, ``short``, ``digits`` or ``smoke``."""
+def study(
+    profile: str,
+    protocol: Protocol = "paper",
+    start: str | None = None,
+    precision: Precision | None = None,
+    redraw: bool = False,
+) -> Study:
+    """The study of this profile: ``full``, ``short``, ``digits`` or ``smoke``."""
     if profile not in PROFILES:
         raise InputError(f"no profile is called {profile!r}; choose one of {', '.join(PROFILES)}")
-    return Study(PROFILES[profile], protocol, weights, precision)
+    chosen = PROFILES[profile]
+    known = [SCRATCH] if chosen.clients else list(STARTS)
+    if start is not None and start not in known:
+        raise InputError(f"profile {profile} has no start {start!r}; choose one of {', '.join(known)}")
+    return Study(chosen, protocol, start or chosen.start, precision, redraw)
 
 
 def with_seeds(config: RunConfig, seeds: int) -> list[RunConfig]:
