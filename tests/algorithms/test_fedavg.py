@@ -17,6 +17,7 @@ from fedeas.data.client import ClientData, Normaliser
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError, RunError, SpecError
 from fedeas.federate import Schedule, federate
+from fedeas.streams import stream
 from fedeas.worker import Worker
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
@@ -73,7 +74,7 @@ def test_one_client_fedavg_is_plain_sgd_bit_for_bit(net, momentum):
     plain.train()
     for round in range(3):
         optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=momentum, weight_decay=1e-3)
-        rng = np.random.default_rng((5, round, 0))
+        rng = stream("batches", 5, round, 0)
         for _ in range(2):
             order = rng.permutation(25)
             for start in range(0, 25, 8):

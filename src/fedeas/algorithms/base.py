@@ -21,10 +21,11 @@ MODEL = "model/"
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the server knows of the clients from the start: their sizes N_k. Label counts only if they are shared."""
+    """What the server knows from the start: the clients' sizes N_k, not their label counts, and the run's seed."""
 
     sizes: IntArray
     num_classes: int
+    seed: int = 0
 
 
 @dataclass(frozen=True)

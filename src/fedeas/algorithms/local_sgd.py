@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +15,7 @@ from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.plan import Plan, augmented
 from fedeas.devices import autocast
 from fedeas.errors import RunError
+from fedeas.streams import stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
 
 def plan_of(job: ClientJob) -> Plan:
     """The client's batches in this round."""
-    rng = np.random.default_rng((job.seed, job.round, job.client))
+    rng = stream("batches", job.seed, job.round, job.client)
     return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, job.data.labels.device)
 
 
