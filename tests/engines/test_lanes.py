@@ -25,7 +25,7 @@ from fedeas.models import build_model
 from fedeas.worker import Worker
 
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
-SIZES = [21, 8, 30, 3, 16, 40]  # whole batches, a remainder, less than one batch
+SIZES = [21, 8, 33, 1, 16, 40]  # whole batches, remainders, a remainder of one image, a single image
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 

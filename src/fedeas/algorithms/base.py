@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedeas.algorithms.plan import batch_sizes
 from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData
@@ -49,13 +50,13 @@ class ClientJob:
 
     @property
     def samples_seen(self) -> int:
-        """Samples of all epochs."""
-        return len(self.data) * self.train.epochs
+        """Images of all batches, each as often as it is seen."""
+        return sum(batch_sizes(len(self.data), self.train))
 
     @property
     def steps(self) -> int:
-        """Batches of all epochs."""
-        return -(-len(self.data) // self.train.batch_size) * self.train.epochs
+        """Number of batches."""
+        return len(batch_sizes(len(self.data), self.train))
 
 
 @dataclass(frozen=True)

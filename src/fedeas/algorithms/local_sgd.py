@@ -69,7 +69,7 @@ class LocalResult:
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
-    """Train the job's model on the client's data for the configured epochs, the last small batch included.
+    """Train the job's model on the client's data, in the batches of `plan_of`.
 
     The order of samples and the augmentation depend on (seed, round, client) alone.
     """
@@ -86,7 +86,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(plan.steps, finite(total.item() / len(plan.index), job))
+    return LocalResult(len(plan.sizes), finite(total.item() / len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
