@@ -65,9 +65,20 @@ def test_another_image_is_left_out_in_each_epoch():
     assert len(left_out) > 5
 
 
-@given(SIZES, BATCHES, st.integers(1, 3), st.sampled_from(["none", "flip", "crop-flip"]))
-def test_a_job_counts_what_its_plan_holds(size, batch, epochs, augment):
-    job = job_of(size, TrainConfig(batch_size=batch, epochs=epochs, augment=augment))
+@given(SIZES, BATCHES, st.integers(1, 9), st.integers(1, 3))
+def test_equal_steps_give_every_client_the_same_work(size, batch, steps, epochs):
+    batches = batches_of(size, TrainConfig(batch_size=batch, steps=steps, epochs=epochs))
+    assert list(map(len, batches)) == [batch] * steps
+    seen = list(chain(*batches))
+    times = [seen.count(place) for place in range(size)]
+    assert max(times) - min(times) <= 1
+    for start in range(0, len(seen), size):  # passes, one after the other
+        assert len(set(seen[start : start + size])) == len(seen[start : start + size])
+
+
+@given(SIZES, BATCHES, st.integers(1, 3), st.integers(0, 4), st.sampled_from(["none", "flip", "crop-flip"]))
+def test_a_job_counts_what_its_plan_holds(size, batch, epochs, steps, augment):
+    job = job_of(size, TrainConfig(batch_size=batch, epochs=epochs, steps=steps, augment=augment))
     plan = plan_of(job)
     assert job.steps == len(list(plan.batches()))
     assert job.samples_seen == len(plan.index) == sum(rows.stop - rows.start for rows in plan.batches())

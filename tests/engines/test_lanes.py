@@ -83,6 +83,8 @@ def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
         {"augment": "flip"},
         {"augment": "crop-flip", "epochs": 3},
         {"batch_size": 64},
+        {"steps": 5},
+        {"steps": 3, "batch_size": 50, "augment": "flip"},
     ],
     ids=str,
 )
@@ -90,6 +92,15 @@ def test_every_way_to_train_is_the_same_in_lanes(train):
     settings = {"lr": 0.05, "batch_size": 8, "epochs": 2, **train}
     (expected, _), (found, _) = both("fedavg", 2, train=TrainConfig(**settings))
     assert_same(expected, found)
+
+
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_with_equal_steps_lanes_equal_the_reference_for_every_algorithm(spec):
+    train = TrainConfig(lr=0.05, batch_size=8, steps=3)
+    (expected, states), (found, own) = both(spec, 2, train=train)
+    assert_same(expected, found)
+    for client in states:
+        assert_same(states[client], own[client])
 
 
 @given(st.dictionaries(st.sampled_from([1, 2, 4, 6, 8]), st.floats(1, 1e4), min_size=1))

@@ -51,11 +51,14 @@ def batch_sizes(size: int, train: TrainConfig) -> list[int]:
     """Sizes of the batches that a client with `size` samples trains on in a round.
 
     A last batch of one image is left out of its epoch, because batch norm cannot train on a single image; each epoch
-    leaves out another one. A client that holds one image sees it twice in one batch.
+    leaves out another one. A client that holds one image sees it twice in one batch. With ``train.steps`` every batch
+    is whole.
 
     >>> batch_sizes(65, TrainConfig(batch_size=32, epochs=1)), batch_sizes(66, TrainConfig(batch_size=32, epochs=1))
     ([32, 32], [32, 32, 2])
     """
+    if train.steps:
+        return [train.batch_size] * train.steps
     whole, rest = divmod(size, train.batch_size)
     if size == 1 < train.batch_size:
         rest = 2
@@ -63,9 +66,11 @@ def batch_sizes(size: int, train: TrainConfig) -> list[int]:
 
 
 def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
-    """Places of the samples in the order in which they are seen."""
-    seen = sum(batch_sizes(size, train)) // train.epochs
-    return np.concatenate([np.resize(rng.permutation(size), seen) for _ in range(train.epochs)])
+    """Places of the samples in the order in which they are seen, pass after pass."""
+    seen = sum(batch_sizes(size, train))
+    if train.steps:  # passes are joined end to end, so that a batch may span two
+        return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
+    return np.concatenate([np.resize(rng.permutation(size), seen // train.epochs) for _ in range(train.epochs)])
 
 
 def reach(height: int) -> int:
