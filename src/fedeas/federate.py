@@ -108,6 +108,7 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
     return {
         "train_loss": sum(reply.metrics["loss"] * reply.weight for reply in replies) / total,
         "steps": int(summed("steps")),
+        "samples": int(summed("samples")),
         "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
     }
 

@@ -150,7 +150,7 @@ def test_synthetic_samples_are_trained_on_but_carry_no_weight():
     job = ClientJob(0, 0, 0, 1, net, more, model_arrays(net), {}, TrainConfig(batch_size=8, epochs=2))
     reply, _ = FedAvg().client_update(job)
     assert reply.weight == 20
-    assert reply.metrics["steps"] == 2 * 5
+    assert (reply.metrics["steps"], reply.metrics["samples"]) == (2 * 5, 2 * 35)
 
 
 def test_the_cosine_schedule_falls_over_the_rounds(net):
@@ -207,7 +207,10 @@ def test_the_clients_of_a_round_depend_on_seed_and_round_alone():
 def test_records_count_rounds_from_one_and_say_what_happened(net):
     _, records = run_rounds(FedAvg(), net, rounds=2, clients=3, participants=2)
     assert [record["round"] for record in records] == [1, 2]
-    assert all(len(record["clients"]) == 2 and record["steps"] == 2 * 2 * 4 for record in records)
+    for record in records:
+        assert (len(record["clients"]), record["steps"], record["samples"]) == (2, 2 * 2 * 4, 2 * 2 * 26)
+        assert isinstance(record["steps"], int)
+        assert isinstance(record["samples"], int)
     assert set(records[0]["seconds"]) == {"generate", "prepare", "train", "engine", "aggregate", "probe", "evaluate"}
 
 

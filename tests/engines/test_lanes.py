@@ -94,6 +94,21 @@ def test_every_way_to_train_is_the_same_in_lanes(train):
     assert_same(expected, found)
 
 
+@pytest.mark.parametrize("spec", [*ALGORITHMS, "scaffold(option=I)"])
+@pytest.mark.parametrize("train", [{"epochs": 2}, {"steps": 3}], ids=str)
+def test_every_reply_tells_its_steps_and_images(spec, train):
+    algorithm = parse_algorithm(spec)
+    own, normalise = worker(algorithm, train=TrainConfig(batch_size=8, **train))
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=2)
+    server = set_up(algorithm, engine, algorithm.init(own.model, Fleet(np.array(SIZES), 3)), len(SIZES))
+    work = {
+        reply.client: (reply.metrics["steps"], reply.metrics["samples"])
+        for reply in engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0)
+    }
+    by_epochs = {0: (6, 42), 1: (2, 16), 2: (8, 64), 3: (2, 4), 4: (4, 32), 5: (10, 80)}
+    assert work == (dict.fromkeys(range(6), (3, 24)) if "steps" in train else by_epochs)
+
+
 @pytest.mark.parametrize("spec", ALGORITHMS)
 def test_with_equal_steps_lanes_equal_the_reference_for_every_algorithm(spec):
     train = TrainConfig(lr=0.05, batch_size=8, steps=3)

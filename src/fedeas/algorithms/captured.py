@@ -61,7 +61,7 @@ class CapturedSGD:
         self.model.train()
         for rows in plan.batches():
             self._step(rows.stop - rows.start, job.train.batch_size, static, plan)()
-        return LocalResult(len(plan.sizes), finite(self.total.item() / len(plan.index), job))
+        return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
 
     def rehearse(self) -> None:
         """Repeat the first step of the last client, to no effect but the time it takes: a client begins anew."""

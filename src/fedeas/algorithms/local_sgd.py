@@ -62,10 +62,16 @@ class Objective:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken and the mean loss over all samples seen."""
+    """Steps taken, images seen in them (each as often as it was seen), and the mean loss over these."""
 
     steps: int
+    samples: int
     loss: float
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a client reports of its work."""
+        return {"loss": self.loss, "steps": self.steps, "samples": self.samples}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
@@ -86,7 +92,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(len(plan.sizes), finite(total.item() / len(plan.index), job))
+    return LocalResult(len(plan.sizes), len(plan.index), finite(total.item() / len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
