@@ -78,7 +78,7 @@ class DistributedFederation(Federation):
     def _fleet(self) -> Fleet:
         told = self.engine.introductions
         sizes = np.array([told[client]["size"] for client in range(len(told))])
-        return Fleet(sizes, self.data.dataset.num_classes)
+        return Fleet(sizes, self.data.dataset.num_classes, self.config.seed)
 
     def _generated(self, newcomers: set[int]) -> int:
         return sum(self.totals[client] for client in newcomers)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fedeas.algorithms.base import Algorithm, Arrays, Reply
 from fedeas.engines.base import Engine, Task
+from fedeas.streams import stream
 
 Record = dict[str, Any]
 Evaluate = Callable[[Arrays], dict[str, float]]
@@ -36,9 +35,9 @@ class Schedule:
         """The ids of a round's clients, in order.
 
         >>> Schedule(rounds=5, num_clients=6, participants=3, seed=0).clients(round=2)
-        [0, 1, 3]
+        [0, 2, 3]
         """
-        rng = np.random.default_rng((self.seed, round))
+        rng = stream("clients", self.seed, round)
         return sorted(rng.choice(self.num_clients, self.participants, replace=False).tolist())
 
     def evaluates(self, round: int) -> bool:
@@ -109,6 +108,7 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
     return {
         "train_loss": sum(reply.metrics["loss"] * reply.weight for reply in replies) / total,
         "steps": int(summed("steps")),
+        "samples": int(summed("samples")),
         "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
     }
 

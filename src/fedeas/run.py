@@ -152,7 +152,7 @@ class Federation:
         return 0, set_up(self.algorithm, engine, self.algorithm.init(self.model, fleet), len(fleet.sizes))
 
     def _fleet(self) -> Fleet:
-        return Fleet(self.counts.sizes, self.counts.num_classes)
+        return Fleet(self.counts.sizes, self.counts.num_classes, self.config.seed)
 
     def _generated(self, newcomers: set[int]) -> int:
         """Images that these clients have made for themselves."""

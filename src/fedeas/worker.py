@@ -15,6 +15,7 @@ from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData
 from fedeas.engines.base import Task
+from fedeas.errors import InputError
 from fedeas.generators.base import Generator, plan_addresses
 
 LoadClient = Callable[[int], ClientData]
@@ -50,6 +51,11 @@ class Worker:
     precision: str = "fp32"
     clients: dict[int, ClientData] = field(default_factory=dict)
     generation_seconds: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        norms = (isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules())
+        if self.train.batch_size == 1 and any(norms):
+            raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
 
     def prepare(self, clients: Iterable[int]) -> None:
         """Load these clients' data and make their images, once for each client and together for all newcomers."""

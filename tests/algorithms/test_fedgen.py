@@ -1,6 +1,7 @@
 """FedGen's lessons against loops and finite differences, and on a toy federation."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,29 @@ def test_the_first_round_is_fedavgs_and_later_ones_are_not():
         client_job(net, algorithm.broadcast(trained, 1))
     )
     assert torch.equal(without.arrays["model/head.weight"], plain.arrays["model/head.weight"])
+
+
+def test_generator_lessons_and_client_draws_follow_the_runs_seed():
+    net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
+    algorithm = FedGen(ensemble_epochs=1, noise=8, hidden=8)
+
+    def begun(seed):
+        return algorithm.init(net, Fleet(np.array([10, 10, 10]), 3, seed))
+
+    def taught(weights, seed):
+        """The generator after lessons that begin with the weights of one seed and draw by another."""
+        server = {**begun(weights), "fleet/seed": begun(seed)["fleet/seed"], "fleet/counts": torch.ones(3, 3)}
+        return algorithm.server_update(server, toy_replies(algorithm, net, server), 0)["generator/outer.weight"]
+
+    def drawn(seed):
+        server = {**begun(0), "fleet/shares": torch.full((3,), 1 / 3)}
+        return algorithm.objective(replace(client_job(net, algorithm.broadcast(server, 1)), seed=seed)).per_step
+
+    assert torch.equal(begun(4)["generator/inner.weight"], begun(4)["generator/inner.weight"])
+    assert not torch.equal(begun(4)["generator/inner.weight"], begun(5)["generator/inner.weight"])
+    assert torch.equal(taught(4, 4), taught(4, 4))
+    assert not torch.equal(taught(4, 4), taught(4, 5))
+    assert not torch.equal(drawn(4)["noise"], drawn(5)["noise"])
 
 
 @pytest.mark.parametrize("arguments", [{"batch": 0}, {"ensemble_lr": -1}, {"weight": -1}, {"hidden": 0}])

@@ -25,7 +25,7 @@ from fedeas.models import build_model
 from fedeas.worker import Worker
 
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
-SIZES = [21, 8, 30, 3, 16, 40]  # whole batches, a remainder, less than one batch
+SIZES = [21, 8, 33, 1, 16, 40]  # whole batches, remainders, a remainder of one image, a single image
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
@@ -83,6 +83,8 @@ def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
         {"augment": "flip"},
         {"augment": "crop-flip", "epochs": 3},
         {"batch_size": 64},
+        {"steps": 5},
+        {"steps": 3, "batch_size": 50, "augment": "flip"},
     ],
     ids=str,
 )
@@ -90,6 +92,30 @@ def test_every_way_to_train_is_the_same_in_lanes(train):
     settings = {"lr": 0.05, "batch_size": 8, "epochs": 2, **train}
     (expected, _), (found, _) = both("fedavg", 2, train=TrainConfig(**settings))
     assert_same(expected, found)
+
+
+@pytest.mark.parametrize("spec", [*ALGORITHMS, "scaffold(option=I)"])
+@pytest.mark.parametrize("train", [{"epochs": 2}, {"steps": 3}], ids=str)
+def test_every_reply_tells_its_steps_and_images(spec, train):
+    algorithm = parse_algorithm(spec)
+    own, normalise = worker(algorithm, train=TrainConfig(batch_size=8, **train))
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=2)
+    server = set_up(algorithm, engine, algorithm.init(own.model, Fleet(np.array(SIZES), 3)), len(SIZES))
+    work = {
+        reply.client: (reply.metrics["steps"], reply.metrics["samples"])
+        for reply in engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0)
+    }
+    by_epochs = {0: (6, 42), 1: (2, 16), 2: (8, 64), 3: (2, 4), 4: (4, 32), 5: (10, 80)}
+    assert work == (dict.fromkeys(range(6), (3, 24)) if "steps" in train else by_epochs)
+
+
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_with_equal_steps_lanes_equal_the_reference_for_every_algorithm(spec):
+    train = TrainConfig(lr=0.05, batch_size=8, steps=3)
+    (expected, states), (found, own) = both(spec, 2, train=train)
+    assert_same(expected, found)
+    for client in states:
+        assert_same(states[client], own[client])
 
 
 @given(st.dictionaries(st.sampled_from([1, 2, 4, 6, 8]), st.floats(1, 1e4), min_size=1))

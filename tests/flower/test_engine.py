@@ -95,7 +95,8 @@ def test_the_same_run_on_flower_is_the_same_bit_for_bit(tmp_path, settings):
     assert_same(local, flower)
     for key in ("accuracy", "gamma_hat", "total", "generated", "synthetic_share", "fingerprint"):
         assert local.summary()[key] == flower.summary()[key], key
-    assert [record["clients"] for record in local.rounds()] == [record["clients"] for record in flower.rounds()]
+    for key in ("clients", "steps", "samples"):
+        assert [record[key] for record in local.rounds()] == [record[key] for record in flower.rounds()], key
 
 
 def numbers_in(content):
@@ -117,7 +118,7 @@ def test_no_label_count_leaves_a_client(tmp_path, policy):
         assert set(header) <= allowed[action.removeprefix("query.")], action
         assert set(arrays) <= model, action  # weights and control variates, which the server holds too
         assert set(unpacked(reply)[0].get("metrics", {})) <= {
-            "loss", "steps", "train_seconds", "generate_seconds", "prepare_seconds"}  # fmt: skip
+            "loss", "steps", "samples", "train_seconds", "generate_seconds", "prepare_seconds"}  # fmt: skip
     assert all(header["absent"] == 0 for action, _, reply in grid.seen for header in [numbers_in(reply)[0]]
                if "absent" in header)  # fmt: skip
     assert not run.has_allocation
@@ -211,7 +212,7 @@ def broken(kind):
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, algorithm):
-    grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}"]
+    grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}", "seed=1"]
 
     def after(record):  # client 1 fails in the second round and is back in the third
         fails = {1} if record["round"] == 1 else set()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedeas.algorithms.plan import batch_sizes
 from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData
@@ -21,10 +22,11 @@ MODEL = "model/"
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the server knows of the clients from the start: their sizes N_k. Label counts only if they are shared."""
+    """What the server knows from the start: the clients' sizes N_k, not their label counts, and the run's seed."""
 
     sizes: IntArray
     num_classes: int
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class ClientJob:
 
     @property
     def samples_seen(self) -> int:
-        """Samples of all epochs."""
-        return len(self.data) * self.train.epochs
+        """Images of all batches, each as often as it is seen."""
+        return sum(batch_sizes(len(self.data), self.train))
 
     @property
     def steps(self) -> int:
-        """Batches of all epochs."""
-        return -(-len(self.data) // self.train.batch_size) * self.train.epochs
+        """Number of batches."""
+        return len(batch_sizes(len(self.data), self.train))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import ClientJob
 from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
-from fedeas.algorithms.plan import Plan, augmented
+from fedeas.algorithms.plan import Plan, augmented, batch_sizes
 from fedeas.capture import WARM_UP, Captured, graph_pool
 from fedeas.data.client import Normaliser
 
@@ -60,8 +60,8 @@ class CapturedSGD:
         static = self._filled(job, objective, plan)
         self.model.train()
         for rows in plan.batches():
-            self._step(rows.stop - rows.start, static, plan)()
-        return LocalResult(plan.steps, finite(self.total.item() / len(plan.index), job))
+            self._step(rows.stop - rows.start, job.train.batch_size, static, plan)()
+        return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
 
     def rehearse(self) -> None:
         """Repeat the first step of the last client, to no effect but the time it takes: a client begins anew."""
@@ -80,9 +80,9 @@ class CapturedSGD:
 
     def _filled(self, job: ClientJob, objective: Objective, plan: Plan) -> Objective:
         """The same objective over the lane's buffers, filled with the client's."""
-        samples, seen = self.capacity, self.capacity * job.train.epochs
-        steps = -(-self.capacity // job.train.batch_size) * job.train.epochs
-        self._put("data/", {"images": job.data.images, "labels": job.data.labels}, samples)
+        most = batch_sizes(self.capacity, job.train)
+        seen, steps = sum(most), len(most)
+        self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
         return Objective(
             objective.loss,
@@ -111,7 +111,7 @@ class CapturedSGD:
         self.steps.clear()
         self.pool = graph_pool(self.device)  # a pool whose graphs are gone cannot be recorded into again
 
-    def _step(self, size: int, objective: Objective, plan: Plan) -> Captured:
+    def _step(self, size: int, batch_size: int, objective: Objective, plan: Plan) -> Captured:
         names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
         key = (size, objective.loss, objective.correct, names)
         if key not in self.steps:
@@ -119,7 +119,7 @@ class CapturedSGD:
             warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP  # once for all sizes
             step = Captured(lambda: self._one_step(size, objective, drawn), self.device, (), self.pool, warm_up)
             self.steps[key] = step
-            self.full = step if size == plan.batch_size else self.full
+            self.full = step if size == batch_size else self.full
         return self.steps[key]
 
     def _one_step(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:

@@ -59,8 +59,7 @@ class FedAvg(Described):
         """Local SGD from the global model."""
         load_model(job.model, job.broadcast)
         result = local_sgd(job, self.objective(job))
-        metrics = {"loss": result.loss, "steps": float(result.steps)}
-        return Reply(job.client, job.data.num_real, model_arrays(job.model), metrics), {}
+        return Reply(job.client, job.data.num_real, model_arrays(job.model), result.metrics), {}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """The weighted mean of the clients' models."""

@@ -14,9 +14,10 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
 from fedeas.errors import InputError
+from fedeas.streams import stream_seed
 
 GENERATOR, HEAD_WEIGHT, HEAD_BIAS = "generator/", "head/weight", "head/bias"
-COUNTS, SHARES, CLASSES = "fleet/counts", "fleet/shares", "fleet/classes"
+COUNTS, SHARES, CLASSES, SEED = "fleet/counts", "fleet/shares", "fleet/classes", "fleet/seed"
 ASKED, NOISE = "asked", "noise"
 
 
@@ -87,10 +88,11 @@ class FedGen(FedAvg):
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, and a generator for the features that the model's head reads."""
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+            torch.default_generator.manual_seed(stream_seed("fedgen-weights", fleet.seed))
             generator = self._generator(fleet.num_classes, head_of(model).in_features)
         generator.to(head_of(model).weight.device)
-        return {**model_arrays(model), **_named(generator), CLASSES: torch.tensor(fleet.num_classes)}
+        known = {CLASSES: torch.tensor(fleet.num_classes), SEED: torch.tensor(stream_seed("fedgen", fleet.seed))}
+        return {**model_arrays(model), **_named(generator), **known}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
         """The client's label counts, of its real samples."""
@@ -118,7 +120,8 @@ class FedGen(FedAvg):
         if SHARES not in job.broadcast:
             return Objective()
         shares = job.broadcast[SHARES]
-        stream = _stream(shares, job.seed, job.round, job.client)
+        stream = torch.Generator(shares.device)
+        stream.manual_seed(stream_seed("fedgen-client", job.seed, job.round, job.client))
         labels, noise = zip(*(draw(shares, self.batch, self.noise, stream) for _ in range(job.steps)), strict=True)
         drawn = {ASKED: torch.stack(labels), NOISE: torch.stack(noise)}
         return Objective(self._loss, group(job.broadcast, GENERATOR), per_step=drawn)
@@ -139,7 +142,7 @@ class FedGen(FedAvg):
         shares = counts.sum(dim=0) / counts.sum()
         generator = self._loaded(server, counts.shape[1], heads.shape[2])
         optimiser = torch.optim.Adam(generator.parameters(), self.ensemble_lr)
-        stream = _stream(shares, round)
+        stream = torch.Generator(shares.device).manual_seed(stream_seed("fedgen-server", int(server[SEED]), round))
         for _ in range(self.ensemble_epochs * self.generator_epochs):
             labels, noise = draw(shares, self.batch, self.noise, stream)
             features = generator(labels, noise)
@@ -181,14 +184,6 @@ def likeness(features: Tensor, noise: Tensor) -> Tensor:
     apart = (features[:, None] - features[None]).abs().mean(dim=2)
     wanted = (noise[:, None] - noise[None]).abs().mean(dim=2)
     return torch.exp(-(apart * wanted).mean())
-
-
-def _stream(like: Tensor, *seed: int) -> torch.Generator:
-    """Random numbers that depend on these seeds alone."""
-    number = 0
-    for part in seed:
-        number = (number * 1_000_003 + part + 1) % 2**63
-    return torch.Generator(like.device).manual_seed(number)
 
 
 def _named(generator: LatentGenerator) -> Arrays:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +14,7 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.errors import InputError
+from fedeas.streams import stream
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 
@@ -71,7 +71,7 @@ class FedMix(FedAvg):
     def objective(self, job: ClientJob) -> Objective:
         """The expanded Mixup loss; which average a sample meets depends on (seed, round, client) alone."""
         averages = {IMAGES: job.data.normalise(job.broadcast[IMAGES]), LABELS: job.broadcast[LABELS]}
-        rng = np.random.default_rng((job.seed, job.round, job.client, 1))
+        rng = stream("fedmix-partners", job.seed, job.round, job.client)
         partners = torch.from_numpy(rng.integers(len(averages[LABELS]), size=job.samples_seen))
         return Objective(self._loss, averages, per_sample={PARTNER: partners.to(job.data.labels.device)})
 

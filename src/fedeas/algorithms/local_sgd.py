@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +15,7 @@ from fedeas.algorithms.descent import Descent
 from fedeas.algorithms.plan import Plan, augmented
 from fedeas.devices import autocast
 from fedeas.errors import RunError
+from fedeas.streams import stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,20 @@ class Objective:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken and the mean loss over all samples seen."""
+    """Steps taken, images seen in them (each as often as it was seen), and the mean loss over these."""
 
     steps: int
+    samples: int
     loss: float
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a client reports of its work."""
+        return {"loss": self.loss, "steps": self.steps, "samples": self.samples}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
-    """Train the job's model on the client's data for the configured epochs, the last small batch included.
+    """Train the job's model on the client's data, in the batches of `plan_of`.
 
     The order of samples and the augmentation depend on (seed, round, client) alone.
     """
@@ -86,7 +92,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(plan.steps, finite(total.item() / len(plan.index), job))
+    return LocalResult(len(plan.sizes), len(plan.index), finite(total.item() / len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
@@ -103,7 +109,7 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
 
 def plan_of(job: ClientJob) -> Plan:
     """The client's batches in this round."""
-    rng = np.random.default_rng((job.seed, job.round, job.client))
+    rng = stream("batches", job.seed, job.round, job.client)
     return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, job.data.labels.device)
 
 

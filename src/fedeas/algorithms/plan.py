@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 
 Draws = Mapping[str, Tensor]
@@ -17,42 +19,58 @@ Draws = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All batches of all epochs; the last small batch of each epoch is one of them.
+    """All batches of a client's part of a round.
 
     Args:
-        index: places of the samples in the client's data, epoch after epoch.
+        index: places of the samples in the client's data, batch after batch.
         drawn: for each of these what its augmentation needs: ``flip``, ``down``, ``right``, or nothing.
-        size: samples of an epoch.
-        batch_size: of all batches but the last of an epoch.
+        sizes: of the batches.
     """
 
     index: Tensor
     drawn: Draws
-    size: int
-    batch_size: int
+    sizes: Sequence[int]
 
     @staticmethod
     def of(size: int, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device) -> Plan:
-        """Shuffled anew in each epoch; images are flipped, and shifted by up to an eighth of their height."""
-        orders = [rng.permutation(size) for _ in range(train.epochs)]
-        index, seen, drawn = np.concatenate(orders), size * train.epochs, {}
+        """Shuffled anew in each pass; images are flipped, and shifted by up to an eighth of their height."""
+        index, drawn = _order(size, train, rng), {}
         if train.augment != "none":
-            drawn["flip"] = rng.random(seen) < 0.5
+            drawn["flip"] = rng.random(len(index)) < 0.5
         if train.augment == "crop-flip":
-            drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, seen))
+            drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, len(index)))
         tensors = {name: torch.from_numpy(values).to(device) for name, values in drawn.items()}
-        return Plan(torch.from_numpy(index).to(device), tensors, size, train.batch_size)
-
-    @property
-    def steps(self) -> int:
-        """Batches in all."""
-        return len(self.index) // self.size * -(-self.size // self.batch_size)
+        return Plan(torch.from_numpy(index).to(device), tensors, batch_sizes(size, train))
 
     def batches(self) -> Iterator[slice]:
         """The places of each batch in `index`."""
-        for epoch in range(0, len(self.index), self.size):
-            for start in range(epoch, epoch + self.size, self.batch_size):
-                yield slice(start, min(start + self.batch_size, epoch + self.size))
+        return (slice(stop - size, stop) for size, stop in zip(self.sizes, accumulate(self.sizes), strict=True))
+
+
+def batch_sizes(size: int, train: TrainConfig) -> list[int]:
+    """Sizes of the batches that a client with `size` samples trains on in a round.
+
+    A last batch of one image is left out of its epoch, because batch norm cannot train on a single image; each epoch
+    leaves out another one. A client that holds one image sees it twice in one batch. With ``train.steps`` every batch
+    is whole.
+
+    >>> batch_sizes(65, TrainConfig(batch_size=32, epochs=1)), batch_sizes(66, TrainConfig(batch_size=32, epochs=1))
+    ([32, 32], [32, 32, 2])
+    """
+    if train.steps:
+        return [train.batch_size] * train.steps
+    whole, rest = divmod(size, train.batch_size)
+    if size == 1 < train.batch_size:
+        rest = 2
+    return ([train.batch_size] * whole + [rest] * (rest > 1)) * train.epochs
+
+
+def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
+    """Places of the samples in the order in which they are seen, pass after pass."""
+    seen = sum(batch_sizes(size, train))
+    if train.steps:  # passes are joined end to end, so that a batch may span two
+        return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
+    return np.concatenate([np.resize(rng.permutation(size), seen // train.epochs) for _ in range(train.epochs)])
 
 
 def reach(height: int) -> int:

@@ -77,8 +77,7 @@ class SCAFFOLD(FedAvg):
         result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shifted_gradients))
         new = at_start or self._read_off(job, old, result.steps)
         change = {key: new[key] - old[key] for key in new}
-        metrics = {"loss": result.loss, "steps": float(result.steps)}
-        return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, metrics), new
+        return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, result.metrics), new
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """Move the model along the mean way, and the control by what the clients' controls changed."""

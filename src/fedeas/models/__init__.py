@@ -18,6 +18,7 @@ from fedeas.models.norm import Norm, fuse_norms
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
+from fedeas.streams import stream_seed
 from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX, is_name, named_file
 
 __all__ = [
@@ -91,7 +92,7 @@ def build_model(
         raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
     # Drawn on the CPU, so that they are the same wherever the model goes; the other devices' streams are not touched.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(stream_seed("model", seed))
         model = MODELS[name](shape, num_classes, stem, norm)
     if weights:
         place = _file(str(weights))
@@ -123,7 +124,7 @@ def _projected(model: Model, width: int, num_classes: int, seed: int) -> Project
     if width < 0:
         raise InputError(f"projection must be 0 or more, not {width}")
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed + 1)
+        torch.default_generator.manual_seed(stream_seed("projection", seed))
         return Projected(model, _head_name(model), width, num_classes)
 
 
