@@ -7,13 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedeas import InputError
 from fedeas.algorithms.base import MODEL
 from fedeas.checkpoint import load_checkpoint
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
-from fedeas.generators.diffusion.weights import weights_file
 from fedeas.models import build_model
 from fedeas.pretraining import default_file, pretrain, pretraining_config, provenance
 from fedeas.run import execute
@@ -26,6 +24,7 @@ SHAPE = (1, 8, 8)
 def run(capsys, monkeypatch, tmp_path):
     """Run the command in an empty folder; give back exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDEAS_WEIGHTS", "weights")
 
     def call(*arguments):
         with pytest.raises(SystemExit) as stopped:
@@ -183,17 +182,6 @@ def test_a_run_begins_at_the_weights_it_names(run, tmp_path):
         torch.testing.assert_close(tensor, trained[name], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(final_model(scratch)["head.weight"], trained["head.weight"], atol=1e-2)
     assert named.rounds()[0]["accuracy"] == pytest.approx(provenance(default_file("digits"))["accuracy"], abs=0.005)
-
-
-def test_a_generator_does_not_offer_classifiers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "weights").mkdir()
-    for name in ("mine", "cifar100-pretrained"):
-        save_file({"x": torch.zeros(1)}, tmp_path / "weights" / f"{name}.safetensors")
-    assert weights_file("mine").as_posix() == "weights/mine.safetensors"
-    assert weights_file("digits").parent.name == "trained"
-    with pytest.raises(InputError, match=r"there are no weights called 'other' \(but digits, mine\)"):
-        weights_file("other")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,16 +16,19 @@ from safetensors.torch import save_file
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.checkpoint import load_checkpoint
-from fedeas.config import DataConfig, EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.devices import chosen_device
 from fedeas.errors import InputError
 from fedeas.files import written_whole
+from fedeas.models.resnet import Stem
 from fedeas.run import Pause, execute
 from fedeas.store import Record, Run, RunStore
-from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX
+from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
 
 FORMAT = "fedeas-pretrained-1"
 LABEL_LENGTH = 61
+
+ENDING: dict[Stem, str] = {"3x3": PRETRAINED, "imagenet": IMAGENET_STEM}
 
 # What is usual for a ResNet on photographs of this size.
 RECIPE = TrainConfig(
@@ -35,7 +37,12 @@ RECIPE = TrainConfig(
 
 
 def pretraining_config(
-    dataset: str = "cifar100", epochs: int = 30, seed: int = 0, device: str = "auto", root: str | None = None
+    dataset: str = "cifar100",
+    epochs: int = 30,
+    seed: int = 0,
+    device: str = "auto",
+    root: str | None = None,
+    stem: Stem = "3x3",
 ) -> RunConfig:
     """Central training as a run: the official training part at one client, in ``bf16`` where there is a GPU.
 
@@ -44,23 +51,24 @@ def pretraining_config(
     """
     on_gpu = chosen_device(device).type == "cuda"
     return RunConfig(
-        label=f"pretrain-{_plain(dataset)}"[:LABEL_LENGTH],
+        label=f"pretrain-{name_of_dataset(dataset)}{'' if stem == '3x3' else IMAGENET_STEM}"[:LABEL_LENGTH],
         seed=seed,
         data=DataConfig(dataset=dataset, root=root),
         partition=PartitionConfig(scheme="iid", clients=1),
+        model=ModelConfig(stem=stem),
         train=RECIPE,
         rounds=RoundsConfig(total=epochs, participation=1.0, gamma_hat=False),
         engine=EngineConfig(device=device, precision="bf16" if on_gpu else "fp32"),
     )
 
 
-def default_file(dataset: str) -> Path:
-    """Where runs find the weights by the name ``DATASET-pretrained``.
+def default_file(dataset: str, stem: Stem = "3x3") -> Path:
+    """Where runs find the weights by the name ``DATASET-pretrained``, or ``DATASET-imagenet-stem`` for that stem.
 
-    >>> default_file("cifar100").as_posix()
-    'weights/cifar100-pretrained.safetensors'
+    >>> default_file("cifar100", "imagenet").name
+    'cifar100-imagenet-stem.safetensors'
     """
-    return CHECKOUT / f"{_plain(dataset)}{PRETRAINED}{SUFFIX}"
+    return folder_for_new() / f"{name_of_dataset(dataset)}{ENDING[stem]}{SUFFIX}"
 
 
 def pretrain(
@@ -134,8 +142,3 @@ def _write(path: Path, run: Run) -> None:
     }
     with written_whole(path) as part:
         save_file(last_model(run), part, {"fedeas": json.dumps(about)})
-
-
-def _plain(dataset: str) -> str:
-    """The dataset as a part of a file's name: ``hub:owner/name`` is ``hub-owner-name``."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", dataset).strip("-")
