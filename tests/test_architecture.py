@@ -83,6 +83,7 @@ ALLOWED = {
         "generators.diffusion.weights",
         "generators.gaussian",
         "pretraining",
+        "starts",
     },
     "diffusers": {
         "generators.diffusion.presets",

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -107,12 +108,16 @@ def weights_digest(path: PathLike) -> str:
 
     A file is read once in a process, unless its time or size has changed.
     """
-    file = Path(path).resolve()
-    try:
-        about = file.stat()
-    except OSError:
-        raise InputError(f"{path}: no such file") from None
-    return _digest_of_file(file, about.st_mtime_ns, about.st_size)
+    return _digest_of_file(Path(path), of_tensors=True)
+
+
+def folder_digest(folder: PathLike) -> str:
+    """SHA-256 of names and bytes of all files below a folder, but for hidden ones."""
+    root = Path(folder).resolve()
+    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
+    content = [[name.as_posix(), _digest_of_file(root / name, of_tensors=False)] for name in shown]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def digest_of_tensors(file: BinaryIO) -> str:
@@ -171,15 +176,23 @@ def _none_called(name: str, remedy: str) -> InputError:
     return InputError(f"there are no weights called {name!r} in {places}; {remedy}")
 
 
+def _digest_of_file(path: Path, of_tensors: bool) -> str:
+    try:
+        about = path.stat()
+    except OSError:
+        raise InputError(f"{path}: no such file") from None
+    return _digest_of_state(path.resolve(), about.st_mtime_ns, about.st_size, of_tensors)
+
+
 @cache
-def _digest_of_file(path: Path, modified: int, size: int) -> str:
-    """Kept for each state of the file that its time and size tell apart."""
+def _digest_of_state(path: Path, modified: int, size: int, of_tensors: bool) -> str:
+    """Time and size tell the states of a file apart."""
     with _opened(path) as file:
-        return digest_of_tensors(file)
+        return digest_of_tensors(file) if of_tensors else hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
         with path.open("rb") as file:
             yield file
