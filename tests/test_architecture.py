@@ -100,6 +100,7 @@ WITH_TORCH = {
     "distributed",
     "flower_app",
     "participant",
+    "pretraining",
     "augmentation",
     "capture",
     "devices",

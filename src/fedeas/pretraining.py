@@ -11,17 +11,23 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.checkpoint import load_checkpoint
 from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.data.client import Normaliser
+from fedeas.data.sources import load_dataset
 from fedeas.devices import chosen_device
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
+from fedeas.measures import Evaluation
 from fedeas.models.resnet import Stem
-from fedeas.run import Pause, execute
+from fedeas.provenance import Seen, data_digest
+from fedeas.run import FederatedData, Pause, execute, new_model, split_data
 from fedeas.store import Record, Run, RunStore
 from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
 
@@ -128,17 +134,39 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(path: Path, run: Run) -> None:
-    config, environment = run.config, run.environment()
+    config, tensors = run.config, halved(last_model(run), path)
+    dataset = load_dataset(config.data.dataset, config.data.root)
+    data = split_data(config, dataset)
     about = {
         "format": FORMAT,
-        "dataset": config.data.dataset,
+        "dataset": dataset.name,
         "protocol": config.data.protocol,
+        "seen": Seen.under(config.data.protocol, dataset.name, data_digest(data.images, data.labels)).record,
         "epochs": config.rounds.total,
-        "accuracy": run.summary()["final"],
+        "accuracy": _accuracy(config, data, tensors),
         "seed": config.seed,
         "precision": config.engine.precision,
-        "machine": environment.get("machine"),
+        "machine": run.environment().get("machine"),
         "run": config.fingerprint,
     }
     with written_whole(path) as part:
-        save_file(last_model(run), part, {"fedeas": json.dumps(about)})
+        save_file(tensors, part, {"fedeas": json.dumps(about)})
+
+
+def halved(tensors: Arrays, place: Path) -> Arrays:
+    """Floating-point numbers in half precision, which keeps the file small; whole numbers as they are."""
+    kept = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    for name, tensor in kept.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise RunError(f"{place}: {name} has numbers that float16 cannot hold; train with another seed or rate")
+    return kept
+
+
+def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
+    """Test accuracy of the weights as the file holds them, computed in float32."""
+    device, dataset = chosen_device(config.engine.device), data.dataset
+    model = new_model(config, dataset.shape, dataset.num_classes).to(device)
+    images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))
+    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
+    server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
+    return Evaluation(model, images, labels, normalise)(server)["accuracy"]
