@@ -83,6 +83,7 @@ ALLOWED = {
         "generators.diffusion.weights",
         "generators.gaussian",
         "pretraining",
+        "starts",
     },
     "diffusers": {
         "generators.diffusion.presets",
@@ -99,6 +100,7 @@ WITH_TORCH = {
     "distributed",
     "flower_app",
     "participant",
+    "pretraining",
     "augmentation",
     "capture",
     "devices",

@@ -9,6 +9,7 @@ import pytest
 from fedeas.cli import main
 from fedeas.generators import recipes
 from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, presets
+from fedeas.weights import generator_weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -76,10 +77,10 @@ def test_a_training_that_was_broken_off_goes_on(run, fast, tmp_path):
     assert "a training of other data, preset, updates, seed or start; choose another folder" in err
 
 
-def test_by_default_it_goes_to_a_folder_of_its_own(run, fast, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_by_default_it_goes_to_a_folder_of_its_own_and_is_found_by_name(run, fast, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
     run("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
-    assert (tmp_path / "generators" / "digits-fast" / "generator.safetensors").exists()
+    assert generator_weights("digits-fast") == tmp_path / "digits-fast" / "generator.safetensors"
 
 
 def test_test_images_that_were_seen_once_stay_in_the_record(run, fast, tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -135,19 +137,28 @@ def test_the_same_images_elsewhere_are_the_same_run(tmp_path, monkeypatch):
     assert len({identified(each).fingerprint for each in asked}) == 1
 
 
-def test_edited_code_of_a_generator_makes_another_run(tmp_path, monkeypatch):
+CODE = "import numpy as np\ndef images(labels, index):\n    return np.full((len(labels), 1, 8, 8), {}, np.uint8)\n"
+OWN = ["policy=fedeas(beta=5)", "generator=python:identity_generator:images"]
+
+
+def test_edited_code_of_a_generator_makes_another_run(tmp_path):
+    for pixel in (10, 10, 200):
+        (tmp_path / "identity_generator.py").write_text(CODE.format(pixel))
+        command = [sys.executable, "-m", "fedeas", "run", *BASE, *OWN]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    runs = RunStore(tmp_path / "runs").all()
+    assert len(runs) == 2
+    assert runs[0].rounds()[0]["train_loss"] != runs[1].rounds()[0]["train_loss"]
+    assert all(any("identity_generator" in words for words in run.environment()["unknown"]) for run in runs)
+
+
+def test_code_that_was_edited_under_a_running_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = "import numpy as np\ndef images(labels, index):\n    return np.full((len(labels), 1, 8, 8), {}, np.uint8)\n"
-    module = tmp_path / "identity_generator.py"
-    asked, store = config("policy=fedeas(beta=5)", "generator=python:identity_generator:images"), RunStore("runs")
-    module.write_text(code.format(10))
-    before = execute(asked, store)
-    assert execute(asked, store).path == before.path
-    module.write_text(code.format(200))
-    after = execute(asked, store)
-    assert after.path != before.path
-    assert after.rounds()[0]["train_loss"] != before.rounds()[0]["train_loss"]
-    assert any("identity_generator" in words for words in after.environment()["unknown"])
+    (tmp_path / "identity_generator.py").write_text(CODE.format(10))
+    execute(config(*OWN), RunStore("runs"))
+    (tmp_path / "identity_generator.py").write_text(CODE.format(200))
+    with pytest.raises(InputError, match="restart"):
+        execute(config(*OWN), RunStore("runs"))
 
 
 def test_weights_count_by_content_wherever_they_lie(tmp_path):

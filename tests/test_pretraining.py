@@ -7,15 +7,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedeas import InputError
+from fedeas import pretraining
 from fedeas.algorithms.base import MODEL
 from fedeas.checkpoint import load_checkpoint
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
-from fedeas.generators.diffusion.weights import weights_file
+from fedeas.errors import RunError
 from fedeas.models import build_model
 from fedeas.pretraining import default_file, pretrain, pretraining_config, provenance
+from fedeas.provenance import Seen, data_digest, seen_by
 from fedeas.run import execute
 from fedeas.store import RunStore
 
@@ -26,6 +27,7 @@ SHAPE = (1, 8, 8)
 def run(capsys, monkeypatch, tmp_path):
     """Run the command in an empty folder; give back exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDEAS_WEIGHTS", "weights")
 
     def call(*arguments):
         with pytest.raises(SystemExit) as stopped:
@@ -51,6 +53,10 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
+def halves(tensors):
+    return {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
 def contents(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
@@ -59,13 +65,13 @@ def test_the_file_is_the_last_model_of_its_run_and_says_where_it_comes_from(run,
     code, out, err = run("digits", "--epochs", 2, "--device", "cpu", "--out", "new/w.safetensors")
     (made,) = RunStore(tmp_path / "runs").all()
     path, about = tmp_path / "new" / "w.safetensors", provenance(tmp_path / "new" / "w.safetensors")
-    accuracy = made.rounds()[-1]["accuracy"]
+    accuracy = about["accuracy"]
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith(f"new/w.safetensors: test accuracy {accuracy:.2%} after 2 epochs on digits")
-    assert same(load_file(path), final_model(made))
+    assert same(load_file(path), halves(final_model(made)))
     assert about["run"] == made.config.fingerprint
     assert (about["dataset"], about["protocol"], about["epochs"]) == ("digits", "clean", 2)
-    assert about["accuracy"] == accuracy
+    assert accuracy == pytest.approx(made.rounds()[-1]["accuracy"], abs=0.01)
     assert sorted(file.name for file in path.parent.iterdir()) == ["w.safetensors"]
 
 
@@ -164,7 +170,8 @@ def test_what_cannot_be_done_is_said_before_training(run, tmp_path, arguments, m
 def test_another_number_of_classes_takes_all_but_the_head(tmp_path):
     path = tmp_path / "w.safetensors"
     pretrain(digits(), path, RunStore(tmp_path))
-    trained, fresh = load_file(path), build_model("small-cnn", SHAPE, 3, seed=5).state_dict()
+    trained = {name: tensor.float() for name, tensor in load_file(path).items()}
+    fresh = build_model("small-cnn", SHAPE, 3, seed=5).state_dict()
     model = build_model("small-cnn", SHAPE, 3, seed=5, weights=path).state_dict()
     heads = {"head.weight", "head.bias"}
     assert heads < model.keys() == trained.keys()
@@ -178,22 +185,11 @@ def test_a_run_begins_at_the_weights_it_names(run, tmp_path):
     still = ["partition.clients=4", "rounds.total=1", "train.epochs=1", "train.lr=1e-12"]
     named = execute(load_config(None, [*still, "model.weights=digits-pretrained"]), RunStore(tmp_path / "runs"))
     scratch = execute(load_config(None, still), RunStore(tmp_path / "runs"))
-    trained = load_file(default_file("digits"))
+    trained = {name: tensor.float() for name, tensor in load_file(default_file("digits")).items()}
     for name, tensor in final_model(named).items():
         torch.testing.assert_close(tensor, trained[name], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(final_model(scratch)["head.weight"], trained["head.weight"], atol=1e-2)
     assert named.rounds()[0]["accuracy"] == pytest.approx(provenance(default_file("digits"))["accuracy"], abs=0.005)
-
-
-def test_a_generator_does_not_offer_classifiers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "weights").mkdir()
-    for name in ("mine", "cifar100-pretrained"):
-        save_file({"x": torch.zeros(1)}, tmp_path / "weights" / f"{name}.safetensors")
-    assert weights_file("mine").as_posix() == "weights/mine.safetensors"
-    assert weights_file("digits").parent.name == "trained"
-    with pytest.raises(InputError, match=r"there are no weights called 'other' \(but digits, mine\)"):
-        weights_file("other")
 
 
 @pytest.mark.parametrize(
@@ -206,4 +202,49 @@ def test_a_generator_does_not_offer_classifiers(tmp_path, monkeypatch):
 )
 def test_every_dataset_has_a_name_for_its_weights_and_its_run(dataset, name):
     assert default_file(dataset).name == f"{name}-pretrained.safetensors"
+    assert default_file(dataset, "imagenet").name == f"{name}-imagenet-stem.safetensors"
     assert pretraining_config(dataset, device="cpu").label == f"pretrain-{name}"[:61]
+    assert pretraining_config(dataset, device="cpu", stem="imagenet").label == f"pretrain-{name}-imagenet-stem"[:61]
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Forty photographs, dark and light."""
+    labels = np.arange(40) % 2
+    noise = np.random.default_rng(0).integers(0, 100, (40, 3, 16, 16))
+    images = (100 * labels[:, None, None, None] + noise).astype(np.uint8)
+    np.savez(tmp_path / "tiny.npz", images=images, labels=labels, test_images=images[::2], test_labels=labels[::2])
+    return tmp_path / "tiny.npz"
+
+
+def test_a_resnet_with_the_stem_of_imagenet_is_pretrained_and_starts_a_run(run, tmp_path, tiny):
+    code, _, err = run("npz:tiny.npz", "--stem", "imagenet", "--epochs", 1, "--device", "cpu")
+    path = tmp_path / "weights" / "npz-tiny-npz-imagenet-stem.safetensors"
+    assert (code, err) == (0, "")
+    tensors = load_file(path)
+    assert tensors["conv1.weight"].shape == (64, 3, 7, 7)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16, torch.int64}
+    assert path.stat().st_size < 23e6
+    settings = ["data.dataset=npz:tiny.npz", "model.stem=imagenet", "model.weights=npz-tiny-npz-imagenet-stem"]
+    still = ["partition.clients=2", "partition.scheme=iid", "rounds.total=1", "train.epochs=1", "train.lr=1e-12"]
+    made = execute(load_config(None, [*settings, *still]), RunStore(tmp_path / "runs"))
+    torch.testing.assert_close(final_model(made)["fc.weight"], tensors["fc.weight"].float())
+
+
+def test_the_accuracy_is_that_of_the_rounded_weights(tmp_path, monkeypatch):
+    """Weights that rounding leaves at zero cannot tell any digits apart."""
+    monkeypatch.setattr(pretraining, "last_model", lambda run: {n: 0 * t for n, t in final_model(run).items()})
+    about = pretrain(digits(), tmp_path / "w.safetensors", RunStore(tmp_path))
+    test_labels = load_dataset("digits").test_labels
+    assert about["accuracy"] == (test_labels == 0).mean()
+
+
+def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path):
+    with pytest.raises(RunError, match=r"w: a has numbers that float16 cannot hold; train with another seed or rate"):
+        pretraining.halved({"a": torch.tensor([1.0, 1e6])}, tmp_path / "w")
+
+
+def test_what_was_seen_is_recorded(tmp_path):
+    pretrain(digits(epochs=1), tmp_path / "w.safetensors", RunStore(tmp_path))
+    data = load_dataset("digits")
+    assert seen_by(tmp_path / "w.safetensors") == Seen("digits", ("train",), data_digest(data.images, data.labels))

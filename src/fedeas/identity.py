@@ -8,9 +8,9 @@ import json
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator
-from fedeas.models import suited_to, torchvision_digest
+from fedeas.models import suited_to
 from fedeas.split import FederatedData
-from fedeas.weights import model_weights, weights_digest
+from fedeas.starts import content as content_of_start
 
 PARTS = {
     "data": "images and labels",
@@ -28,7 +28,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     found = ContentConfig(
         data=data.dataset.digest,
         partition=data.partition.digest,
-        weights=_weights_digest(config.model.weights),
+        weights=content_of_start(config.model.weights).get("weights", ""),
         generator=_generator_digest(config),
     )
     for part, words in PARTS.items():
@@ -46,13 +46,6 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
     if not config.generates:
         return ()
     return parse_generator(config.generator).unknown(config.data.dataset, config.data.protocol)
-
-
-def _weights_digest(place: str) -> str:
-    if not place:
-        return ""
-    path = model_weights(place)
-    return torchvision_digest() if path is None else weights_digest(path)
 
 
 def _generator_digest(config: RunConfig) -> str:

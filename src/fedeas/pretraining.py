@@ -8,25 +8,34 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.checkpoint import load_checkpoint
-from fedeas.config import DataConfig, EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.data.client import Normaliser
+from fedeas.data.sources import load_dataset
 from fedeas.devices import chosen_device
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
-from fedeas.run import Pause, execute
+from fedeas.measures import Evaluation
+from fedeas.models.resnet import Stem
+from fedeas.provenance import Seen, data_digest
+from fedeas.run import Pause, execute, identified, new_model
+from fedeas.split import FederatedData, split_data
 from fedeas.store import Record, Run, RunStore
-from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX
+from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
 
 FORMAT = "fedeas-pretrained-1"
 LABEL_LENGTH = 61
+
+ENDING: dict[Stem, str] = {"3x3": PRETRAINED, "imagenet": IMAGENET_STEM}
 
 # What is usual for a ResNet on photographs of this size.
 RECIPE = TrainConfig(
@@ -35,7 +44,12 @@ RECIPE = TrainConfig(
 
 
 def pretraining_config(
-    dataset: str = "cifar100", epochs: int = 30, seed: int = 0, device: str = "auto", root: str | None = None
+    dataset: str = "cifar100",
+    epochs: int = 30,
+    seed: int = 0,
+    device: str = "auto",
+    root: str | None = None,
+    stem: Stem = "3x3",
 ) -> RunConfig:
     """Central training as a run: the official training part at one client, in ``bf16`` where there is a GPU.
 
@@ -44,23 +58,24 @@ def pretraining_config(
     """
     on_gpu = chosen_device(device).type == "cuda"
     return RunConfig(
-        label=f"pretrain-{_plain(dataset)}"[:LABEL_LENGTH],
+        label=f"pretrain-{name_of_dataset(dataset)}{'' if stem == '3x3' else IMAGENET_STEM}"[:LABEL_LENGTH],
         seed=seed,
         data=DataConfig(dataset=dataset, root=root),
         partition=PartitionConfig(scheme="iid", clients=1),
+        model=ModelConfig(stem=stem),
         train=RECIPE,
         rounds=RoundsConfig(total=epochs, participation=1.0, gamma_hat=False),
         engine=EngineConfig(device=device, precision="bf16" if on_gpu else "fp32"),
     )
 
 
-def default_file(dataset: str) -> Path:
-    """Where runs find the weights by the name ``DATASET-pretrained``.
+def default_file(dataset: str, stem: Stem = "3x3") -> Path:
+    """Where runs find the weights by the name ``DATASET-pretrained``, or ``DATASET-imagenet-stem`` for that stem.
 
-    >>> default_file("cifar100").as_posix()
-    'weights/cifar100-pretrained.safetensors'
+    >>> default_file("cifar100", "imagenet").name
+    'cifar100-imagenet-stem.safetensors'
     """
-    return CHECKOUT / f"{_plain(dataset)}{PRETRAINED}{SUFFIX}"
+    return folder_for_new() / f"{name_of_dataset(dataset)}{ENDING[stem]}{SUFFIX}"
 
 
 def pretrain(
@@ -107,7 +122,7 @@ def last_model(run: Run) -> Arrays:
 
 def _of_this_run(path: Path, config: RunConfig) -> Record:
     about = provenance(path)
-    if about.get("run") != config.fingerprint:
+    if about.get("run") != identified(config).fingerprint:
         raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
     return about
 
@@ -120,22 +135,39 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(path: Path, run: Run) -> None:
-    config, environment = run.config, run.environment()
+    config, tensors = run.config, halved(last_model(run), path)
+    dataset = load_dataset(config.data.dataset, config.data.root)
+    data = split_data(config, dataset)
     about = {
         "format": FORMAT,
-        "dataset": config.data.dataset,
+        "dataset": dataset.name,
         "protocol": config.data.protocol,
+        "seen": Seen.under(config.data.protocol, dataset.name, data_digest(data.images, data.labels)).record,
         "epochs": config.rounds.total,
-        "accuracy": run.summary()["final"],
+        "accuracy": _accuracy(config, data, tensors),
         "seed": config.seed,
         "precision": config.engine.precision,
-        "machine": environment.get("machine"),
+        "machine": run.environment().get("machine"),
         "run": config.fingerprint,
     }
     with written_whole(path) as part:
-        save_file(last_model(run), part, {"fedeas": json.dumps(about)})
+        save_file(tensors, part, {"fedeas": json.dumps(about)})
 
 
-def _plain(dataset: str) -> str:
-    """The dataset as a part of a file's name: ``hub:owner/name`` is ``hub-owner-name``."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", dataset).strip("-")
+def halved(tensors: Arrays, place: Path) -> Arrays:
+    """Floating-point numbers in half precision, which keeps the file small; whole numbers as they are."""
+    kept = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    for name, tensor in kept.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise RunError(f"{place}: {name} has numbers that float16 cannot hold; train with another seed or rate")
+    return kept
+
+
+def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
+    """Test accuracy of the weights as the file holds them, computed in float32."""
+    device, dataset = chosen_device(config.engine.device), data.dataset
+    model = new_model(config, dataset.shape, dataset.num_classes).to(device)
+    images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))
+    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
+    server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
+    return Evaluation(model, images, labels, normalise)(server)["accuracy"]

@@ -36,11 +36,11 @@ class Described:
 
     @property
     def spec(self) -> str:
-        """One line that can be read back: the first field and all that differ from their default."""
+        """One line that can be read back: the first field, unless it is empty, and all that differ from their default."""
         shown = [
             f"{field.name}={_literal(getattr(self, field.name))}"
             for position, field in enumerate(fields(self))
-            if position == 0 or field.default is MISSING or getattr(self, field.name) != field.default
+            if (position == 0 and field.default != "") or getattr(self, field.name) != field.default
         ]
         return f"{self.name()}({', '.join(shown)})" if shown else self.name()
 

@@ -1,5 +1,6 @@
 """Generators of one's own: found, checked, held to the law, and their failures told in one line."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from fedeas import InputError
 from fedeas.errors import RunError, SpecError
 from fedeas.generators import image_index
-from fedeas.generators.custom import load_custom
+from fedeas.generators.custom import custom_content, load_custom
 
 SHAPE = (1, 4, 3)
 ROOT = Path(__file__).parents[2]
@@ -258,13 +259,19 @@ def test_attributes_of_the_wrong_kind_are_refused(here):
         _ = generator.fingerprint
 
 
+def forget(*names):
+    """As if the process had begun anew."""
+    for name in names:
+        del sys.modules[name]
+
+
 def test_the_fingerprint_follows_source_name_shape_and_classes(here):
-    first = custom("good").fingerprint
+    first, own = custom("good").fingerprint, custom("made").fingerprint
     others = [custom("flat"), custom("good", num_classes=4), custom("good", shape=(1, 3, 4))]
     assert len({first, *(other.fingerprint for other in others)}) == 4
     assert custom("good").fingerprint == first
-    own = custom("made").fingerprint
     (here / "own_images.py").write_text(SOURCE + "\n# changed\n")
+    forget("own_images")
     assert custom("good").fingerprint != first
     assert custom("made").fingerprint == own  # it has one of its own
     changed = custom("Made")
@@ -276,7 +283,54 @@ def test_a_function_named_elsewhere_is_followed_home(here):
     (here / "names.py").write_text("from own_images import good\n")
     first = load_custom("python:names:good", 3, SHAPE).fingerprint
     (here / "own_images.py").write_text(SOURCE + "\n# changed\n")
+    forget("names", "own_images")
     assert load_custom("python:names:good", 3, SHAPE).fingerprint != first
+
+
+@pytest.mark.parametrize("name", ["good", "made", "Made"])
+@pytest.mark.parametrize("use", [lambda spec: load_custom(spec, 3, SHAPE), custom_content])
+def test_code_that_was_edited_after_its_import_is_refused(here, name, use):
+    """Else the old code would run under the hash of the new."""
+    spec = f"python:own_images:{name}"
+    use(spec)
+    (here / "own_images.py").write_text(SOURCE + "\n# changed\n")
+    with pytest.raises(InputError) as caught:
+        use(spec)
+    message = f"{spec}: {here / 'own_images.py'} has changed since it was imported; restart to use what it is now"
+    assert str(caught.value) == message
+    (here / "own_images.py").write_text(SOURCE)
+    use(spec)  # it is again what was imported
+
+
+def test_a_function_whose_home_was_edited_is_refused(here):
+    (here / "names.py").write_text("from own_images import good\n")
+    custom_content("python:names:good")
+    (here / "own_images.py").write_text(SOURCE + "\n# changed\n")
+    with pytest.raises(InputError, match=r"own_images\.py has changed since it was imported"):
+        custom_content("python:names:good")
+
+
+def test_code_that_was_reloaded_is_what_it_is_now(here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    before = custom_content("python:own_images:good")
+    (here / "own_images.py").write_text(SOURCE + "\nSHAPE = (1, 2, 2)\n")
+    importlib.reload(sys.modules["own_images"])
+    assert custom_content("python:own_images:good") != before
+    assert custom("good", shape=(1, 2, 2)).sample([0], [0]).shape == (1, 1, 2, 2)
+
+
+def test_the_content_follows_the_rule_of_the_fingerprint(here):
+    names = ("good", "flat", "Holder.kept", "made", "Made", "factory")
+    contents = {name: custom_content(f"python:own_images:{name}") for name in names}
+    assert contents["good"] == contents["flat"] == contents["Holder.kept"]  # of one module
+    assert contents["made"] == contents["Made"] == contents["factory"] != contents["good"]  # have one of their own
+    with pytest.raises(InputError, match="has no source file; give it a fingerprint attribute"):
+        custom_content("python:builtins:pow")
+
+
+def test_a_class_with_a_fingerprint_is_not_made_for_its_content(here):
+    (here / "large.py").write_text("class Large:\n    fingerprint = 'v1'\n    def __init__(self):\n        1 // 0\n")
+    assert len(custom_content("python:large:Large")) == 64
 
 
 def test_what_has_no_source_needs_a_fingerprint():

@@ -21,8 +21,9 @@ from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, preset
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS
-from fedeas.generators.diffusion.weights import half, weights_file
+from fedeas.generators.diffusion.weights import half
 from fedeas.generators.quality import Yardstick, check_generator
+from fedeas.weights import generator_weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -209,18 +210,8 @@ def test_a_description_that_makes_no_network_is_refused(tmp_path, changes):
     assert "its description cannot be used" in refused(rewritten(tmp_path / "w.safetensors", **changes))
 
 
-def test_names_are_looked_up_in_the_package_and_in_the_folder_of_weights(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "weights").mkdir()
-    WEIGHTS.save("weights/own.safetensors")
-    assert Weights.load("own").fingerprint == WEIGHTS.fingerprint
-    with pytest.raises(InputError) as caught:
-        Weights.load("mnist")
-    assert str(caught.value).startswith("there are no weights called 'mnist' (but digits, own); make some with")
-
-
 def test_the_digits_that_come_along_are_small_and_saw_no_test_images():
-    path, data = weights_file("digits"), load_dataset("digits")
+    path, data = generator_weights("digits"), load_dataset("digits")
     assert path.stat().st_size < 2_000_000
     weights = Weights.load("digits")
     assert (weights.shape, weights.class_names) == (data.shape, data.classes)
@@ -251,7 +242,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("place", "precision"), [("digits", "fp32"), (ROOT / "weights/cifar10.safetensors", "bf16")])
 def test_the_reports_that_come_along_are_of_these_weights_and_their_default_sampler(place, precision):
-    path = weights_file(place)
+    path = generator_weights(place)
     report = json.loads(path.with_suffix(".report.json").read_text())
     generator = DiffusionGenerator(Weights.load(path), precision=precision)
     assert report["generator"] == generator.fingerprint

@@ -1,5 +1,9 @@
 """Generators by name: every spec is read, written and read again; what does not fit a run is refused."""
 
+import itertools
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +29,7 @@ from fedeas.generators.registry import (
     Setting,
     parse_generator,
 )
+from fedeas.weights import generator_weights, weights_digest
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -199,3 +204,114 @@ def test_a_callable_that_is_not_there_is_refused(monkeypatch, name):
     with pytest.raises(FedEASError) as caught:
         parse_generator(f"python:{name}").ready(DIGITS)
     assert "\n" not in str(caught.value)
+
+
+def test_the_content_of_diffusion_is_that_of_the_file_that_its_weights_lead_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
+    by_path = parse_generator(saved(tmp_path / "npz-squares-npz.safetensors"))
+    by_name = parse_generator("diffusion(weights=npz-squares-npz)")
+    by_dataset = parse_generator("diffusion")
+    content = by_path.content("any")
+    assert content["weights"] == weights_digest(tmp_path / "npz-squares-npz.safetensors")
+    assert by_name.content("any") == by_dataset.content("npz:squares.npz") == content
+    assert by_dataset.content("digits")["weights"] == weights_digest(generator_weights("digits"))
+    with pytest.raises(InputError, match="there are no weights called 'other'"):
+        by_dataset.content("other")
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"provenance": {"dataset": "squares", "protocol": "clean", "device": "another"}}, True),
+        ({"class_names": ("night", "day")}, True),
+        ({"guidance": 3.0}, False),
+        ({"steps": 4}, False),
+        ({"network": replace(TINY, schedule="linear")}, False),
+        ({"tensors": half(TINY.build((1, 4, 4), 2, seed=1).state_dict())}, False),
+    ],
+)
+def test_the_content_of_diffusion_changes_with_its_images(tmp_path, changes, same):
+    path = tmp_path / "w.safetensors"
+    source = parse_generator(saved(path))
+    before, images = source.content("squares"), source.ready(SETTING).sample([0, 1], [0, 0])
+    replace(Weights.load(path), **changes).save(path)
+    assert (source.content("squares") == before) is same
+    assert np.array_equal(source.ready(SETTING).sample([0, 1], [0, 0]), images) is same
+
+
+@pytest.fixture
+def judge(tmp_path, monkeypatch):
+    """A classifier, and its file."""
+    recipe = recipes.RECIPES["small-cnn"]
+    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(recipe, epochs=1))
+    classifier = Classifier.train(IMAGES, LABELS, 2)
+    classifier.save(tmp_path / "judge.safetensors")
+    return classifier
+
+
+def test_the_content_of_a_filter_is_that_of_its_source_and_its_classifier(tmp_path, judge):
+    path, inner = tmp_path / "judge.safetensors", saved(tmp_path / "w.safetensors")
+    source = parse_generator(f'agreeing(of={inner}, classifier="{path}")')
+    content = source.content("squares")
+    assert content["classifier"] == weights_digest(path)
+    assert parse_generator(inner).content("squares").items() <= content.items()
+    assert parse_generator(f"agreeing(of={inner})").content("squares") == parse_generator(inner).content("squares")
+    replace(judge, test_accuracy=0.5).save(path)
+    assert source.content("squares") == content
+    replace(judge, mean=(0.1,)).save(path)  # the same tensors, but other answers
+    assert source.content("squares") != content
+
+
+def test_each_of_two_classifiers_counts(tmp_path, judge):
+    other = tmp_path / "other.safetensors"
+    replace(judge, mean=(0.1,)).save(other)
+    spec = 'agreeing(of=agreeing(of=gaussian, classifier="{}"), classifier="{}")'
+    pairs = itertools.product((tmp_path / "judge.safetensors", other), repeat=2)
+    contents = [parse_generator(spec.format(*pair)).content("squares") for pair in pairs]
+    assert all(one != two for one, two in itertools.combinations(contents, 2))
+
+
+def test_a_model_in_a_folder_is_known_by_its_files_and_one_on_the_hub_is_not(tmp_path):
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text("{}")
+    local = parse_generator(f'sd-turbo(model="{tmp_path}")')
+    before = local.content("squares")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "lock").write_text("now")
+    assert local.content("squares") == before
+    (tmp_path / "unet" / "more.json").write_text("{}")
+    after = local.content("squares")
+    (tmp_path / "unet" / "more.json").rename(tmp_path / "unet" / "most.json")
+    assert len({json.dumps(one) for one in (before, after, local.content("squares"))}) == 3
+    assert local.unknown("squares") == (f"{tmp_path}: which images it has seen",)
+    hub = parse_generator("sd-turbo")
+    assert hub.content("squares") == {}
+    assert hub.unknown("squares", "paper") == ("stabilityai/sd-turbo: the revision that the hub serves",)
+
+
+def test_what_cannot_be_known_of_code(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    source = parse_generator("python:examples.custom_generator:stripes")
+    assert list(source.content("digits")) == ["code"]
+    code, seen = source.unknown("digits")
+    assert code == f"{source.spec}: code that its module imports and files that it reads"
+    assert seen == f"{source.spec}: which images it has seen"
+    assert source.unknown("digits", "paper") == (code,)
+
+
+@pytest.mark.parametrize("spec", ["gaussian", "agreeing(of=gaussian)"])
+def test_gaussians_depend_on_nothing_but_their_spec_and_the_data(spec):
+    assert parse_generator(spec).content("digits") == {}
+    assert parse_generator(spec).unknown("digits") == ()
+
+
+def test_identities_are_computed_without_torch():
+    script = """
+import sys
+sys.modules["torch"] = sys.modules["safetensors.torch"] = None
+from fedeas import starts
+from fedeas.generators.registry import parse_generator
+print(parse_generator("agreeing(of=diffusion)").content("digits")["weights"], starts.content("digits")["weights"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [weights_digest(generator_weights("digits"))] * 2

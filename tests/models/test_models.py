@@ -179,18 +179,29 @@ def test_a_head_of_other_classes_stays_as_it_was_initialised(tmp_path):
     assert torch.equal(model.head.weight, build_model("small-cnn", (1, 8, 8), 3, seed=2).head.weight)
 
 
-def test_weights_are_found_by_name_in_the_folder_of_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError) as caught:
-        build_model("small-cnn", (1, 8, 8), 3, seed=2, weights="cifar100-pretrained")
-    wanted = "there are no weights called 'cifar100-pretrained' in the folder weights; make them with"
-    assert str(caught.value) == f"{wanted} `fedeas pretrain cifar100`"
-    (tmp_path / "weights").mkdir()
+def test_weights_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
     other = build_model("small-cnn", (1, 8, 8), 3, seed=1)
-    saved(tmp_path / "weights" / "cifar100-pretrained.safetensors", other)
-    assert same(build_model("small-cnn", (1, 8, 8), 3, seed=2, weights="cifar100-pretrained"), other)
-    with pytest.raises(InputError, match=r"weights/cifar100-pretrained\.safetensors: conv1\.weight is"):
-        build_model("small-cnn", (3, 8, 8), 3, seed=2, weights="cifar100-pretrained")
+    path = saved(tmp_path / "tiny-pretrained.safetensors", other)
+    assert same(build_model("small-cnn", (1, 8, 8), 3, seed=2, weights="tiny-pretrained"), other)
+    with pytest.raises(InputError) as caught:
+        build_model("small-cnn", (3, 8, 8), 3, seed=2, weights="tiny-pretrained")
+    assert str(caught.value).startswith(f"{path}: conv1.weight is")
+
+
+@pytest.mark.parametrize("kept", [torch.float16, torch.bfloat16])
+def test_weights_kept_in_half_precision_become_float32(tmp_path, kept):
+    first = build_model("resnet18", (3, 16, 16), 7, seed=1, stem="imagenet")
+    tensors = {
+        name: tensor.to(kept) if tensor.is_floating_point() else tensor for name, tensor in first.state_dict().items()
+    }
+    save_file(tensors, tmp_path / "w.safetensors")
+    model = build_model("resnet18", (3, 16, 16), 3, seed=2, stem="imagenet", weights=tmp_path / "w.safetensors")
+    fresh = build_model("resnet18", (3, 16, 16), 3, seed=2, stem="imagenet").state_dict()
+    for name, tensor in model.state_dict().items():
+        expected = fresh[name] if name.startswith("fc.") else tensors[name].to(tensor.dtype)
+        assert torch.equal(tensor, expected), name
+    assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32, torch.int64}
 
 
 @pytest.mark.parametrize(
@@ -271,11 +282,6 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
             "resnet18 does not train without normalisation; norm must be 'batch' or 'group'",
         ),
         ({"weights": "w.pth"}, "w.pth: weights must be a .safetensors file, 'torchvision' or 'cifar100-pretrained'"),
-        (
-            {"weights": "imagenet"},
-            "there are no weights called 'imagenet' in the folder weights; "
-            "give a .safetensors file, 'torchvision' or 'cifar100-pretrained'",
-        ),
         ({"weights": "no.safetensors"}, "no.safetensors: no such file"),
         ({"weights": "torchvision"}, "torchvision has no weights for small-cnn; give a .safetensors file"),
     ],

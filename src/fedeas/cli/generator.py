@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedeas.files import written_whole
+from fedeas.weights import folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
     from fedeas.generators.classifier import Classifier
@@ -33,7 +34,7 @@ PLAIN_SECONDS = 15.0  # between lines where nobody watches
 def train(
     dataset: Dataset,
     preset: Annotated[str, typer.Option(help="digits, compact or paper; by the size of the images if not given.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder; generators/DATASET-PRESET by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; weights/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
     updates: Annotated[int, typer.Option(min=0, help="Of the whole training; the preset's if 0.")] = 0,
     protocol: Annotated[
@@ -55,7 +56,7 @@ def train(
     preset = preset or ("digits" if max(data.shape[1:]) < 16 else "compact")
     recipe = diffusion.preset(preset)
     images, labels = data.seen_under(protocol)
-    folder = out or Path("generators") / f"{dataset.replace(':', '-').replace('/', '-')}-{preset}"
+    folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = diffusion.Trainer(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=chosen_device(device),
         compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
@@ -108,9 +109,9 @@ def info(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
 ) -> None:
     """What a generator is, what it has seen, and how it was judged, if NAME.report.json lies beside it."""
-    from fedeas.generators.diffusion.weights import Weights, weights_file
+    from fedeas.generators.diffusion.weights import Weights
 
-    path = weights_file(weights)
+    path = generator_weights(weights)
     rows = [*_facts(Weights.load(path), path), *_judged(path.with_suffix(".report.json"))]
     if as_markdown:
         print("\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]))

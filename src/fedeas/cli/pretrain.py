@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,23 @@ from fedeas.deadline import Deadline
 from fedeas.store import Record, RunStore
 
 
+class StemName(StrEnum):
+    """The first layers of a ResNet."""
+
+    SMALL = "3x3"
+    IMAGENET = "imagenet"
+
+
 def pretrain(
     dataset: Annotated[
         str, typer.Argument(help="cifar100, cifar10, fashion-mnist, digits, hub:, folder:, npz:.")
     ] = "cifar100",
     out: Annotated[
-        Path | None, typer.Option(help="The file; weights/DATASET-pretrained.safetensors by default.")
+        Path | None, typer.Option(help="The file; weights/DATASET-pretrained.safetensors or -imagenet-stem by default.")
     ] = None,
+    stem: Annotated[
+        StemName, typer.Option(help="First layers of a ResNet: for small images, or as for ImageNet.")
+    ] = StemName.SMALL,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Of the first weights and the order of batches.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
@@ -26,13 +37,13 @@ def pretrain(
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
 ) -> None:
-    """Train a classifier centrally, for `model.weights=DATASET-pretrained`; a training that was broken off goes on."""
+    """Train a classifier centrally, for model.weights; a training that was broken off goes on."""
     from fedeas import pretraining
 
     config = pretraining.pretraining_config(
-        dataset, epochs, seed, device, None if data_root is None else str(data_root)
+        dataset, epochs, seed, device, None if data_root is None else str(data_root), stem.value
     )
-    path = out or pretraining.default_file(dataset)
+    path = out or pretraining.default_file(dataset, stem.value)
     there = path.exists()
     with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)

@@ -15,6 +15,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,9 @@ BATCH_SIZE = 256
 TRIED = 3
 """How many addresses are drawn twice before the first images are handed out."""
 
+_imported_sources: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDictionary()
+"""What a module's file was when it was first used here, with the ``__spec__`` that it had."""
+
 _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _SPEC = re.compile(rf"{PREFIX}(?P<module>{_DOTTED}):(?P<name>{_DOTTED})")
 
@@ -50,8 +54,8 @@ class Custom:
     shape: tuple[int, int, int]
     thing: Any = field(repr=False)
     """What the spec names, or what that made: the function, or an object with a `sample`."""
-    module: ModuleType = field(repr=False)
-    """Where the spec found it."""
+    sources: tuple[str, ...] = field(repr=False)
+    """Hashes of the files that it is named and defined in; empty if it has none."""
     _lawful: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,11 +86,8 @@ class Custom:
         A change in code that the module imports, or in a file that it reads, is not noticed: let the function have a
         `fingerprint` attribute then, text that changes when its images do.
         """
-        own = getattr(self.thing, "fingerprint", None)
-        if own is not None and not (isinstance(own, str) and own):
-            raise InputError(f"{self.spec}: its fingerprint must be text, not {own!r}")
-        content = self._sources() if own is None else [own]
-        determining = [FORMAT, self.spec, self.num_classes, self.shape, content]
+        code = _code(self.spec, self.thing, self.sources)
+        determining = [FORMAT, self.spec, self.num_classes, self.shape, code]
         return hashlib.sha256(json.dumps(determining).encode()).hexdigest()
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
@@ -142,14 +143,6 @@ class Custom:
                 "seed by (label, index), not by call order"
             )
 
-    def _sources(self) -> list[str]:
-        """Hashes of the files that the function is named and defined in."""
-        home = sys.modules.get(getattr(self.thing, "__module__", None) or self.module.__name__, self.module)
-        files = [getattr(module, "__file__", None) for module in (self.module, home)]
-        if None in files:
-            raise InputError(f"{self.spec} has no source file; give it a fingerprint attribute")
-        return [hashlib.sha256(Path(str(file)).read_bytes()).hexdigest() for file in dict.fromkeys(files)]
-
 
 def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Generator:
     """The generator that ``python:module:name`` names; modules in the current folder are found too.
@@ -165,14 +158,66 @@ def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Gen
     changes when its images do (else the source of its module stands for it).
     """
     spec = spec.strip()
+    module, named = _found(spec)
+    thing = _made(named, spec)
+    channels, height, width = map(int, shape)
+    return Custom(spec, num_classes, (channels, height, width), thing, _sources(spec, thing, module))
+
+
+def custom_content(spec: str) -> str:
+    """A hash of what stands for the code of ``python:module:name``, by the rule of `Custom.fingerprint`.
+
+    A class, or a function without arguments, is called unless it has a `fingerprint` itself.
+    """
+    spec = spec.strip()
+    module, thing = _found(spec)
+    if not isinstance(getattr(thing, "fingerprint", None), str):
+        thing = _made(thing, spec)
+    code = _code(spec, thing, _sources(spec, thing, module))
+    return hashlib.sha256(json.dumps([FORMAT, code]).encode()).hexdigest()
+
+
+def _found(spec: str) -> tuple[ModuleType, Any]:
+    """The module of a spec and what it calls by the name."""
     module_name, name = _parsed(spec)
     module = _imported(module_name, spec)
     try:
-        thing = reduce(getattr, name.split("."), module)
+        return module, reduce(getattr, name.split("."), module)
     except AttributeError:
         raise InputError(f"{spec}: module {module_name} has no {name}") from None
-    channels, height, width = map(int, shape)
-    return Custom(spec, num_classes, (channels, height, width), _made(thing, spec), module)
+
+
+def _code(spec: str, thing: Any, sources: tuple[str, ...]) -> list[str]:
+    """What stands for the code: the thing's own fingerprint, or the hashes of its files."""
+    own = getattr(thing, "fingerprint", None)
+    if own is not None and not (isinstance(own, str) and own):
+        raise InputError(f"{spec}: its fingerprint must be text, not {own!r}")
+    if own is None and not sources:
+        raise InputError(f"{spec} has no source file; give it a fingerprint attribute")
+    return list(sources) if own is None else [own]
+
+
+def _sources(spec: str, thing: Any, module: ModuleType) -> tuple[str, ...]:
+    """Hashes of the files that a thing is named and defined in; none if one of them has no file."""
+    home = sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module)
+    hashes = [_source(spec, own) for own in dict.fromkeys((module, home))]
+    return tuple(own for own in hashes if own) if all(hashes) else ()
+
+
+def _source(spec: str, module: ModuleType) -> str | None:
+    """The hash of a module's file, if that is still what this process has imported.
+
+    A module that is reloaded has a new ``__spec__``.
+    """
+    try:
+        now = hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+    except (AttributeError, OSError):
+        return None
+    loaded, before = _imported_sources.get(module, (None, now))
+    if loaded is module.__spec__ and before != now:
+        raise InputError(f"{spec}: {module.__file__} has changed since it was imported; restart to use what it is now")
+    _imported_sources[module] = module.__spec__, now
+    return now
 
 
 def _parsed(spec: str) -> tuple[str, str]:

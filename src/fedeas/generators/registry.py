@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import hashlib
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,9 +14,9 @@ from numpy.typing import NDArray
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
-from fedeas.generators.custom import PREFIX, load_custom
-from fedeas.generators.gaussian import GaussianGenerator
+from fedeas.generators.custom import PREFIX, custom_content, load_custom
 from fedeas.spec import Described, read_spec
+from fedeas.weights import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,12 @@ class Source(Protocol):
 
     def ready(self, setting: Setting) -> Generator:
         """The generator itself."""
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of what determines the images besides the spec and the dataset, without making the generator."""
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """What determines the images, or was seen in training, but cannot be known; one sentence each."""
 
 
 _TYPES: dict[type, tuple[str, Any]] = {
@@ -75,8 +84,18 @@ class Gaussian(Settings):
 
     def ready(self, setting: Setting) -> Generator:
         """Fitted to the official training part."""
+        from fedeas.generators.gaussian import GaussianGenerator
+
         classes = len(setting.classes)
         return GaussianGenerator.fit(setting.images, setting.labels, classes, self.components, self.shrinkage)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Nothing: it is fitted to the dataset."""
+        return {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Nothing."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +113,7 @@ class Diffusion(Settings):
         """Loaded, if the weights fit the dataset and saw nothing that the protocol tests on."""
         from fedeas.generators.diffusion import DiffusionGenerator, Weights
 
-        place = self.weights or setting.dataset
+        place = self._place(setting.dataset)
         weights = Weights.load(place)
         made, wanted = _form(weights.class_names, weights.shape), _form(setting.classes, setting.shape)
         if made != wanted:
@@ -105,6 +124,18 @@ class Diffusion(Settings):
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=setting.device, compiled=self.compiled,
         )  # fmt: skip
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Tensors of the file, and what it says of network and sampler."""
+        path = generator_weights(self._place(dataset))
+        return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+    def _place(self, dataset: str) -> str:
+        return self.weights or name_of_dataset(dataset)
 
 
 @dataclass(frozen=True)
@@ -126,6 +157,19 @@ class SdTurbo(Settings):
             self.model, class_names=setting.classes, shape=setting.shape, template=self.template, steps=self.steps,
             guidance=self.guidance, size=self.size, precision=self.precision, device=setting.device,
         )  # fmt: skip
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """The files of a folder; nothing is known of a model on the Hub."""
+        return {"model": folder_digest(self.model)} if self._is_local else {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """The revision of a model on the Hub, and what any of them was trained on."""
+        revision = () if self._is_local else (f"{self.model}: the revision that the hub serves",)
+        return (*revision, *_images_seen(self.model, protocol))
+
+    @property
+    def _is_local(self) -> bool:
+        return Path(self.model).is_dir()
 
 
 @dataclass(frozen=True)
@@ -150,8 +194,25 @@ class Agreeing(Settings):
             judge = Classifier.load(self.classifier, setting.device)
         else:
             judge = Classifier.train(setting.images, setting.labels, len(setting.classes), device=setting.device)
+        return Filtered(self._source.ready(setting), judge)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """That of the other generator, and the classifier's file if one is named."""
+        prefix = "of " if isinstance(self.of, Agreeing) else ""  # which has a classifier of its own
+        content = {f"{prefix}{name}": value for name, value in self._source.content(dataset).items()}
+        if self.classifier:
+            settings = _settings(Path(self.classifier), "architecture", "shape", "num_classes", "mean", "std")
+            content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
+        return content
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """That of the other generator."""
+        return self._source.unknown(dataset, protocol)
+
+    @property
+    def _source(self) -> Source:
         source: Source = self.of  # type: ignore[assignment]
-        return Filtered(source.ready(setting), judge)
+        return source
 
 
 @dataclass(frozen=True)
@@ -163,6 +224,15 @@ class Python:
     def ready(self, setting: Setting) -> Generator:
         """Imported; its first `sample` tries it on a few addresses."""
         return load_custom(self.spec, len(setting.classes), setting.shape)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Its own fingerprint, or the source of its module."""
+        return {"code": custom_content(self.spec)}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """What else it depends on, and what it was trained on."""
+        code = f"{self.spec}: code that its module imports and files that it reads"
+        return (code, *_images_seen(self.spec, protocol))
 
 
 GENERATORS: dict[str, type[Described]] = {kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, Agreeing)}
@@ -180,5 +250,33 @@ def parse_generator(text: str) -> Source:
     return source
 
 
+def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
+    """Matters where the test images must not have been seen."""
+    return (f"{place}: which images it has seen",) if protocol == "clean" else ()
+
+
+def _settings(path: Path, *names: str) -> str:
+    """A hash of these entries of what a file says of itself."""
+    about = description(path)
+    return hashlib.sha256(json.dumps([about.get(name) for name in names], sort_keys=True).encode()).hexdigest()
+
+
 def _form(classes: tuple[str, ...], shape: tuple[int, int, int]) -> str:
     return f"{len(classes)} classes of {' x '.join(map(str, shape))}"
+
+
+def without_places(text: str) -> str:
+    """The spec without names and paths of files, for use beside their content.
+
+    >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
+    'agreeing(of=diffusion(steps=9))'
+    """
+    source = parse_generator(text)
+    return source.spec if isinstance(source, Python) else _unplaced(source).spec  # type: ignore[arg-type]
+
+
+def _unplaced(source: Described) -> Described:
+    own = {field.name: getattr(source, field.name) for field in fields(source)}
+    places = {name: "" for name in ("weights", "classifier") if name in own}
+    inner = {name: _unplaced(value) for name, value in own.items() if isinstance(value, Described)}
+    return replace(source, **places, **inner)

@@ -19,7 +19,7 @@ from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
 from fedeas.streams import stream_seed
-from fedeas.weights import CHECKOUT, PRETRAINED, SUFFIX, is_name, named_file
+from fedeas.weights import CHOICES, SUFFIX, TORCHVISION, model_weights
 
 __all__ = [
     "MODELS",
@@ -33,6 +33,7 @@ __all__ = [
     "parameter_names",
     "shortened",
     "suited_to",
+    "torchvision_weights",
 ]
 
 Model = ResNet18 | SmallCNN | Projected
@@ -40,9 +41,6 @@ Shape = tuple[int, int, int]
 
 PHOTO_SIDE = 16
 """From this side on, images are photographs to a ResNet-18; smaller ones are digits to a small network."""
-
-TORCHVISION = "torchvision"
-CHOICES = f"a .safetensors file, 'torchvision' or 'cifar100{PRETRAINED}'"
 
 
 def suited_to(shape: Shape) -> str:
@@ -75,8 +73,8 @@ def build_model(
         stem: of a ResNet, ``"3x3"`` for small images or ``"imagenet"``.
         norm: ``"batch"``, ``"group"`` or ``"none"``; by default what suits the model.
         weights: nothing, a ``.safetensors`` file, ``"torchvision"`` for its ResNet-18 trained on ImageNet, or a name
-            such as ``"cifar100-pretrained"`` for what ``fedeas pretrain`` has put into the folder ``weights``. A head
-            of another number of classes is left as it was initialised; everything else must fit.
+            such as ``"cifar100-pretrained"`` for what ``fedeas pretrain`` has made. A head of another number of classes
+            is left as it was initialised; everything else must fit. Half precision becomes float32.
         projection: width of a two-layer projection between features and head, as MOON's paper has it; 0 for none.
 
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
@@ -95,8 +93,9 @@ def build_model(
         torch.default_generator.manual_seed(stream_seed("model", seed))
         model = MODELS[name](shape, num_classes, stem, norm)
     if weights:
-        place = _file(str(weights))
-        _load(model, _torchvision_weights(name) if place == TORCHVISION else _read(place), place)
+        path = model_weights(weights)
+        tensors = torchvision_weights(name) if path is None else _read(str(path))
+        _load(model, tensors, TORCHVISION if path is None else str(path))
     return _projected(model, projection, num_classes, seed) if projection else model
 
 
@@ -146,18 +145,6 @@ MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {"resnet18
 """How each model is built, by name."""
 
 
-def _file(place: str) -> str:
-    """Where weights are that were made here and are called by name; any other place as it is."""
-    if place == TORCHVISION or not is_name(place):
-        return place
-    found = named_file(place)
-    if found is not None:
-        return str(found)
-    made = place.endswith(PRETRAINED)
-    remedy = f"make them with `fedeas pretrain {place.removesuffix(PRETRAINED)}`" if made else f"give {CHOICES}"
-    raise InputError(f"there are no weights called {place!r} in the folder {CHECKOUT}; {remedy}")
-
-
 def _read(path: str) -> dict[str, Tensor]:
     if not path.endswith(SUFFIX):
         raise InputError(f"{path}: weights must be {CHOICES}")
@@ -169,7 +156,8 @@ def _read(path: str) -> dict[str, Tensor]:
         raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
 
 
-def _torchvision_weights(name: str) -> dict[str, Tensor]:
+def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
+    """The tensors of torchvision's model of this name, trained on ImageNet."""
     if name != "resnet18":
         raise InputError(f"torchvision has no weights for {name}; give a .safetensors file")
     try:
@@ -191,7 +179,7 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
         if name not in tensors:
             raise InputError(f"{place}: {name} is missing; the file is of another model")
         theirs, ours = _form(tensors[name]), _form(tensor)
-        if theirs != ours and name not in kept:
+        if not _fits(tensors[name], tensor) and name not in kept:
             raise InputError(f"{place}: {name} is {theirs}, the model has {ours}; check name, shape, stem and norm")
     for name in tensors:
         if name not in own:
@@ -207,6 +195,12 @@ def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[s
         return set()
     same_features = weight.shape[1:] == model.head.weight.shape[1:] and bias.shape == weight.shape[:1]
     return {f"{prefix}.weight", f"{prefix}.bias"} if same_features else set()
+
+
+def _fits(theirs: Tensor, ours: Tensor) -> bool:
+    """Whether one can be copied into the other; files may keep float32 in half precision."""
+    halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
+    return theirs.shape == ours.shape and (theirs.dtype == ours.dtype or halved)
 
 
 def _form(tensor: Tensor) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 from fedeas.errors import RunError
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.weights import Weights
+from fedeas.weights import GENERATOR
 
-GENERATOR, STATE = "generator.safetensors", "training.safetensors"
+STATE = "training.safetensors"
 SAVE_SECONDS = 60.0
 
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.diffusion.presets import Network, Shape
-from fedeas.weights import PRETRAINED, SUFFIX, is_name, known_names, named_file
+from fedeas.weights import SUFFIX, generator_weights
 
 FORMAT = "fedeas-diffusion-1"
 
@@ -93,12 +92,12 @@ class Weights:
 
     @staticmethod
     def load(place: str | os.PathLike[str]) -> Weights:
-        """Read a file, or the weights that come with the package, by the name of their dataset.
+        """Read a file, or the weights of this name, such as those of a dataset that come with the package.
 
         >>> Weights.load("digits").shape
         (1, 8, 8)
         """
-        path = weights_file(place)
+        path = generator_weights(place)
         about, tensors = _read(path)
         try:
             weights = _described(about, tensors)
@@ -112,20 +111,6 @@ class Weights:
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights as they are kept: copies in half precision."""
     return {name: tensor.detach().to("cpu", torch.float16).clone() for name, tensor in tensors.items()}
-
-
-def weights_file(place: str | os.PathLike[str]) -> Path:
-    """The file of this path; or of this name, from the package or from the folder ``weights`` of a checkout."""
-    if not is_name(place):
-        return Path(place)
-    packaged = Path(str(files("fedeas.generators.diffusion"))) / "trained"
-    found = named_file(str(place), packaged)
-    if found is not None:
-        return found
-    known = ", ".join(name for name in known_names(packaged) if not name.endswith(PRETRAINED))  # those are classifiers
-    raise InputError(
-        f"there are no weights called {str(place)!r} (but {known}); make some with `fedeas generator train`"
-    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
