@@ -28,6 +28,7 @@ from fedeas.measures import Evaluation
 from fedeas.models.resnet import Stem
 from fedeas.provenance import Seen, data_digest
 from fedeas.run import FederatedData, Pause, execute, new_model, split_data
+from fedeas.starts import start_seen
 from fedeas.store import Record, Run, RunStore
 from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
 
@@ -137,11 +138,12 @@ def _write(path: Path, run: Run) -> None:
     config, tensors = run.config, halved(last_model(run), path)
     dataset = load_dataset(config.data.dataset, config.data.root)
     data = split_data(config, dataset)
+    hashed, start = data_digest(data.images, data.labels), start_seen(config.model.weights)
     about = {
         "format": FORMAT,
         "dataset": dataset.name,
         "protocol": config.data.protocol,
-        "seen": Seen.under(config.data.protocol, dataset.name, data_digest(data.images, data.labels)).record,
+        "seen": Seen.under(config.data.protocol, dataset.name, hashed, start).record,
         "epochs": config.rounds.total,
         "accuracy": _accuracy(config, data, tensors),
         "seed": config.seed,
