@@ -89,7 +89,7 @@ def pretrain(
 
     Nothing is written, and given back, after an epoch in which `pause` says so; the next call goes on.
 
-    Weights that are there are never replaced: runs know them by their name alone. If they are these, all is done.
+    Weights that are there are never replaced. If they are these, all is done.
     """
     path = Path(out)
     if path.suffix != SUFFIX:

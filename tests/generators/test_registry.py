@@ -282,6 +282,7 @@ def test_a_classifier_that_saw_test_images_is_refused(tmp_path, judge, seen, ref
     path = tmp_path / "judge.safetensors"
     replace(judge, seen=seen).save(path)
     source = parse_generator(f'agreeing(of=gaussian(components=4), classifier="{path}")')
+    assert Classifier.load(path).seen == seen
     assert len(source.unknown("squares")) == unknown
     assert isinstance(source.ready(replace(SETTING, protocol="paper")), Filtered)
     if refused:
