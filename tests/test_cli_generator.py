@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fedeas.cli import main
+from fedeas.data.sources import load_dataset
 from fedeas.generators import recipes
 from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, presets
+from fedeas.provenance import Seen, data_digest, seen_by
 from fedeas.weights import generator_weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
@@ -83,14 +85,19 @@ def test_by_default_it_goes_to_a_folder_of_its_own_and_is_found_by_name(run, fas
     assert generator_weights("digits-fast") == tmp_path / "digits-fast" / "generator.safetensors"
 
 
-def test_test_images_that_were_seen_once_stay_in_the_record(run, fast, tmp_path):
+def test_what_was_seen_once_stays_in_the_record(run, fast, tmp_path):
     common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
     run(*common, "--protocol", "merged", "--out", tmp_path / "first")
     first = tmp_path / "first" / "generator.safetensors"
-    assert Weights.load(first).provenance["protocol"] == "merged"
+    assert seen_by(first) == Seen("digits", ("train", "test"), Weights.load(first).provenance["data"])
     code, out, _ = run(*common, "--start", first, "--out", tmp_path / "second")
     assert (code, "192 images seen" in out) == (0, True)
-    assert Weights.load(tmp_path / "second" / "generator.safetensors").provenance["protocol"] == "merged"
+    second = tmp_path / "second" / "generator.safetensors"
+    weights = Weights.load(second)
+    assert weights.provenance["protocol"] == "merged"  # what older versions read
+    assert weights.seen == seen_by(second) == Seen("digits", ("train",), weights.provenance["data"], seen_by(first))
+    assert weights.seen.seen_test_images_of("digits") is True
+    assert "digits (train), continued from digits (train and test)" in run("info", second)[1]
 
 
 def test_on_a_terminal_a_bar_shows_the_loss(run, fast, tmp_path, monkeypatch):
@@ -112,6 +119,9 @@ def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
     assert report["generator"] == DiffusionGenerator(Weights.load("digits")).fingerprint
     assert report["agreement"] == pytest.approx(np.mean(report["agreement_per_class"]))
     assert (tmp_path / "report" / "grid.png").read_bytes().startswith(b"\x89PNG")
+    data = load_dataset("digits")
+    seen = seen_by(tmp_path / "judges" / "digits.safetensors")
+    assert seen == Seen("digits", ("train",), data_digest(data.images, data.labels))
     judge = (tmp_path / "judges" / "digits.safetensors").read_bytes()
     code, _, _ = run(*arguments, "--classifier", tmp_path / "judges" / "digits.safetensors")
     assert (tmp_path / "judges" / "digits.safetensors").read_bytes() == judge  # it is used, not trained again

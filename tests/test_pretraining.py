@@ -248,3 +248,12 @@ def test_what_was_seen_is_recorded(tmp_path):
     pretrain(digits(epochs=1), tmp_path / "w.safetensors", RunStore(tmp_path))
     data = load_dataset("digits")
     assert seen_by(tmp_path / "w.safetensors") == Seen("digits", ("train",), data_digest(data.images, data.labels))
+
+
+def test_a_start_stays_in_the_record(tmp_path):
+    pretrain(digits(epochs=1), tmp_path / "a.safetensors", RunStore(tmp_path))
+    model = digits().model.model_copy(update={"weights": str(tmp_path / "a.safetensors")})
+    config = digits(epochs=1).model_copy(update={"model": model})
+    pretrain(config, tmp_path / "b.safetensors", RunStore(tmp_path))
+    first = seen_by(tmp_path / "a.safetensors")
+    assert seen_by(tmp_path / "b.safetensors") == Seen("digits", ("train",), first.data, first)

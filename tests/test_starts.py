@@ -1,5 +1,6 @@
-"""Initial weights of a run's model: known by their content."""
+"""Initial weights of a run's model: known by their content, and refused if they have seen too much."""
 
+import json
 import sys
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedeas import InputError, starts
+from fedeas.provenance import NOT_KNOWN, Seen
 from fedeas.weights import weights_digest
 
 TENSORS = {"a": torch.arange(4.0), "b": torch.tensor(3)}
@@ -33,6 +35,35 @@ def test_torchvisions_tensors_have_the_digest_of_a_file_of_them(tmp_path, monkey
     save_file(TENSORS, tmp_path / "w.safetensors")
     pretend_torchvision(monkeypatch, lambda progress: TENSORS)
     assert starts.content("torchvision") == {"weights": weights_digest(tmp_path / "w.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("seen", "dataset", "refused", "unknown"),
+    [
+        (Seen("cifar100", ("train",)), "cifar10", False, 0),
+        (Seen("cifar10", ("train", "test")), "cifar10", True, 0),
+        (Seen("cifar10", ("train",), start=Seen("cifar10", ("train", "test"))), "cifar10", True, 0),
+        (NOT_KNOWN, "cifar10", False, 1),
+    ],
+)
+def test_a_clean_run_does_not_start_from_its_test_images(tmp_path, seen, dataset, refused, unknown):
+    path = tmp_path / "w.safetensors"
+    save_file(TENSORS, path, {"fedeas": json.dumps({"seen": seen.record})})
+    assert starts.start_seen(str(path)) == seen
+    if refused:
+        with pytest.raises(InputError, match=r"w\.safetensors: trained on .*; choose other model\.weights, or none"):
+            starts.check_clean_start(str(path), dataset)
+    else:
+        assert len(starts.check_clean_start(str(path), dataset)) == unknown
+
+
+def test_what_is_not_known_of_a_start(tmp_path):
+    save_file(TENSORS, tmp_path / "w.safetensors")
+    path = str(tmp_path / "w.safetensors")
+    assert starts.check_clean_start(path, "digits") == (f"{path}: which images it has seen",)
+    assert starts.check_clean_start("torchvision", "digits") == ("torchvision: which images it has seen",)
+    assert starts.check_clean_start("", "digits") == ()
+    assert (starts.start_seen("torchvision"), starts.start_seen("")) == (NOT_KNOWN, None)
 
 
 def test_nothing_is_known_of_tensors_that_cannot_be_had(monkeypatch):

@@ -49,7 +49,7 @@ class DistributedFederation(Federation):
         self.engine.meet(anew=not run.checkpoint.exists())
         own = [client for client, told in sorted(self.engine.introductions.items()) if told.get("own_data")]
         if own:
-            log.warning("not part of the run's identity: the data that clients %s bring along", own)
+            log.warning("not known to the run: the data that clients %s bring along", own)
         shared = needs(self.policy) is Needs.COUNTS
         if shared:
             run.save_allocation(self.counts, self.allocation)

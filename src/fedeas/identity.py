@@ -10,6 +10,7 @@ from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator
 from fedeas.models import suited_to
 from fedeas.split import FederatedData
+from fedeas.starts import check_clean_start
 from fedeas.starts import content as content_of_start
 
 PARTS = {
@@ -42,10 +43,14 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
 
 
 def unknown_content(config: RunConfig) -> tuple[str, ...]:
-    """What determines the result, or was seen in training, but cannot be known from here; one sentence each."""
-    if not config.generates:
-        return ()
-    return parse_generator(config.generator).unknown(config.data.dataset, config.data.protocol)
+    """What determines the result, or was seen in training, but cannot be known from here; one sentence each.
+
+    In the clean protocol, initial weights that have seen test images of the dataset are refused.
+    """
+    dataset, protocol = config.data.dataset, config.data.protocol
+    start = check_clean_start(config.model.weights, dataset) if protocol == "clean" else ()
+    generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
+    return (*start, *generator)
 
 
 def _generator_digest(config: RunConfig) -> str:

@@ -20,7 +20,7 @@ from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.checkpoint import load_checkpoint
 from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.data.client import Normaliser
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import checked_name, load_dataset
 from fedeas.devices import chosen_device
 from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
@@ -29,6 +29,7 @@ from fedeas.models.resnet import Stem
 from fedeas.provenance import Seen, data_digest
 from fedeas.run import Pause, execute, identified, new_model
 from fedeas.split import FederatedData, split_data
+from fedeas.starts import start_seen
 from fedeas.store import Record, Run, RunStore
 from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
 
@@ -56,6 +57,7 @@ def pretraining_config(
     >>> pretraining_config("digits", epochs=5, device="cpu").label
     'pretrain-digits'
     """
+    checked_name(dataset)
     on_gpu = chosen_device(device).type == "cuda"
     return RunConfig(
         label=f"pretrain-{name_of_dataset(dataset)}{'' if stem == '3x3' else IMAGENET_STEM}"[:LABEL_LENGTH],
@@ -89,7 +91,7 @@ def pretrain(
 
     Nothing is written, and given back, after an epoch in which `pause` says so; the next call goes on.
 
-    Weights that are there are never replaced: runs know them by their name alone. If they are these, all is done.
+    Weights that are there are never replaced. If they are these, all is done.
     """
     path = Path(out)
     if path.suffix != SUFFIX:
@@ -138,11 +140,12 @@ def _write(path: Path, run: Run) -> None:
     config, tensors = run.config, halved(last_model(run), path)
     dataset = load_dataset(config.data.dataset, config.data.root)
     data = split_data(config, dataset)
+    hashed, start = data_digest(data.images, data.labels), start_seen(config.model.weights)
     about = {
         "format": FORMAT,
         "dataset": dataset.name,
         "protocol": config.data.protocol,
-        "seen": Seen.under(config.data.protocol, dataset.name, data_digest(data.images, data.labels)).record,
+        "seen": Seen.under(config.data.protocol, dataset.name, hashed, start).record,
         "epochs": config.rounds.total,
         "accuracy": _accuracy(config, data, tensors),
         "seed": config.seed,

@@ -49,7 +49,7 @@ class Seen:
     def of(record: object) -> Seen:
         """From `record`, by way of JSON; what cannot be read is not known."""
         if not isinstance(record, Mapping):
-            return Seen()
+            return NOT_KNOWN
         data, start, parts = record.get("data"), record.get("start"), record.get("parts")
         return Seen(
             str(record.get("dataset") or ""),
@@ -95,9 +95,14 @@ class Seen:
         return f"{self.dataset or 'unknown data'} ({' and '.join(self.parts) or 'unknown parts'})"
 
 
+NOT_KNOWN = Seen()
+
+
 def seen_in(about: Mapping[str, Any]) -> Seen:
     """The record in what a file says of itself; older files have dataset and protocol alone."""
     about = about.get("provenance", about)
+    if not isinstance(about, Mapping):
+        return NOT_KNOWN
     if "seen" in about:
         return Seen.of(about["seen"])
     return Seen.under(about.get("protocol"), about.get("dataset"), about.get("data"))
@@ -108,17 +113,24 @@ def seen_by(path: str | os.PathLike[str]) -> Seen:
     return seen_in(description(path))
 
 
-def check_clean(path: str | os.PathLike[str], dataset: str, remedy: str) -> tuple[str, ...]:
-    """Refuse weights that have seen test images of the dataset; give back in words what is not known of them."""
+def check_clean(path: str | os.PathLike[str], dataset: str, remedy: str) -> None:
+    """Refuse weights that have seen test images of the dataset of a run in the clean protocol."""
     seen = seen_by(path)
-    answer = seen.seen_test_images_of(dataset)
-    if answer:
-        raise InputError(f"{path}: trained on {seen}, so on test images that {dataset} is judged by; {remedy}")
-    return () if answer is False else (which_images(path),)
+    if seen.seen_test_images_of(dataset):
+        raise InputError(f"{path}: trained on {seen}, which a clean run on {dataset} tests on; {remedy}")
+
+
+def unknown_to_be_clean(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
+    """In words, that nobody recorded whether these weights have seen test images of the dataset; else nothing."""
+    return (which_images(path),) if seen_by(path).seen_test_images_of(dataset) is None else ()
 
 
 def which_images(place: str | os.PathLike[str]) -> str:
-    """What is not known of weights without a record."""
+    """What is not known of weights without a record.
+
+    >>> which_images("torchvision")
+    'torchvision: which images it has seen'
+    """
     return f"{place}: which images it has seen"
 
 

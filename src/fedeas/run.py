@@ -97,6 +97,7 @@ class Federation:
         self.model: nn.Module = new_model(self.config, dataset.shape, dataset.num_classes).to(self.device)
         self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
         self.generator: Generator | None = None
+        self.unknown: tuple[str, ...] = ()
         self._tally: dict[str, int] = {}
 
     @cached_property
@@ -110,16 +111,16 @@ class Federation:
         return parse_policy(self.config.policy).allocate(self.counts)
 
     def prepare(self) -> None:
-        """Compute the plan and make the generator ready, if there is anything to generate."""
+        """Check what can be known of all parts, compute the plan and make the generator ready, if there is need of one."""
+        self.unknown = unknown_content(self.config)
         if self.allocation.total:
             self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
 
     def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
-        unknown = unknown_content(self.config)
-        for words in unknown:
-            log.warning("not part of the run's identity: %s", words)
-        run.write_json("env.json", {**environment(self.device), "unknown": list(unknown)})
+        for words in self.unknown:
+            log.warning("not known to the run: %s", words)
+        run.write_json("env.json", {**environment(self.device), "unknown": list(self.unknown)})
         engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}

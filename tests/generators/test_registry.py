@@ -29,6 +29,7 @@ from fedeas.generators.registry import (
     Setting,
     parse_generator,
 )
+from fedeas.provenance import NOT_KNOWN, Seen
 from fedeas.weights import generator_weights, weights_digest
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
@@ -38,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 TINY = Network((8, 16), layers=1, attention=(False, False), groups=4)
 LABELS = np.arange(40) % 2
 IMAGES = (120 * LABELS[:, None, None, None] + np.random.default_rng(0).integers(0, 100, (40, 1, 4, 4))).astype(np.uint8)
+SAW_TEST = Seen("squares", ("train",), start=Seen("squares", ("train", "test")))
 SETTING = Setting("squares", IMAGES, LABELS, ("dark", "light"))
 DIGITS = Setting("digits", np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int64), tuple("0123456789"))
 
@@ -122,7 +124,7 @@ def test_malformed_specs_are_refused_in_one_line(text, message):
 
 def saved(path, names=("dark", "light"), shape=(1, 4, 4), **seen):
     tensors = half(TINY.build(shape, len(names)).state_dict())
-    Weights(TINY, shape, names, tensors, "ddim", 3, 1.5, {"protocol": "clean", **seen}).save(path)
+    Weights(TINY, shape, names, tensors, "ddim", 3, 1.5, {"dataset": "squares", "protocol": "clean", **seen}).save(path)
     return f'diffusion(weights="{path}")'
 
 
@@ -151,14 +153,23 @@ def test_what_a_spec_says_reaches_the_sampler():
         ({"names": ("a", "b", "c")}, "make 3 classes of 1 x 4 x 4, squares has 2 classes of 1 x 4 x 4"),
         ({"shape": (3, 4, 4)}, "make 2 classes of 3 x 4 x 4, squares has 2 classes of 1 x 4 x 4"),
         ({"shape": (1, 8, 4)}, "make 2 classes of 1 x 8 x 4"),
-        ({"protocol": "merged"}, "saw test images; train them with --protocol clean"),
-        ({"protocol": None}, "saw test images"),
+        ({"protocol": "merged"}, "which a clean run on squares tests on; train it with --protocol clean"),
+        ({"protocol": "merged", "dataset": None}, "which a clean run on squares tests on"),
+        ({"seen": SAW_TEST.record}, "which a clean run on squares tests on"),
     ],
 )
 def test_weights_that_do_not_fit_the_run_are_refused(tmp_path, options, message):
     source = parse_generator(saved(tmp_path / "w.safetensors", **options))
     with pytest.raises(InputError, match=message):
         source.ready(SETTING)
+
+
+def test_weights_of_unknown_origin_are_used_and_told(tmp_path):
+    source = parse_generator(saved(tmp_path / "w.safetensors", protocol=None))
+    assert source.ready(SETTING).num_classes == 2
+    assert source.unknown("squares") == (f"{tmp_path}/w.safetensors: which images it has seen",)
+    assert source.unknown("squares", "paper") == ()
+    assert parse_generator(saved(tmp_path / "w.safetensors")).unknown("squares") == ()
 
 
 def test_weights_that_saw_test_images_may_be_used_where_that_is_said(tmp_path):
@@ -182,6 +193,7 @@ def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkey
 
 def test_the_judge_of_a_filter_works_where_the_run_does(tmp_path, monkeypatch):
     places = []
+    monkeypatch.setattr("fedeas.generators.registry.check_clean", lambda *_: None)
     monkeypatch.setattr(Classifier, "load", lambda path, device="cpu": places.append((path, device)))
     monkeypatch.setattr("fedeas.generators.filtered.Filtered", lambda source, judge: None)
     parse_generator('agreeing(of=gaussian(components=4), classifier="c.safetensors")').ready(
@@ -260,6 +272,24 @@ def test_the_content_of_a_filter_is_that_of_its_source_and_its_classifier(tmp_pa
     assert source.content("squares") == content
     replace(judge, mean=(0.1,)).save(path)  # the same tensors, but other answers
     assert source.content("squares") != content
+
+
+@pytest.mark.parametrize(
+    ("seen", "refused", "unknown"),
+    [(SAW_TEST, True, 0), (NOT_KNOWN, False, 1), (Seen("squares", ("train",)), False, 0)],
+)
+def test_a_classifier_that_saw_test_images_is_refused(tmp_path, judge, seen, refused, unknown):
+    path = tmp_path / "judge.safetensors"
+    replace(judge, seen=seen).save(path)
+    source = parse_generator(f'agreeing(of=gaussian(components=4), classifier="{path}")')
+    assert Classifier.load(path).seen == seen
+    assert len(source.unknown("squares")) == unknown
+    assert isinstance(source.ready(replace(SETTING, protocol="paper")), Filtered)
+    if refused:
+        with pytest.raises(InputError, match="which a clean run on squares tests on; leave it out"):
+            source.ready(SETTING)
+    else:
+        assert isinstance(source.ready(SETTING), Filtered)
 
 
 def test_each_of_two_classifiers_counts(tmp_path, judge):

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedeas.files import written_whole
+from fedeas.provenance import Seen, data_digest
 from fedeas.weights import folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
         ("fingerprint", weights.fingerprint[:16]),
         ("network", f"UNet2DModel of widths {weights.network.widths}, {count:,} parameters"),
         ("images", f"{weights.num_classes} classes of {' x '.join(map(str, weights.shape))}"),
-        ("trained on", f"{seen.get('dataset')}, protocol {seen.get('protocol')}"),
+        ("trained on", str(weights.seen)),
         ("training", f"{seen.get('minutes')} minutes on {seen.get('device')}, preset {seen.get('preset')}"),
         ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
         ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
@@ -160,7 +161,10 @@ def _judge(data: Any, path: Path | None, device: str) -> Classifier:
 
     if path is not None and path.exists():
         return Classifier.load(path, device)
-    judge = Classifier.train(data.images, data.labels, data.num_classes, device=device, class_names=data.classes)
+    seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
+    judge = Classifier.train(
+        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen
+    )
     judge = judge.measured(data.test_images, data.test_labels)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

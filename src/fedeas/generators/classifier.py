@@ -24,6 +24,7 @@ from fedeas.files import written_whole
 from fedeas.generators.base import checked_address, checked_training
 from fedeas.generators.recipes import Recipe, recipe_for
 from fedeas.models import Model, build_model, suited_to
+from fedeas.provenance import NOT_KNOWN, Seen, seen_in
 
 Images = NDArray[np.uint8]
 Device = torch.device | str
@@ -52,6 +53,8 @@ class Classifier:
     class_names: tuple[str, ...] | None = None
     test_accuracy: float | None = None
     """On the images given to `measured`."""
+    seen: Seen = NOT_KNOWN
+    """What it was trained on."""
 
     @classmethod
     def train(
@@ -66,6 +69,7 @@ class Classifier:
         device: Device = "cpu",
         class_names: Sequence[str] | None = None,
         progress: Progress | None = None,
+        seen: Seen = NOT_KNOWN,
     ) -> Classifier:
         """Train on real images; on a CPU the same arguments give the same weights.
 
@@ -80,6 +84,7 @@ class Classifier:
             device: where to train, and where the classifier then lives.
             class_names: for messages, and kept with the classifier.
             progress: called after each epoch with the epochs done and in all.
+            seen: which images these are, kept with the classifier.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
@@ -88,7 +93,7 @@ class Classifier:
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
-        classifier = cls(model, architecture, shape, num_classes, mean, std, names)
+        classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
         _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed, progress)
         model.eval().requires_grad_(False)
         return classifier
@@ -177,6 +182,7 @@ class Classifier:
             "std": self.std,
             "class_names": self.class_names,
             "test_accuracy": self.test_accuracy,
+            "seen": self.seen.record,
             "fingerprint": self.fingerprint,
         }
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
@@ -218,6 +224,7 @@ def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str
         tuple(about["std"]),
         None if about["class_names"] is None else tuple(about["class_names"]),
         about["test_accuracy"],
+        seen_in(about),
     )
     return classifier, about["fingerprint"]
 

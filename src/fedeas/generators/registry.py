@@ -15,6 +15,7 @@ from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import PREFIX, custom_content, load_custom
+from fedeas.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.spec import Described, read_spec
 from fedeas.weights import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 
@@ -118,8 +119,8 @@ class Diffusion(Settings):
         made, wanted = _form(weights.class_names, weights.shape), _form(setting.classes, setting.shape)
         if made != wanted:
             raise InputError(f"generator weights {place!r} make {made}, {setting.dataset} has {wanted}")
-        if setting.protocol == "clean" and weights.provenance.get("protocol") != "clean":
-            raise InputError(f"generator weights {place!r} saw test images; train them with --protocol clean")
+        if setting.protocol == "clean":
+            check_clean(generator_weights(place), setting.dataset, "train it with --protocol clean")
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=setting.device, compiled=self.compiled,
@@ -131,8 +132,8 @@ class Diffusion(Settings):
         return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Nothing."""
-        return ()
+        """What the weights have seen, if their file does not say so."""
+        return unknown_to_be_clean(generator_weights(self._place(dataset)), dataset) if protocol == "clean" else ()
 
     def _place(self, dataset: str) -> str:
         return self.weights or name_of_dataset(dataset)
@@ -190,6 +191,8 @@ class Agreeing(Settings):
         from fedeas.generators.classifier import Classifier
         from fedeas.generators.filtered import Filtered
 
+        if self.classifier and setting.protocol == "clean":
+            check_clean(self.classifier, setting.dataset, "leave it out, and one is trained on the training part")
         if self.classifier:
             judge = Classifier.load(self.classifier, setting.device)
         else:
@@ -206,8 +209,10 @@ class Agreeing(Settings):
         return content
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator."""
-        return self._source.unknown(dataset, protocol)
+        """That of the other generator, and what the classifier has seen, if its file does not say so."""
+        asked = self.classifier and protocol == "clean"
+        judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
+        return (*self._source.unknown(dataset, protocol), *judge)
 
     @property
     def _source(self) -> Source:
@@ -252,7 +257,7 @@ def parse_generator(text: str) -> Source:
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
     """Matters where the test images must not have been seen."""
-    return (f"{place}: which images it has seen",) if protocol == "clean" else ()
+    return (which_images(place),) if protocol == "clean" else ()
 
 
 def _settings(path: Path, *names: str) -> str:

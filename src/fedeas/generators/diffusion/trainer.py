@@ -26,6 +26,7 @@ from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
+from fedeas.provenance import Seen, data_digest
 
 log = logging.getLogger("fedeas")
 
@@ -70,7 +71,7 @@ class Trainer:
         self.updates, self.batch = updates or preset.updates, preset.batch
         self.images = torch.from_numpy(np.array(images)).to(self.device)
         self.labels = torch.from_numpy(np.array(labels)).to(self.device)
-        self.data = _data_hash(images, labels)
+        self.data = data_digest(images, labels)
         self.start = start
         self._build(compiled)
         self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
@@ -126,7 +127,9 @@ class Trainer:
         names = [name for name, _ in self.network.named_parameters()]
         tensors = half(dict(zip(names, self.ema.shadow_params, strict=True)))
         before = self.start.provenance if self.start is not None else {}
-        seen = {"data": self.data, **provenance}
+        start = None if self.start is None else self.start.seen
+        own = Seen.under(provenance.get("protocol"), provenance.get("dataset"), self.data, start)
+        seen = {"data": self.data, **provenance, "seen": own.record}
         if self.start is not None and before.get("protocol") != "clean":
             seen["protocol"] = before.get("protocol", "unknown")  # what was seen once is never unseen
         seen["updates"] = self.update_number + before.get("updates", 0)
@@ -246,9 +249,3 @@ def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
     ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
     weight: Tensor = ratio.clamp(max=preset.min_snr) / (ratio + (preset.network.target == "v_prediction"))
     return weight.nan_to_num(1.0)
-
-
-def _data_hash(images: NDArray[np.uint8], labels: IntArray) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(images).tobytes())
-    digest.update(np.ascontiguousarray(labels, dtype="<i8").tobytes())
-    return digest.hexdigest()

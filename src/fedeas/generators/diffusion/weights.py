@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.diffusion.presets import Network, Shape
+from fedeas.provenance import Seen, seen_in
 from fedeas.weights import SUFFIX, generator_weights
 
 FORMAT = "fedeas-diffusion-1"
@@ -61,6 +62,11 @@ class Weights:
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    @property
+    def seen(self) -> Seen:
+        """Which images they were trained on, also in the trainings that they were continued from."""
+        return seen_in(self.provenance)
 
     @property
     def finite(self) -> bool:
