@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -27,8 +27,7 @@ from fedeas.errors import InputError
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 
 
-@dataclass(frozen=True)
-class SCAFFOLD(FedAvg):
+class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     """SCAFFOLD (Karimireddy et al., ICML 2020, algorithm 1).
 
     Client i takes local steps y <- y - lr (g_i(y) - c_i + c) and then renews its control,
@@ -43,18 +42,6 @@ class SCAFFOLD(FedAvg):
     rule of its own paper, which weighs clients equally. Mixing the two (models by size, controls unweighted) converges
     to the wrong point.
     """
-
-    server_lr: float = 1.0
-    option: Literal["I", "II"] = "II"
-    weighting: Literal["size", "uniform"] = "size"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.server_lr < float("inf"):
-            raise InputError(f"server_lr must be a finite number above 0, not {self.server_lr}")
-        if self.option not in ("I", "II"):
-            raise InputError(f"option must be 'I' or 'II', not {self.option!r}")
-        if self.weighting not in ("size", "uniform"):
-            raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, a control of zeros, and the size of the fleet."""
