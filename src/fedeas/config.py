@@ -1,8 +1,8 @@
 """A run as data: frozen sections with every field named, read from TOML, overridden by ``key=value``, hashed.
 
-Unknown keys, unknown names and wrong types are errors. The fingerprint follows the meaning of a config: two spellings of
-one run have one fingerprint, and what does not change the result (where data lie, which device computes) has no part in
-it. When a run starts, the section ``content`` takes up digests of its data, weights and code (`fedeas.identity`).
+Unknown keys, unknown names and wrong types are errors. The fingerprint follows the meaning of a config: all spellings
+of a run have one fingerprint, and what does not change the result (where data lie, which device computes) has no part
+in it. When a run starts, the section ``content`` takes up digests of its data, weights and code (`fedeas.identity`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.policies import parse_policy
 
 RULES = 2
-"""Part of every fingerprint. Raise it when the same config would give other numbers: no old result stands for a new one."""
+"""Part of every fingerprint. Raise it when the same config gives other numbers, so that no old result stands for it."""
 
 NO_GENERATION = "no-generation"
 
@@ -208,7 +208,7 @@ class RunConfig(_Section):
 
     def _meaning(self) -> dict[str, Any]:
         """Every choice in one spelling, without those that change nothing."""
-        place = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
+        place: Any = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
         meaning = self.model_dump(exclude=place)
         for kind in ("policy", "generator", "algorithm"):
             meaning[kind] = _canonical(kind, meaning[kind])
@@ -248,7 +248,7 @@ SPLIT_FIELDS = {
 """Which fields each scheme reads, besides clients and seed."""
 
 ADDED_LATER: dict[tuple[str, str], object] = {("train", "steps"): 0, ("partition", "redraw"): False}
-"""Fields that came after the first results, with the value that means what runs did before: hashed only if they differ."""
+"""Fields that came after the first results, with the value that means what runs did before; hashed only if different."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "policy": parse_policy,

@@ -35,7 +35,9 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     for part, words in PARTS.items():
         wanted = getattr(config.content, part)
         if wanted and wanted != getattr(found, part):
-            raise InputError(f"content.{part}: {words} differ from what the config names; bring them back or drop the line")
+            raise InputError(
+                f"content.{part}: {words} differ from what the config names; bring them back or drop the line"
+            )
     name = suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name
     model = config.model.model_copy(update={"name": name})
     model = model.model_copy(update={"norm": model.usual_norm})

@@ -2,6 +2,9 @@
 
 spec   = name [ "(" [ field "=" value { "," field "=" value } ] ")" ]
 value  = number | true | false | word | "text" | spec
+
+Case, spaces, the order of fields, and hyphens or underscores in names make no difference. An object has one spec,
+however it was spelled: equal numbers print alike.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
-from typing import Any, ClassVar, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from fedeas.errors import FedEASError, SpecError
 
+MAX_WHOLE = 1e15  # below it every whole number is a float, too
 MAX_LENGTH = 500  # far beyond any real spec, and short enough to rule out runaway nesting
 
 _TOKEN = re.compile(
@@ -37,8 +42,9 @@ class Described:
     @property
     def spec(self) -> str:
         """One line that can be read back: the first field, unless it is empty, and all that differ from their default."""
+        kinds = _kinds(type(self))  # type: ignore[arg-type]
         shown = [
-            f"{field.name}={_literal(getattr(self, field.name))}"
+            f"{field.name}={_literal(getattr(self, field.name), kinds.get(field.name))}"
             for position, field in enumerate(fields(self))
             if (position == 0 and field.default != "") or getattr(self, field.name) != field.default
         ]
@@ -66,17 +72,37 @@ def normalised(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
-def _literal(value: object) -> str:
+@cache
+def _kinds(described: type[Described]) -> dict[str, Any]:
+    """The types of the fields; nothing where they cannot be told."""
+    try:
+        return get_type_hints(described)
+    except NameError:  # a type that is known inside a function only
+        return {}
+
+
+def _literal(value: object, kind: Any) -> str:
+    """A field's value as text; `kind` is the field's type, by which True is a number or a word."""
     if isinstance(value, Described):
         return value.spec
-    if isinstance(value, bool):
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else f'"{value}"'
+    if isinstance(value, bool | np.bool_) and not _takes_numbers(kind):
         return str(value).lower()
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return str(int(number)) if number.is_integer() and number < 1e15 else repr(number)
-    if isinstance(value, str) and not _WORD.fullmatch(value):
-        return f'"{value}"'
+    if isinstance(value, int | float | np.number | np.bool_):
+        return _number(value, _takes_numbers(kind))
     return str(value)
+
+
+def _takes_numbers(kind: Any) -> bool:
+    return kind is float or float in get_args(kind)
+
+
+def _number(value: Any, fractions: bool) -> str:
+    if isinstance(value, int | np.integer) and not fractions:
+        return str(value)
+    number = float(value) + 0.0  # -0.0 becomes 0.0
+    return str(int(number)) if number.is_integer() and abs(number) < MAX_WHOLE else repr(number)
 
 
 class _Reader:
@@ -91,7 +117,9 @@ class _Reader:
         name = normalised(self._next(f"a {self.kind} name"))
         if name not in self.known:
             raise self._error(f"unknown {self.kind} {name!r}; known are {', '.join(self.known)}")
-        return self._build(self.known[name], self._arguments() if self._peek() == "(" else {})
+        kind = self.known[name]
+        kinds = _kinds(kind)  # type: ignore[arg-type]
+        return self._build(kind, self._arguments(kinds) if self._peek() == "(" else {})
 
     def expect_end(self) -> None:
         if self._peek():
@@ -110,35 +138,44 @@ class _Reader:
         except FedEASError as error:
             raise self._error(str(error)) from None
 
-    def _arguments(self) -> dict[str, object]:
+    def _arguments(self, kinds: dict[str, Any]) -> dict[str, object]:
         arguments: dict[str, object] = {}
         self._expect("(")
         while self._peek() != ")":
-            field = self._next("a field name")
+            field = normalised(self._next("a field name")).replace("-", "_")
             if field in arguments:
                 raise self._error(f"{field!r} is given twice")
             self._expect("=")
-            arguments[field] = self._value()
+            arguments[field] = self._value(kinds.get(field))
             if self._peek() != ")":
                 self._expect(",")
         self._expect(")")
         return arguments
 
-    def _value(self) -> object:
+    def _value(self, kind: Any) -> object:
+        """The next value; words are text, a choice, true or false, or an object, by the type of their field."""
         word = self._peek()
-        if normalised(word) in self.known:
+        if kind is not str and normalised(word) in self.known:
             return self.described()
         self._next("a value")
-        if word in ("true", "false"):
-            return word == "true"
-        if word[0].isalpha():
-            return word
         if word[0] == '"':
             return word[1:-1]
+        if not word[0].isalpha():
+            return self._read_number(word)
+        if kind is not str and word.lower() in ("true", "false"):
+            return word.lower() == "true"
+        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
+        return choices.get(normalised(word), word)
+
+    def _read_number(self, word: str) -> int | float:
+        """A number; one without a fraction is a whole number, however it is written."""
         try:
+            number = float(word)
+        except ValueError:  # such as 1__0
+            raise self._error(f"cannot read the number {word!r}") from None
+        if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
             return int(word)
-        except ValueError:
-            return float(word)
+        return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
 
     def _tokens(self) -> list[str]:
         tokens, position = [], 0

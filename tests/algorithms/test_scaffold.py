@@ -135,6 +135,46 @@ def test_option_one_is_the_full_gradient_and_leaves_running_statistics_alone():
     assert torch.equal(reply.arrays["model/1.running_mean"], plain.arrays["model/1.running_mean"])
 
 
+def plain_net(norm):
+    torch.manual_seed(0)
+    middle = nn.BatchNorm2d(2) if norm else nn.Identity()
+    return nn.Sequential(nn.Conv2d(1, 2, 4), middle, nn.Flatten(), nn.Linear(2, 3))
+
+
+def full_gradient(net, data, batch_size):
+    algorithm = SCAFFOLD(option="I")
+    broadcast = algorithm.broadcast(algorithm.init(net, Fleet(np.array([len(data)]), 3)), 0)
+    train = TrainConfig(lr=0.01, batch_size=batch_size, epochs=1)
+    return algorithm.client_update(ClientJob(0, 0, 0, 1, copy.deepcopy(net), data, broadcast, {}, train))[1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 16, 17, 20, 33])
+def test_option_one_counts_every_image_once(size):
+    """The mean over all data in one go; batch norm over 1x1 maps could not take a last batch of one image."""
+    rng = np.random.default_rng(size)
+    data = ClientData.of(rng.integers(0, 256, (size, 1, 4, 4), dtype=np.uint8), rng.integers(0, 3, size), NORMALISE)
+    net = plain_net(norm=False)
+    nn.functional.cross_entropy(net(NORMALISE(data.images)), data.labels).backward()
+    expected = net[3].weight.grad
+    assert torch.allclose(full_gradient(plain_net(norm=False), data, 16)["control/3.weight"], expected, atol=1e-6)
+    assert full_gradient(plain_net(norm=True), data, 16)["control/3.weight"].isfinite().all()
+
+
+def test_option_one_does_not_depend_on_synthetic_samples_being_sorted():
+    """Sorted batches hold one class each, and batch norm centres what tells the classes apart away."""
+    images = np.repeat(np.arange(3, dtype=np.uint8) * 100, 16)[:, None, None, None] + np.zeros((1, 4, 4), np.uint8)
+    labels = np.repeat(np.arange(3), 16)
+    data, net = ClientData.of(images, labels, NORMALISE), plain_net(norm=True)
+    whole, parts = (full_gradient(net, data, size)["control/3.weight"] for size in (48, 16))
+    sorted_parts = sum(
+        torch.autograd.grad(
+            nn.functional.cross_entropy(net.train()(NORMALISE(data.images[rows])), data.labels[rows]), net[3].weight
+        )[0]
+        for rows in (slice(0, 16), slice(16, 32), slice(32, 48))
+    )
+    assert (parts - whole).norm() < 0.5 * (sorted_parts / 3 - whole).norm()
+
+
 def test_momentum_is_refused_where_it_would_be_wrong():
     with pytest.raises(InputError, match="option II reads gradients off the way taken"):
         solve(QuadraticSCAFFOLD(), 10, rounds=1, train=TrainConfig(lr=0.05, batch_size=64, epochs=2, momentum=0.9))

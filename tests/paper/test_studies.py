@@ -80,7 +80,9 @@ def test_digits_start_from_scratch_alone():
 
 
 def test_partitions_are_redrawn_where_it_is_asked():
-    fixed, redrawn = (study("digits", redraw=redraw).config(setting("c10-k20-a0.1"), FEDEAS) for redraw in (False, True))
+    fixed, redrawn = (
+        study("digits", redraw=redraw).config(setting("c10-k20-a0.1"), FEDEAS) for redraw in (False, True)
+    )
     counts = [[counts_of(run).n.tolist() for run in with_seeds(config, 2)] for config in (fixed, redrawn)]
     assert counts[0][0] == counts[0][1] == counts[1][0] != counts[1][1]
     assert len({run.method for run in with_seeds(redrawn, 2)}) == 1

@@ -12,6 +12,7 @@ from fedeas.spec import read_spec
 ALGORITHMS: dict[str, type[FedAvg]] = {
     algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
 }
+"""The same names as in `fedeas.hyperparameters`."""
 
 
 def parse_algorithm(text: str) -> FedAvg:

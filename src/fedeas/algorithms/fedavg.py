@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -20,11 +20,9 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.local_sgd import Objective, local_sgd
-from fedeas.spec import Described
 
 
-@dataclass(frozen=True)
-class FedAvg(Described):
+class FedAvg(hyperparameters.FedAvg):
     """Federated averaging (McMahan et al., AISTATS 2017, algorithm 1).
 
     Each client k of round t starts from the global model, takes E epochs of SGD on its own data and sends its weights

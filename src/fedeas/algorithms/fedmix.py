@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.errors import InputError
 from fedeas.streams import stream
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 
 
-@dataclass(frozen=True)
-class FedMix(FedAvg):
+class FedMix(hyperparameters.FedMix, FedAvg):
     """Mean-augmented federated learning (Yoon et al., ICLR 2021, Eq. 5).
 
     At set-up each client sends averages of `mash` of its real images and of their labels (of all of them if `mash` is
@@ -30,22 +28,11 @@ class FedMix(FedAvg):
 
     the derivative taken at ((1 - lam) x, y): the first-order expansion of Mixup's loss, for which no image but the
     averages has to be known. The derivative keeps its graph, so that the term trains the parameters.
-
-    Defaults: the CIFAR-10 setting of its paper as Flower's FedMix baseline records it, lam = 0.05 and averages over a
-    client's whole data. An average of few images shows them: `mash` is a matter of privacy.
     """
 
-    lam: float = 0.05
-    mash: int = 0
     needs_setup: ClassVar[bool] = True
     shares_counts: ClassVar[bool] = True
     differentiates_twice: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < 1:
-            raise InputError(f"lam must be 0 or more and below 1, not {self.lam}")
-        if not isinstance(self.mash, int) or self.mash < 0:
-            raise InputError(f"mash must be a whole number, 0 for all of a client's images, not {self.mash}")
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights and the number of classes."""

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
-from fedeas.errors import InputError
 
 ANCHOR = "anchor/"
 
 
-@dataclass(frozen=True)
-class FedProx(FedAvg):
+class FedProx(hyperparameters.FedProx, FedAvg):
     """FedProx (Li et al., MLSys 2020, Eq. 2): client k minimises F_k(w) + mu/2 ||w - w^t||^2.
 
-    The norm is over trainable parameters; mu = 0 is FedAvg. The default is the paper's, supplement D.
+    The norm is over trainable parameters.
     """
-
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise InputError(f"mu must be a finite number, 0 or more, not {self.mu}")
 
     def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the proximal term."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.errors import InputError
 
 PREVIOUS, NEAR, FAR = "previous/", "near/", "far/"
 
 
-@dataclass(frozen=True)
-class MOON(FedAvg):
+class MOON(hyperparameters.MOON, FedAvg):
     """Model-contrastive learning (Li, He, Song, CVPR 2021, Eq. 3 and 4).
 
     With z, z_glob and z_prev the features of a sample under the local model, the global model and this client's own
@@ -27,18 +24,8 @@ class MOON(FedAvg):
         l_con = -log( exp(sim(z, z_glob) / tau) / (exp(sim(z, z_glob) / tau) + exp(sim(z, z_prev) / tau)) ),
 
     where sim is the cosine. The global and the last model are frozen and in evaluation mode. In a client's first round
-    its last model is the global one. The contrast is on the model's own ``features``. The defaults are the paper's,
-    supplement D.
+    its last model is the global one. The contrast is on the model's own ``features``.
     """
-
-    mu: float = 5.0
-    tau: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise InputError(f"mu must be a finite number, 0 or more, not {self.mu}")
-        if not 0 < self.tau < float("inf"):
-            raise InputError(f"tau must be a finite number above 0, not {self.tau}")
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """FedAvg with the contrastive loss; the client keeps its new model for the next time."""

@@ -65,6 +65,15 @@ def batch_sizes(size: int, train: TrainConfig) -> list[int]:
     return ([train.batch_size] * whole + [rest] * (rest > 1)) * train.epochs
 
 
+def one_pass(size: int, batch_size: int, rng: np.random.Generator) -> list[IntArray]:
+    """Batches that hold every sample once, shuffled; a single image left over joins the batch before it.
+
+    A client that holds one image sees it twice, which leaves the mean over its data as it is.
+    """
+    order = rng.permutation(size) if size > 1 else np.zeros(2, dtype=np.int64)
+    return np.split(order, range(batch_size, size - 1, batch_size))
+
+
 def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
     """Places of the samples in the order in which they are seen, pass after pass."""
     seen = sum(batch_sizes(size, train))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from fedeas import hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -22,13 +22,14 @@ from fedeas.algorithms.base import (
 )
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
+from fedeas.algorithms.plan import one_pass
 from fedeas.errors import InputError
+from fedeas.streams import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 
 
-@dataclass(frozen=True)
-class SCAFFOLD(FedAvg):
+class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     """SCAFFOLD (Karimireddy et al., ICML 2020, algorithm 1).
 
     Client i takes local steps y <- y - lr (g_i(y) - c_i + c) and then renews its control,
@@ -43,18 +44,6 @@ class SCAFFOLD(FedAvg):
     rule of its own paper, which weighs clients equally. Mixing the two (models by size, controls unweighted) converges
     to the wrong point.
     """
-
-    server_lr: float = 1.0
-    option: Literal["I", "II"] = "II"
-    weighting: Literal["size", "uniform"] = "size"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.server_lr < float("inf"):
-            raise InputError(f"server_lr must be a finite number above 0, not {self.server_lr}")
-        if self.option not in ("I", "II"):
-            raise InputError(f"option must be 'I' or 'II', not {self.option!r}")
-        if self.weighting not in ("size", "uniform"):
-            raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, a control of zeros, and the size of the fleet."""
@@ -104,15 +93,20 @@ class SCAFFOLD(FedAvg):
         }
 
     def _full_gradient(self, job: ClientJob) -> Arrays:
-        """Option I: the gradient of the client's loss at the global model, over all its data."""
-        objective, size = self.objective(job), job.train.batch_size
+        """Option I: the gradient of the client's loss at the global model, over all its data.
+
+        Batches are shuffled, since batch norm would see sorted classes as other data than in training.
+        """
+        objective, rng = self.objective(job), stream("scaffold-gradient", job.seed, job.round, job.client)
+        job.model.train()
         job.model.zero_grad(set_to_none=True)
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        for start in range(0, len(job.data), size):
-            images, labels = job.data.images[start : start + size], job.data.labels[start : start + size]
+        parts = one_pass(len(job.data), job.train.batch_size, rng)
+        for part in parts:
+            images, labels = job.data.batch(torch.from_numpy(part).to(job.data.labels.device))
             batch = objective.batch(job.data.normalise(images), labels)
-            part = objective.loss(job.model, batch, objective.shared) * (len(labels) / len(job.data))
-            part.backward()  # type: ignore[no-untyped-call]
+            share = len(part) / sum(map(len, parts))
+            (objective.loss(job.model, batch, objective.shared) * share).backward()  # type: ignore[no-untyped-call]
         for name, buffer in job.model.named_buffers():
             buffer.copy_(buffers[name])  # looking at the data must not move BatchNorm's statistics
         return {CONTROL + name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}

@@ -34,7 +34,9 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
         return Estimate(len(configs), sum(images.values()), None)
     speeds = _speeds()
     seconds = sum(speeds["start"] + _trained(config) / _speed(config.algorithm) for config in configs)
-    seconds += sum(number / speeds["generation"] for (generator, _), number in images.items() if _name(generator) == TIMED)
+    seconds += sum(
+        number / speeds["generation"] for (generator, _), number in images.items() if _name(generator) == TIMED
+    )
     return Estimate(len(configs), sum(images.values()), seconds / 60)
 
 

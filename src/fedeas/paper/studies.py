@@ -163,7 +163,7 @@ PROFILES = {
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
         MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion", "fp32",
-        clients={20: 8, 100: 12}, algorithms={"fedgen": "fedgen(ensemble_epochs=1, generator_epochs=1)"},
+        clients={20: 8, 100: 12}, algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
     ),
 }  # fmt: skip
 

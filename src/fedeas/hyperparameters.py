@@ -1,0 +1,158 @@
+"""Hyperparameters of the algorithms: fields, defaults and checks, without torch, so that configs can be checked early.
+
+The classes of `fedeas.algorithms` inherit from these and add what an algorithm does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedeas.errors import InputError
+from fedeas.spec import Described, read_spec
+
+
+@dataclass(frozen=True)
+class FedAvg(Described):
+    """FedAvg has none of its own."""
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """Of FedProx; the default is the paper's, supplement D.
+
+    Args:
+        mu: weight of the proximal term; 0 is FedAvg.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "mu")
+
+
+@dataclass(frozen=True)
+class SCAFFOLD(FedAvg):
+    """Of SCAFFOLD.
+
+    Args:
+        server_lr: how far the server moves along the clients' mean way.
+        option: how a client renews its control, by the full gradient (I) or by the way it took (II).
+        weighting: of clients, by ``"size"`` N_k or ``"uniform"``.
+    """
+
+    server_lr: float = 1.0
+    option: Literal["I", "II"] = "II"
+    weighting: Literal["size", "uniform"] = "size"
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "server_lr")
+        if self.option not in ("I", "II"):
+            raise InputError(f"option must be 'I' or 'II', not {self.option!r}")
+        if self.weighting not in ("size", "uniform"):
+            raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
+
+
+@dataclass(frozen=True)
+class MOON(FedAvg):
+    """Of MOON; the defaults are the paper's, supplement D.
+
+    Args:
+        mu: weight of the contrastive loss; 0 is FedAvg.
+        tau: temperature of the similarities.
+    """
+
+    mu: float = 5.0
+    tau: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "mu")
+        _check_positive(self, "tau")
+
+
+@dataclass(frozen=True)
+class FedGen(FedAvg):
+    """Of FedGen; the first five defaults are the paper's, supplement D, the others those of FedGen's own code.
+
+    Args:
+        ensemble_lr: Adam's learning rate for the generator.
+        batch: generated features at a time, at the server and at the clients.
+        noise: length of the noise.
+        hidden: width of the generator's hidden layer.
+        ensemble_epochs: steps of the generator after each round.
+        weight: of the loss on generated features at the clients, in the first round.
+        latent: weight of the divergence from predictions on generated features, in the first round.
+        diversity: weight of the diversity term.
+    """
+
+    ensemble_lr: float = 3e-4
+    batch: int = 32
+    noise: int = 128
+    hidden: int = 256
+    ensemble_epochs: int = 100
+    weight: float = 10.0
+    latent: float = 10.0
+    diversity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "ensemble_lr")
+        _check_whole(self, 2, "batch")
+        _check_whole(self, 1, "noise", "hidden", "ensemble_epochs")
+        _check_not_negative(self, "weight", "latent", "diversity")
+
+
+@dataclass(frozen=True)
+class FedMix(FedAvg):
+    """Of FedMix; the defaults are its paper's for CIFAR-10, as Flower's FedMix baseline records them.
+
+    Args:
+        lam: share of the averages in a mixed image; 0 is FedAvg.
+        mash: images of an average, 0 for all of a client's. An average of few images shows them.
+    """
+
+    lam: float = 0.05
+    mash: int = 0
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "lam")
+        if self.lam >= 1:
+            raise InputError(f"lam must be below 1, not {self.lam}")
+        _check_whole(self, 0, "mash")
+
+
+HYPERPARAMETERS: dict[str, type[FedAvg]] = {
+    each.name(): each for each in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
+}
+ALGORITHM_NAMES = tuple(HYPERPARAMETERS)
+
+
+def parse_hyperparameters(text: str) -> FedAvg:
+    """The hyperparameters that an algorithm's spec gives.
+
+    >>> parse_hyperparameters("FedProx(mu=0.10)").spec
+    'fedprox(mu=0.1)'
+    """
+    return read_spec(text, HYPERPARAMETERS, "algorithm")
+
+
+def _check_not_negative(owner: FedAvg, *names: str) -> None:
+    for name in names:
+        if not (_is_number(value := getattr(owner, name)) and 0 <= value < float("inf")):
+            raise InputError(f"{name} must be a finite number, 0 or more, not {value!r}")
+
+
+def _check_positive(owner: FedAvg, *names: str) -> None:
+    for name in names:
+        if not (_is_number(value := getattr(owner, name)) and 0 < value < float("inf")):
+            raise InputError(f"{name} must be a finite number above 0, not {value!r}")
+
+
+def _check_whole(owner: FedAvg, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name} must be a whole number, {least} or more, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
