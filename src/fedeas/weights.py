@@ -154,12 +154,13 @@ def _checkout_folders() -> list[Path]:
 @cache
 def checkout_of(package: Path) -> Path | None:
     """The checkout that a package is in: the folder that holds ``src`` and the pyproject.toml of fedeas."""
-    root = package.resolve().parent.parent
+    source = package.resolve().parent
+    root = source.parent
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    is_ours = package.parent.name == "src" and project.get("project", {}).get("name") == "fedeas"
+    is_ours = source.name == "src" and project.get("project", {}).get("name") == "fedeas"
     return root if is_ours else None
 
 
