@@ -123,16 +123,14 @@ def conclusion(reference: str, differences: Mapping[str, Difference]) -> str:
     >>> conclusion("fedeas", shown)
     'fedeas is higher than uniform. No difference is shown between fedeas and greedy.'
     """
-    sentences = {
-        Verdict.LOWER: f"{reference} is higher than {{}}.",
-        Verdict.HIGHER: f"{reference} is lower than {{}}.",
-        Verdict.UNDECIDED: f"No difference is shown between {reference} and {{}}.",
-        Verdict.ONE_SEED: f"One seed shows nothing about {reference} and {{}}.",
+    starts = {
+        Verdict.LOWER: f"{reference} is higher than",
+        Verdict.HIGHER: f"{reference} is lower than",
+        Verdict.UNDECIDED: f"No difference is shown between {reference} and",
+        Verdict.ONE_SEED: f"One seed shows nothing about {reference} and",
     }
-    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in sentences}
-    return " ".join(
-        sentence.format(listed(names[verdict])) for verdict, sentence in sentences.items() if names[verdict]
-    )
+    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
+    return " ".join(f"{start} {listed(names[verdict])}." for verdict, start in starts.items() if names[verdict])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -14,11 +14,12 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from fedeas import scores
+from fedeas.comparison import BEST, SECOND
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate
-from fedeas.paper.tables import BEST, NOT_RUN, SECOND, Entry, Filled
+from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.policies import CertifiedAllocation
 from fedeas.store import Run
 from fedeas.summary import Extreme, Summary
@@ -196,7 +197,7 @@ def filled_table(table: Filled) -> RenderableType:
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
     for column in table.columns:
-        shown.add_column(_short(column).replace(", ", "\n"), justify="right")
+        shown.add_column("\n".join(_short(column).replace(",", "").split()), justify="right")  # leaves room for numbers
     for name, row in table.rows.items():
         shown.add_row(name, *(_entry(entry, table.counts_seeds) for entry in row), end_section=compared)
     return shown
@@ -212,8 +213,8 @@ def _entry(entry: Entry | None, count: bool) -> str:
         return ""
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [f"[{mark}]{number}[/] {entry.spread(count)}".rstrip()]
-    return "\n".join([*lines, *(f"[dim]{text}[/]" for text in (entry.printed, entry.difference) if text)])
+    lines = [*entry.spread(count), entry.last, entry.printed, entry.difference]
+    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, machine: str) -> RenderableType:
