@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from statistics import mean, stdev
-from typing import Self
+from typing import Any, Self
+
+from fedeas.courses import Window
 
 CONFIDENCE = 0.95
 BEST, SECOND = 1, 2
@@ -95,6 +97,44 @@ def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> D
     return Difference.of([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
 
+@dataclass(frozen=True)
+class Seeds:
+    """The summaries of a method's finished runs, by seed; there is at least one."""
+
+    summaries: Mapping[int, Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        """How many seeds there are."""
+        return len(self.summaries)
+
+    @property
+    def window(self) -> Window:
+        """The rounds that accuracy covers: runs of one method have the same number of rounds."""
+        return Window(*next(iter(self.summaries.values()))["window"])
+
+    def percents(self, key: str = "accuracy") -> dict[int, float]:
+        """A share of the summaries in percent, by seed."""
+        return {seed: 100 * each[key] for seed, each in self.summaries.items()}
+
+    def percent(self, key: str) -> Measured:
+        """The same over seeds."""
+        measured = Measured.of(list(self.percents(key).values()))
+        assert measured is not None
+        return measured
+
+    def average(self, *keys: str) -> float | None:
+        """A number of the summaries, found by these keys, averaged over the seeds that have it; None if none has."""
+        found: list[Any] = list(self.summaries.values())
+        for key in keys:
+            found = [each[key] for each in found]
+        known = [float(each) for each in found if each is not None]
+        return mean(known) if known else None
+
+    def minus(self, other: Seeds) -> Difference | None:
+        """The paired difference of accuracy, in points."""
+        return paired_difference(self.percents(), other.percents())
+
+
 def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
     """Which methods are best and second, given their values by seed.
 
@@ -116,7 +156,9 @@ def _is_higher(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
     return difference is not None and difference.verdict is Verdict.HIGHER
 
 
-def conclusion(reference: str, differences: Mapping[str, Difference]) -> str:
+def conclusion(
+    reference: str, differences: Mapping[str, Difference], above: str = "is higher than", below: str = "is lower than"
+) -> str:
     """What the differences of other methods to this one show, in sentences.
 
     >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
@@ -124,8 +166,8 @@ def conclusion(reference: str, differences: Mapping[str, Difference]) -> str:
     'fedeas is higher than uniform. No difference is shown between fedeas and greedy.'
     """
     starts = {
-        Verdict.LOWER: f"{reference} is higher than",
-        Verdict.HIGHER: f"{reference} is lower than",
+        Verdict.LOWER: f"{reference} {above}",
+        Verdict.HIGHER: f"{reference} {below}",
         Verdict.UNDECIDED: f"No difference is shown between {reference} and",
         Verdict.ONE_SEED: f"One seed shows nothing about {reference} and",
     }
