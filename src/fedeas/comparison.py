@@ -99,7 +99,7 @@ def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> D
 
 @dataclass(frozen=True)
 class Seeds:
-    """The summaries of a method's finished runs, by seed; there is at least one."""
+    """The summaries of a method's finished runs, by seed."""
 
     summaries: Mapping[int, Mapping[str, Any]]
 
