@@ -83,13 +83,13 @@ def _accuracy_table(finished: Sequence[Method]) -> str:
             _key(method),
             str(len(method.seeds)),
             _level(method, marks.get(method.name, ""), named=len(windows) > 1),
+            _compared(method, finished, named=len(references) > 1),
             method.seeds.percent("final").text(2),
             method.seeds.percent("peak").text(2),
-            _compared(method, finished, named=len(references) > 1),
         ]
         for method in finished
     ]
-    return table("Accuracy, mean ± deviation over seeds", ["method", "n", level, "final, %", "peak, %", apart], rows)
+    return table("Accuracy, mean ± deviation over seeds", ["method", "n", level, apart, "final, %", "peak, %"], rows)
 
 
 def _level(method: Method, mark: str, named: bool) -> str:
@@ -374,7 +374,7 @@ PRICE_NOTE = "Samples as planned, on a logarithmic scale that begins at 0. Bars:
 
 
 ACCURACY_NOTE = """Accuracy is the mean over the last tenth of a run’s rounds, which are named; final is the accuracy
-after the last round, peak that of the best. Differences pair runs of the same seed. Below each stands its 95 %
+after the last round, peak that of the best. Differences pair runs of the same seed. Below each stands its 95&nbsp;%
 Student-t interval: a method is higher or lower only if the interval does not contain 0; otherwise no difference is
 shown. Each interval stands for itself: among many, some miss the truth by chance. Best and second are marked among
 methods that generate the same number of samples, and only if the intervals of their differences to all lower ones
