@@ -48,6 +48,7 @@ ALLOWED = {
     },
     "pyarrow": {"tables.reading", "tables.writing", "data.parquet", "web.sources"},
     "PIL": {"augmentation", "data.cache", "generators.grid"},
+    "scipy": {"comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},
     "pydantic": {"config", "paper.published"},

@@ -64,7 +64,8 @@ def test_the_papers_measures():
     accuracies = [0.1 + 0.01 * i for i in range(50)]
     accuracies[30] = 0.99
     result = summarise(records(accuracies), threshold=0.35)
-    assert result["accuracy"] == pytest.approx(np.mean(accuracies[30:]))
+    assert result["accuracy"] == pytest.approx(np.mean(accuracies[45:]))
+    assert result["window"] == [46, 50]
     assert result["peak"] == 0.99
     assert result["final"] == accuracies[-1]
     assert result["rounds_to_threshold"] == 26
@@ -73,5 +74,5 @@ def test_the_papers_measures():
 
 def test_measures_with_gaps_and_few_rounds():
     result = summarise(records([0.2, 0.3, 0.4, 0.5, 0.6, 0.7], every=4), threshold=0.9)
-    assert result["accuracy"] == pytest.approx((0.5 + 0.7) / 2)
+    assert result["accuracy"] == pytest.approx(0.7)
     assert result["rounds_to_threshold"] is None

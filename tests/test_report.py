@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from statistics import mean, stdev
 
 import pytest
+from scipy import stats
 
 from fedeas import Allocation, InputError, LabelCounts, scores
 from fedeas.config import RoundsConfig, RunConfig, TrainConfig
@@ -18,7 +19,10 @@ from fedeas.store import RunStore
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
 TOTALS = {"no-generation": 0, "full-balance": 49}  # any other policy of these tests has the budget
 BUDGET = 12
-METHOD, ACCURACY, PEAK, ROUNDS, SAMPLES, REMOVED, GAMMA, ETA, GENERATION, TRAINING = range(10)
+LEVELS = {"no-generation": 0.60, "uniform": 0.70, "missing-only": 0.74, "fedeas": 0.79, "full-balance": 0.83}
+METHOD, SEEDS, ACCURACY, DIFFERENCE, FINAL, PEAK = range(6)  # columns of the first table
+GENERATED, REMOVED, ROUNDS, GAMMA, ETA, STEPS, IMAGES, GENERATION, TRAINING = range(1, 10)  # and of the second
+ACCURACIES, WORK = "Accuracy, mean ± deviation over seeds", "Work and other measures, averaged over seeds"
 VOID = {"meta", "img", "link", "input", "br", "hr"}
 
 
@@ -58,8 +62,11 @@ class Page(HTMLParser):
     def text(self, tag=None):
         return "".join(data for inside, data in self.texts if tag in (None, inside) and inside != "style")
 
-    def result(self):
-        return {row[METHOD]: row for row in self.tables["Methods, averaged over seeds"][1:]}
+    def result(self, caption=ACCURACIES):
+        return {row[METHOD]: row for row in self.tables[caption][1:]}
+
+    def lead(self):
+        return self.text().partition("Result")[2].partition(ACCURACIES)[0]
 
     def pictures(self):
         sources = [attributes["src"] for tag, attributes in self.tags if tag == "img"]
@@ -71,7 +78,8 @@ def add(tmp_path):
     """Make a run directory: finished with this accuracy, or left after some rounds."""
 
     def make(label, policy, seed=0, accuracy=0.8, *, rounds=4, unfinished=False, **more):
-        facts = {name: more.pop(name) for name in ("reached", "gamma", "seconds", "generated") if name in more}
+        names = ("reached", "gamma", "seconds", "generated", "final", "steps", "samples", "window")
+        facts = {name: more.pop(name) for name in names if name in more}
         given = {"label": label, "policy": policy, "seed": seed, "rounds": RoundsConfig(total=4, threshold=0.75)}
         run = RunStore(tmp_path / "runs").open(RunConfig(**(given | more)))
         total = TOTALS.get(policy, BUDGET)
@@ -86,13 +94,15 @@ def add(tmp_path):
     return make
 
 
-def _summary(total, plan, accuracy, reached=3, gamma=0.5, seconds=(1.0, 2.0), generated=None):
+def _summary(total, plan, accuracy, reached=3, gamma=0.5, seconds=(1.0, 2.0), generated=None, **more):
     generate, train = seconds
     return {
-        "accuracy": accuracy, "peak": accuracy + 0.01, "rounds_to_threshold": reached, "gamma_hat": gamma,
+        "accuracy": accuracy, "window": [4, 4], "final": accuracy, "peak": accuracy + 0.01, "steps": 7, "samples": None,
+        "rounds_to_threshold": reached, "gamma_hat": gamma,
         "total": total, "generated": total if generated is None else generated,
         "imbalance_removed": scores.removed(COUNTS, plan),
         "seconds": {"generate": generate, "train": train, "evaluate": 0.5, "total": generate + train + 0.5},
+        **more,
     }  # fmt: skip
 
 
@@ -108,12 +118,11 @@ def page(tmp_path):
 @pytest.fixture
 def five(add):
     """Five policies, three of them at one budget, three seeds each."""
-    levels = {"no-generation": 0.60, "uniform": 0.70, "missing-only": 0.74, "fedeas": 0.79, "full-balance": 0.83}
     specs = {"uniform": f"uniform(budget={BUDGET})", "missing-only": f"missing-only(budget={BUDGET})"}
     return [
         add(name, specs.get(name, name), seed, level + step)
-        for name, level in levels.items()
-        for seed, step in enumerate((-0.01, 0.0, 0.025))
+        for name, level in LEVELS.items()
+        for seed, step in enumerate((-0.01, 0.0, 0.025 - level / 100))
     ]
 
 
@@ -148,34 +157,49 @@ def test_the_same_runs_give_the_same_bytes(five, page, tmp_path):
     assert (tmp_path / "report.html").read_bytes() == before
 
 
-def test_accuracy_is_mean_and_sample_deviation_over_seeds(add, page):
+def test_accuracies_are_mean_and_sample_deviation_over_seeds(add, page):
     values = [0.7123, 0.7541, 0.7012]
-    found = page(*(add("ours", "fedeas", seed, value) for seed, value in enumerate(values)))
+    runs = [add("ours", "fedeas", seed, value, final=value - 0.02) for seed, value in enumerate(values)]
+    row = page(*runs).result()["ours"]
     percents = [100 * value for value in values]
-    assert found.result()["ours"][ACCURACY] == f"{mean(percents):.2f} ± {stdev(percents):.2f} n = 3"
-    assert found.result()["ours"][PEAK] == f"{mean(percents) + 1:.2f}"
+    assert row[SEEDS] == "3"
+    assert row[ACCURACY] == f"{mean(percents):.2f} ± {stdev(percents):.2f}"
+    assert row[FINAL] == f"{mean(percents) - 2:.2f} ± {stdev(percents):.2f}"
+    assert row[PEAK] == f"{mean(percents) + 1:.2f} ± {stdev(percents):.2f}"
 
 
-def test_one_seed_has_no_spread(add, page):
-    assert page(add("ours", "fedeas", 0, 0.8)).result()["ours"][ACCURACY] == "80.00 n = 1"
+def test_one_seed_has_no_spread_and_no_interval(add, page):
+    rows = page(add("ours", "fedeas", 0, 0.8), add("none", "no-generation", 0, 0.7)).result()
+    assert rows["ours"][ACCURACY] == "80.00"
+    assert rows["none"][DIFFERENCE] == "−10.00 one seed: no interval"
+
+
+def test_the_head_names_the_rounds_and_if_they_differ_each_cell_does(add, page):
+    ours, longer = add("a", "fedeas", window=[19, 20]), add("b", "full-balance", window=[181, 200])
+    assert page(ours).tables[ACCURACIES][0][ACCURACY] == "rounds 19-20, %"
+    found = page(ours, longer)
+    assert found.tables[ACCURACIES][0][ACCURACY] == "accuracy, %"
+    assert [row[ACCURACY] for row in found.result().values()] == ["80.00 rounds 19-20", "80.00 rounds 181-200"]
 
 
 def test_the_other_columns(add, page):
     base = add("none", "no-generation", 0, 0.60, gamma=None, seconds=(0.0, 3.0))
-    ours = [add("ours", "fedeas", s, 0.72, gamma=0.4 + s / 5, seconds=(1.0 + s, 4.0), generated=10) for s in (0, 1)]
-    rows = page(base, *ours).result()
-    assert rows["none"][SAMPLES:] == ["0", "0.0", "-", "-", "0.0", "3.0"]
+    work = {"generated": 10, "samples": 5000}
+    ours = [add("ours", "fedeas", s, 0.72, gamma=0.4 + s / 5, seconds=(1.0 + s, 4.0), **work) for s in (0, 1)]
+    rows = page(base, *ours).result(WORK)
+    assert rows["none"][GENERATED:] == ["0", "0.0", "3", "-", "-", "7", "-", "0.0", "3.0"]
     removed = scores.removed(COUNTS, Allocation([[0, BUDGET], [0, 0], [0, 0]]))
     eta = scores.efficiency(72 - 60, BUDGET)
-    expected = [f"10 of {BUDGET} planned", f"{100 * removed:.1f}", "0.500", f"{eta:.2f}", "1.5", "4.0"]
-    assert rows["ours"][SAMPLES:] == expected
+    expected = [f"10 of {BUDGET} planned", f"{100 * removed:.1f}", "3", "0.500", f"{eta:,.2f}", "7", "5,000"]
+    expected += ["1.5", "4.0"]
+    assert rows["ours"][GENERATED:] == expected
 
 
 def test_eta_needs_a_method_without_generation_that_is_otherwise_the_same(add, page):
     base = add("none", "no-generation", 0, 0.6)
     other = add("ours", "fedeas", 0, 0.7, train=TrainConfig(lr=0.5))
-    assert page(base, other).result()["ours"][ETA] == "-"
-    assert page(base, add("same", "fedeas", 0, 0.7, generator="noise")).result()["same"][ETA] != "-"
+    assert page(base, other).result(WORK)["ours"][ETA] == "-"
+    assert page(base, add("same", "fedeas", 0, 0.7, generator="noise")).result(WORK)["same"][ETA] != "-"
 
 
 @pytest.mark.parametrize(
@@ -190,8 +214,8 @@ def test_eta_needs_a_method_without_generation_that_is_otherwise_the_same(add, p
 )
 def test_rounds_to_the_threshold_are_a_median(add, page, reached, shown):
     found = page(*(add("ours", "fedeas", seed, reached=each) for seed, each in enumerate(reached)))
-    assert found.result()["ours"][ROUNDS] == shown
-    assert found.tables["Methods, averaged over seeds"][0][ROUNDS] == "rounds to 75 %"
+    assert found.result(WORK)["ours"][ROUNDS] == shown
+    assert found.tables[WORK][0][ROUNDS] == "rounds to 75 %"
 
 
 def test_best_and_second_are_marked_at_one_budget_only(five, page):
@@ -205,32 +229,52 @@ def test_best_and_second_are_marked_at_one_budget_only(five, page):
     }
 
 
-def test_of_two_there_is_a_best_and_no_second(add, page):
-    rows = page(add("a", "fedeas", 0, 0.7), add("b", f"uniform(budget={BUDGET})", 0, 0.6)).result()
-    assert ("best" in rows["a"][ACCURACY], "second" in rows["b"][ACCURACY]) == (True, False)
+def test_one_seed_marks_nothing(add, page):
+    rows = page(add("a", "fedeas", 0, 0.7), add("b", f"uniform(budget={BUDGET})", 0, 0.2)).result()
+    assert not any(re.findall("best|second", row[ACCURACY]) for row in rows.values())
 
 
-def test_equals_share_a_mark(add, page):
-    policies = {"a": "fedeas", "b": f"uniform(budget={BUDGET})", "c": f"by-size(budget={BUDGET})"}
-    rows = page(*(add(name, policy, 0, 0.5 if name == "c" else 0.7) for name, policy in policies.items())).result()
-    assert [re.findall("best|second", rows[name][ACCURACY]) for name in "abc"] == [["best"], ["best"], ["second"]]
+def test_differences_are_to_fedeas_and_paired_by_seed(five, page):
+    rows = page(*five).result()
+    assert rows["fedeas"][DIFFERENCE] == "reference"
+    number, *interval = re.findall(r"−?[\d.]+", rows["uniform"][DIFFERENCE])
+    pairs = {name: [100 * run.summary()["accuracy"] for run in five if run.config.label == name] for name in LEVELS}
+    expected = stats.ttest_rel(pairs["uniform"], pairs["fedeas"]).confidence_interval(0.95)
+    shown = [float(text.replace("−", "-")) for text in (number, *interval[:2])]
+    apart = mean(pairs["uniform"]) - mean(pairs["fedeas"])
+    assert shown == pytest.approx([apart, expected.low, expected.high], abs=0.006)
+    verdicts = {name: row[DIFFERENCE].split()[-1] for name, row in rows.items()}
+    assert (verdicts["uniform"], verdicts["full-balance"]) == ("lower", "higher")
 
 
-def test_one_sentence_says_the_result(five, page):
-    text = page(*five).text()
-    assert (
-        "With 12 synthetic samples, fedeas reaches 79.50 ± 1.80 % accuracy (n = 3): 19.0 points more than "
-        "no-generation, which uses none, and 5.0 points more than missing-only, the next best at this budget." in text
-    )
+def test_without_fedeas_the_first_method_is_the_reference(add, page):
+    rows = page(add("even", f"uniform(budget={BUDGET})"), add("none", "no-generation")).result()
+    assert rows["none"][DIFFERENCE] == "reference"
+    assert rows["even"][DIFFERENCE].startswith("0.00")
 
 
-def test_the_sentence_admits_doubt_and_defeat(add, page):
-    close = [add("a", "fedeas", seed, 0.70 + seed / 20) for seed in (0, 1)]
-    rival = [add("b", f"uniform(budget={BUDGET})", seed, 0.69 + seed / 20) for seed in (0, 1)]
-    base = [add("none", "no-generation", seed, 0.9) for seed in (0, 1)]
-    text = page(*close, *rival, *base).text()
-    assert "17.5 points less than none, which uses none" in text
-    assert "1.0 points more than b (within one standard deviation over seeds)" in text
+def test_methods_on_other_data_have_a_reference_of_their_own(add, page):
+    here = [add("a", "fedeas", 0, 0.8), add("b", "no-generation", 0, 0.7)]
+    elsewhere = {"partition": {"clients": 7}}
+    there = [add("c", "no-generation", 0, 0.3, **elsewhere), add("d", "fedeas", 0, 0.5, **elsewhere)]
+    rows = page(*here, *there).result()
+    assert [rows[name][DIFFERENCE] for name in "ad"] == ["reference", "reference"]
+    assert rows["b"][DIFFERENCE].startswith("−10.00 minus a")
+    assert rows["c"][DIFFERENCE].startswith("−20.00 minus d")
+
+
+def test_methods_without_a_common_seed_are_not_compared(add, page):
+    rows = page(add("a", "fedeas", 0, 0.8), add("b", "no-generation", 1, 0.7)).result()
+    assert rows["b"][DIFFERENCE] == "- no seed in common"
+
+
+def test_the_lead_concludes_from_intervals_alone(add, page):
+    close = [add("a", "fedeas", seed, 0.70 + seed / 20) for seed in (0, 1, 2)]
+    rival = [add("b", f"uniform(budget={BUDGET})", seed, 0.69 + seed / 20 + (seed == 1) / 20) for seed in (0, 1, 2)]
+    base = [add("none", "no-generation", seed, 0.90 + seed / 19) for seed in (0, 1, 2)]
+    lead = page(*close, *rival, *base).lead()
+    assert "a is lower than none." in lead
+    assert "a shows no difference to b." in lead
 
 
 def test_methods_go_by_label_by_spec_or_by_what_differs(add, page):
@@ -268,8 +312,8 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
     without = page(*done)
     waiting = add("ours", "fedeas", 2, 0.1, rounds=3, unfinished=True)
     found = page(*done, waiting)
-    assert found.result()["ours"][ACCURACY] == "70.00 ± 0.00 n = 2"
-    assert f"Not in the table: {waiting.path.name} (unfinished, 3 of 4 rounds)." in found.text()
+    assert found.result()["ours"][ACCURACY] == "70.00 ± 0.00"
+    assert f"Not in the tables: {waiting.path.name} (unfinished, 3 of 4 rounds)." in found.text()
     statuses = {row[0]: row[3] for row in found.tables["Run directories"][1:]}
     assert statuses[waiting.path.name] == "unfinished, 3 of 4 rounds"
     assert statuses[done[0].path.name] == "finished, 4 rounds"
@@ -288,8 +332,9 @@ def test_an_unfinished_method_competes_with_nobody(add, page):
     done = add("a", "fedeas", 0, 0.7)
     waiting = add("b", f"uniform(budget={BUDGET})", 0, 0.9, rounds=2, unfinished=True)
     found = page(done, waiting)
-    assert list(found.result()) == ["a"] and "best" not in found.result()["a"][ACCURACY]
-    assert "a reaches 70.00 % accuracy (n = 1)." in found.text()
+    assert list(found.result()) == ["a"]
+    assert "best" not in found.result()["a"][ACCURACY]
+    assert "b" not in found.lead().split()
 
 
 def test_unfinished_runs_alone_make_a_page_without_a_table(add, page):

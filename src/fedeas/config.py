@@ -248,7 +248,7 @@ SPLIT_FIELDS = {
 """Which fields each scheme reads, besides clients and seed."""
 
 ADDED_LATER: dict[tuple[str, str], object] = {("train", "steps"): 0, ("partition", "redraw"): False}
-"""Fields that came after the first results, with the value that means what runs did before; hashed only if different."""
+"""Fields that came after the first results, with the value that means what runs did before; hashed only if another."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "policy": parse_policy,

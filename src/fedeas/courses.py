@@ -1,11 +1,36 @@
-"""Accuracy over rounds: of one run, and of a method's seeds together."""
+"""Accuracy over rounds: of one run, and of a method's seeds together; and what counts as a run's accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import mean
 from typing import Any, NamedTuple
+
+
+class Window(NamedTuple):
+    """The rounds, counted from 1, over which a run's accuracy is averaged.
+
+    >>> str(Window(181, 200)), str(Window(3, 3))
+    ('rounds 181-200', 'round 3')
+    """
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """The rounds in words."""
+        return f"round {self.last}" if self.first == self.last else f"rounds {self.first}-{self.last}"
+
+    @classmethod
+    def of(cls, rounds: int) -> Window:
+        """The last tenth of so many rounds, rounded up: the paper's last 20 of 200.
+
+        >>> Window.of(200), Window.of(15)
+        (Window(first=181, last=200), Window(first=14, last=15))
+        """
+        tenth = -(-rounds // 10)
+        return cls(rounds - tenth + 1, rounds)
 
 
 class Course(NamedTuple):
@@ -16,9 +41,49 @@ class Course(NamedTuple):
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Course:
-        """What these records of rounds tell; rounds that were not evaluated are left out."""
+        """The course in these records of rounds; rounds without an evaluation are left out."""
         tested = [record for record in records if record.get("accuracy") is not None]
         return cls([int(record["round"]) for record in tested], [float(record["accuracy"]) for record in tested])
+
+    def within(self, window: Window) -> list[float]:
+        """The accuracies in these rounds."""
+        return [value for number, value in zip(*self, strict=True) if window.first <= number <= window.last]
+
+    def window(self, rounds: int) -> Window:
+        """The last tenth of so many rounds or, if none of them was evaluated, the last round that was."""
+        window = Window.of(rounds)
+        return window if self.within(window) else Window(self.rounds[-1], self.rounds[-1])
+
+
+def measure_course(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A run's accuracy and work from its records: accuracy in the window, final and peak; steps and images seen.
+
+    Accuracy is the mean over the evaluations in the window. Steps and images are sums over all rounds, None if a record
+    lacks them.
+    """
+    course = Course.of(records)
+    window = course.window(len(records))
+    return {
+        "accuracy": mean(course.within(window)),
+        "window": list(window),
+        "final": course.accuracy[-1],
+        "peak": max(course.accuracy),
+        "steps": _total(records, "steps"),
+        "samples": _total(records, "samples"),
+    }
+
+
+def with_window(summary: dict[str, Any], read_records: Callable[[], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """The summary, with the measures above added if a version that did not know the window wrote it."""
+    if "window" in summary:
+        return summary
+    records = read_records()
+    return {**summary, **measure_course(records)} if Course.of(records).rounds else summary
+
+
+def _total(records: Iterable[Mapping[str, Any]], key: str) -> int | None:
+    values = [record.get(key) for record in records]
+    return None if None in values else sum(map(int, filter(None, values)))
 
 
 class MeanCourse(NamedTuple):

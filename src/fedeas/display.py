@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import groupby
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from fedeas import scores
+from fedeas.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate
-from fedeas.paper.tables import BEST, NOT_RUN, SECOND, Entry, Filled
+from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.policies import CertifiedAllocation
 from fedeas.store import Run
 from fedeas.summary import Extreme, Summary
@@ -145,46 +145,81 @@ def _ours(claim: Claim) -> str:
     return f"{claim.ours:,.{printed + 2}f}" if claim.ours != claim.paper else f"{claim.ours:,}"
 
 
-def runs_table(runs: Sequence[Run]) -> RenderableType:
-    """Runs that differ only in their seed as one row, with mean and spread; unfinished ones apart."""
-    table = Table(title="Runs", title_justify="left", caption_justify="left", **TIGHT)
-    table.add_column("run", no_wrap=True)
-    for name in ("n", "accuracy %", "peak %", "samples", "removed", "Gamma", "gen. s", "train s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for members in by_method(runs).values():
-        table.add_row(*_method_row(members))
+def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
+    """What runs reached and what work they did, a row for all that differ only in their seed; unfinished runs apart.
+
+    With a `reference`, the label of one of them, also how far accuracy differs from that method's, paired by seed.
+    """
+    methods = by_method(runs)
+    other = next((seeds for label, seeds in methods if label == reference), None)
+    tables = [_accuracy_table(methods, reference or "", other), _work_table(methods)] if methods else []
     waiting = [run for run in runs if not run.finished]
-    listed = ", ".join(f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting)
-    table.caption = "n seeds; accuracy: mean of the last 20 rounds, ± deviation; removed: label imbalance"
-    table.caption += f"\nunfinished: {listed}" if waiting else ""
+    names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
+    return Group(*tables, *([f"unfinished: {', '.join(names)}"] if names else []))
+
+
+def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
+    """Finished runs that have the same config but for the seed, with the label of the first."""
+    methods: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        if run.finished:
+            methods.setdefault(run.config.method, {})[run.config.seed] = run
+    return [
+        (next(iter(members.values())).config.label, Seeds({seed: run.summary() for seed, run in members.items()}))
+        for members in methods.values()
+    ]
+
+
+def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: Seeds | None) -> Table:
+    windows = {seeds.window for _, seeds in methods}
+    where = str(min(windows)) if len(windows) == 1 else "these rounds"
+    apart = [f"minus {name}", "95% interval"] if reference is not None else []
+    table = _numbers("Accuracy, %", ["n", *(["rounds"] if len(windows) > 1 else []), where, "final", *apart])
+    if reference is not None:
+        table.add_column("")  # the verdict, which may take two lines
+    for label, seeds in methods:
+        rounds = [str(seeds.window).partition(" ")[2]] if len(windows) > 1 else []
+        reached = [seeds.percent(key).text(1) for key in ("accuracy", "final")]
+        compared = _compared(seeds, reference) if reference is not None else []
+        table.add_row(label, str(len(seeds)), *rounds, *reached, *compared)
+    table.caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
     return table
 
 
-def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Finished runs that have the same config but for the seed, in the order of their first."""
-    methods: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.finished:
-            methods.setdefault(run.config.method, []).append(run)
-    return methods
+def _compared(seeds: Seeds, reference: Seeds) -> list[str]:
+    """The difference to the reference in points, its interval, and what that shows."""
+    found = None if seeds == reference else seeds.minus(reference)
+    return ["", "", ""] if found is None else [fixed(found.mean, 2), found.range_text(2), found.verdict]
 
 
-def _method_row(members: Sequence[Run]) -> list[str]:
-    summaries = [run.summary() for run in members]
-    accuracies = [100 * each["accuracy"] for each in summaries]
-    spread = f" ± {stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
-    hats = [each["gamma_hat"] for each in summaries if each["gamma_hat"] is not None]
-    return [
-        members[0].config.label,
-        str(len(members)),
-        f"{mean(accuracies):.1f}{spread}",
-        f"{100 * mean(each['peak'] for each in summaries):.1f}",
-        f"{summaries[0]['total']:,}",
-        "-" if summaries[0]["imbalance_removed"] is None else f"{summaries[0]['imbalance_removed']:.1%}",
-        f"{mean(hats):.3f}" if hats else "-",
-        f"{mean(each['seconds']['generate'] for each in summaries):.2f}",
-        f"{mean(each['seconds']['train'] for each in summaries):.1f}",
-    ]
+def _work_table(methods: Sequence[tuple[str, Seeds]]) -> Table:
+    heads = ["synthetic", "removed", "peak %", "Gamma", "steps", "images seen", "gen. s", "train s"]
+    table = _numbers("Work, and other measures", heads)
+    for label, seeds in methods:
+        numbers = [
+            (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
+            (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
+        ]  # fmt: skip
+        table.add_row(label, *(_average(seeds, keys, scale, decimals) for keys, scale, decimals in numbers))
+    table.caption = (
+        "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
+        "by the steps, each as often as it was seen."
+    )
+    return table
+
+
+def _average(seeds: Seeds, keys: Sequence[str], scale: int, decimals: int) -> str:
+    found = seeds.average(*keys)
+    return "-" if found is None else fixed(scale * found, decimals)
+
+
+def _numbers(title: str, heads: Sequence[str]) -> Table:
+    """A table of names and numbers."""
+    table = Table(title=title, title_justify="left", caption_justify="left", **TIGHT)
+    table.add_column("run", overflow="fold", min_width=12)
+    for head in heads:
+        table.add_column(_stacked(head), justify="right", no_wrap=True)
+    return table
 
 
 def filled_table(table: Filled) -> RenderableType:
@@ -196,10 +231,19 @@ def filled_table(table: Filled) -> RenderableType:
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
     for column in table.columns:
-        shown.add_column(_short(column).replace(", ", "\n"), justify="right")
+        shown.add_column(_stacked(_short(column)), justify="right")
     for name, row in table.rows.items():
         shown.add_row(name, *(_entry(entry, table.counts_seeds) for entry in row), end_section=compared)
     return shown
+
+
+def _stacked(head: str) -> str:
+    r"""Each word of a column's head on a line of its own, which leaves room for the numbers.
+
+    >>> _stacked("rounds 55-60, %")
+    'rounds\n55-60\n%'
+    """
+    return "\n".join(head.replace(",", "").split())
 
 
 def _short(column: str) -> str:
@@ -212,8 +256,8 @@ def _entry(entry: Entry | None, count: bool) -> str:
         return ""
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [f"[{mark}]{number}[/] {entry.spread(count)}".rstrip()]
-    return "\n".join([*lines, *(f"[dim]{text}[/]" for text in (entry.printed, entry.difference) if text)])
+    lines = [*entry.spread(count), entry.last, entry.printed, entry.difference]
+    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, machine: str) -> RenderableType:

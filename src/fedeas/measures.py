@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
 from fedeas.capture import Captured
+from fedeas.courses import Course, measure_course
 from fedeas.data.client import Normaliser
 from fedeas.devices import autocast
-
-LAST_ROUNDS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +82,15 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
 
 
 def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
-    """A run's measures from its round records: last-20 mean, peak, first round at the threshold, median Gamma-hat.
+    """A run's measures from its round records: accuracy and work, first round at the threshold, median Gamma-hat.
 
-    The mean is over the evaluations among the last 20 rounds. A threshold that was never reached is None.
+    `courses.measure_course` says what accuracy means. A threshold that was never reached is None.
     """
-    evaluated = [record for record in rounds if record.get("accuracy") is not None]
-    last = [r["accuracy"] for r in evaluated if r["round"] > len(rounds) - LAST_ROUNDS] or [evaluated[-1]["accuracy"]]
+    course = Course.of(rounds)
     hats = [record["gamma_hat"] for record in rounds if record.get("gamma_hat") is not None]
     return {
-        "accuracy": mean(last),
-        "peak": max(record["accuracy"] for record in evaluated),
-        "final": evaluated[-1]["accuracy"],
-        "rounds_to_threshold": next((r["round"] for r in evaluated if r["accuracy"] >= threshold), None),
+        **measure_course(rounds),
+        "rounds_to_threshold": next((r for r, value in zip(*course, strict=True) if value >= threshold), None),
         "threshold": threshold,
         "gamma_hat": median(hats) if hats else None,
     }

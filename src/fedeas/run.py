@@ -111,7 +111,7 @@ class Federation:
         return parse_policy(self.config.policy).allocate(self.counts)
 
     def prepare(self) -> None:
-        """Check what can be known of all parts, compute the plan and make the generator ready, if there is need of one."""
+        """Check what the parts have seen, compute the plan and, if it asks for images, make the generator ready."""
         self.unknown = unknown_content(self.config)
         if self.allocation.total:
             self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)

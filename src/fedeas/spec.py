@@ -41,7 +41,7 @@ class Described:
 
     @property
     def spec(self) -> str:
-        """One line that can be read back: the first field, unless it is empty, and all that differ from their default."""
+        """One line that can be read back: the first field, if not empty, and all that differ from their default."""
         kinds = _kinds(type(self))  # type: ignore[arg-type]
         shown = [
             f"{field.name}={_literal(getattr(self, field.name), kinds.get(field.name))}"

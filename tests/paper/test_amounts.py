@@ -8,8 +8,10 @@ from matplotlib import colors
 from pictures import svg_of, texts
 
 from fedeas import plots
+from fedeas.courses import Window
 from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
 
+WINDOW = Window(55, 60)
 TOTALS = [4000, 9000, 13000]
 BARS = [Bar("FedAvg", 54.3, 1.2, 55.5), Bar("Missing-only", None, None, 70.2), Bar("FedEAS", 70.9, 0.4, 71.7)]
 SWEEPS = [
@@ -34,7 +36,7 @@ def not_run(sweep):
 
 
 def test_bars_are_as_high_as_the_numbers():
-    axes = allocation_figure(BARS, "one total").axes[0]
+    axes = allocation_figure(BARS, "one total", WINDOW).axes[0]
     ours = [bar.get_height() for bar in axes.patches if not hollow(bar)]
     paper = [bar.get_height() for bar in axes.patches if hollow(bar)]
     assert ours == [54.3, 70.9]
@@ -43,19 +45,19 @@ def test_bars_are_as_high_as_the_numbers():
 
 def test_bars_stand_beside_each_other():
     spans = sorted(
-        (bar.get_x(), bar.get_x() + bar.get_width()) for bar in allocation_figure(BARS, "one").axes[0].patches
+        (bar.get_x(), bar.get_x() + bar.get_width()) for bar in allocation_figure(BARS, "one", WINDOW).axes[0].patches
     )
     assert all(right <= left for (_, right), (left, _) in pairwise(spans))
 
 
 def test_error_bars_are_the_spread():
-    axes = allocation_figure([Bar("FedEAS", 70.0, 1.5), Bar("Uniform", 60.0, None)], "one total").axes[0]
+    axes = allocation_figure([Bar("FedEAS", 70.0, 1.5), Bar("Uniform", 60.0, None)], "one total", WINDOW).axes[0]
     spans = [(float(path[0, 1]), float(path[1, 1])) for drawn in axes.collections for path in drawn.get_segments()]
     assert spans == [(68.5, 71.5)]
 
 
 def test_a_bar_that_was_not_run_is_an_empty_place_that_says_so():
-    figure = allocation_figure(BARS, "one total")
+    figure = allocation_figure(BARS, "one total", WINDOW)
     (note,) = [text for text in figure.axes[0].texts if text.get_text() == "not run"]
     solid = [bar for bar in figure.axes[0].patches if not hollow(bar)]
     assert not any(bar.get_x() <= note.xy[0] <= bar.get_x() + bar.get_width() for bar in figure.axes[0].patches)
@@ -63,13 +65,13 @@ def test_a_bar_that_was_not_run_is_an_empty_place_that_says_so():
 
 
 def test_bars_without_the_papers_numbers_have_no_hollow_ones_and_no_legend():
-    figure = allocation_figure([bar._replace(paper=None) for bar in BARS], "one total")
+    figure = allocation_figure([bar._replace(paper=None) for bar in BARS], "one total", WINDOW)
     assert not any(hollow(bar) for bar in figure.axes[0].patches)
     assert not figure.legends
 
 
 def test_the_sweep_passes_through_its_points_and_breaks_off_where_it_was_not_run():
-    figure = budget_figure(SWEEPS, FEDAVG, FULL)
+    figure = budget_figure(SWEEPS, FEDAVG, FULL, "sweep", WINDOW)
     drawn = {
         (one.get_color(), one.get_linestyle()): one.get_ydata()
         for one in figure.axes[0].lines
@@ -82,7 +84,7 @@ def test_the_sweep_passes_through_its_points_and_breaks_off_where_it_was_not_run
 
 
 def test_references_are_horizontal_lines_with_their_numbers():
-    figure = budget_figure(SWEEPS, FEDAVG, FULL._replace(ours=None))
+    figure = budget_figure(SWEEPS, FEDAVG, FULL._replace(ours=None), "sweep", WINDOW)
     levels = {
         one.get_ydata()[0]: one.get_linestyle() for one in figure.axes[0].lines if list(one.get_xdata()) == [0, 1]
     }
@@ -92,20 +94,25 @@ def test_references_are_horizontal_lines_with_their_numbers():
 
 def test_a_sweep_without_the_papers_numbers_has_no_dashed_lines():
     figure = budget_figure(
-        [without_paper(each) for each in SWEEPS], FEDAVG._replace(paper=None), Bar("Full-Balance", 79)
+        [without_paper(each) for each in SWEEPS],
+        FEDAVG._replace(paper=None),
+        Bar("Full-Balance", 79),
+        "sweep",
+        WINDOW,
     )
     assert not any(one.get_linestyle() == "--" for one in figure.axes[0].lines)
     assert not any("paper" in text for text in texts(figure))
 
 
 def test_a_sweep_that_was_not_run_shows_the_papers_and_says_so():
-    figure = budget_figure([not_run(each) for each in SWEEPS], FEDAVG._replace(ours=None), FULL._replace(ours=None))
+    references = FEDAVG._replace(ours=None), FULL._replace(ours=None)
+    figure = budget_figure([not_run(each) for each in SWEEPS], *references, "sweep", WINDOW)
     assert {one.get_linestyle() for one in figure.axes[0].lines} == {"--"}
     assert {"not run", "FedEAS: not run", "Uniform: not run", "FedAvg: not run"} <= set(texts(figure))
 
 
 def test_removals_are_dots_with_their_spread_and_diamonds_for_the_paper():
-    figure = removal_figure(REMOVALS, "one total")
+    figure = removal_figure(REMOVALS, "one total", WINDOW)
     marks = {(one.get_marker(), *one.get_xydata()[0]) for one in figure.axes[0].lines if one.get_marker() in "oD"}
     ours = {("o", 0.0, 54.9), ("o", 57.6, 56.5), ("o", 78.2, 60.3)}
     assert marks == ours | {("D", 0.0, 55.5), ("D", 57.6, 58.8)}
@@ -116,18 +123,18 @@ def test_removals_are_dots_with_their_spread_and_diamonds_for_the_paper():
 
 
 def test_removals_that_were_not_run_are_named_and_have_no_dot():
-    figure = removal_figure([*REMOVALS, Removal(74.8, Bar("FedEAS", None))], "one total")
+    figure = removal_figure([*REMOVALS, Removal(74.8, Bar("FedEAS", None))], "one total", WINDOW)
     assert "not run: FedEAS" in texts(figure)
     assert not any(one.get_xdata()[0] == 74.8 for one in figure.axes[0].lines)
 
 
 NOTHING = {
-    "no removals": lambda: removal_figure([], "one total"),
-    "removals without numbers": lambda: removal_figure([Removal(74.8, Bar("FedEAS", None))], "one total"),
-    "no bars": lambda: allocation_figure([], "one total"),
-    "bars without numbers": lambda: allocation_figure([Bar("FedEAS", None)], "one total"),
-    "no sweeps": lambda: budget_figure([], *UNKNOWN),
-    "sweeps without numbers": lambda: budget_figure([not_run(without_paper(SWEEPS[0]))], *UNKNOWN),
+    "no removals": lambda: removal_figure([], "one total", WINDOW),
+    "removals without numbers": lambda: removal_figure([Removal(74.8, Bar("FedEAS", None))], "one total", WINDOW),
+    "no bars": lambda: allocation_figure([], "one total", WINDOW),
+    "bars without numbers": lambda: allocation_figure([Bar("FedEAS", None)], "one total", WINDOW),
+    "no sweeps": lambda: budget_figure([], *UNKNOWN, "sweep", WINDOW),
+    "sweeps without numbers": lambda: budget_figure([not_run(without_paper(SWEEPS[0]))], *UNKNOWN, "sweep", WINDOW),
 }
 
 
@@ -137,9 +144,15 @@ def test_nothing_to_draw_still_gives_a_picture_that_says_so(draw, tmp_path):
 
 
 SOMETHING = {
-    "allocation": lambda: allocation_figure(BARS, "one total"),
-    "budget": lambda: budget_figure(SWEEPS, FEDAVG, FULL),
+    "removal": lambda: removal_figure(REMOVALS, "one total", WINDOW),
+    "allocation": lambda: allocation_figure(BARS, "one total", WINDOW),
+    "budget": lambda: budget_figure(SWEEPS, FEDAVG, FULL, "sweep", WINDOW),
 }
+
+
+@pytest.mark.parametrize("draw", SOMETHING.values(), ids=SOMETHING)
+def test_the_axis_names_the_rounds_that_accuracy_covers(draw):
+    assert draw().axes[0].get_ylabel().endswith("rounds 55-60")
 
 
 @pytest.mark.parametrize("draw", SOMETHING.values(), ids=SOMETHING)

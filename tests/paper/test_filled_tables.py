@@ -8,6 +8,7 @@ from io import StringIO
 import pytest
 
 from fedeas import FedEAS, InputError
+from fedeas.comparison import Difference, Measured, Verdict
 from fedeas.paper.artefacts import (
     ARTEFACTS,
     ablation_sheet,
@@ -20,14 +21,15 @@ from fedeas.paper.artefacts import (
     wall_clock_sheet,
 )
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
-from fedeas.paper.results import Measured, Results, keep
-from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
+from fedeas.paper.results import Results, keep
+from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
 from fedeas.policies import parse_policy
 from fedeas.store import RunStore, read_run
 
 FULL = study("full")
 HERE = setting(EXAMPLE)
+ACCURACY, DIFFERENCE = 1, 2  # columns of `references`
 
 
 @pytest.fixture
@@ -37,12 +39,20 @@ def finished(tmp_path):
     def make(config, **summary):
         run = RunStore(tmp_path).open(config)
         total = parse_policy(config.policy).allocate(example_counts()).total
-        usual = {"accuracy": 0.5, "peak": 0.6, "total": total, "rounds_to_threshold": None, "gamma_hat": None}
-        usual["images"] = None
+        usual = {"accuracy": 0.5, "window": [181, 200], "final": 0.55, "peak": 0.6, "steps": 1200, "samples": None}
+        usual |= {"total": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
         run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
         return run
 
     return make
+
+
+def at_all_seeds(finished, values):
+    """Finished runs of these methods, one for each value, in the setting of `references`."""
+    for method, accuracies in values.items():
+        configs = with_seeds(FULL.config(setting("c10-k100-a0.1"), method), len(accuracies))
+        for config, accuracy in zip(configs, accuracies, strict=True):
+            finished(config, accuracy=accuracy)
 
 
 def table(sheet, folder):
@@ -128,24 +138,56 @@ def test_other_weights_under_the_same_name_are_told(finished, tmp_path):
     assert "same generator called diffusion" in table(references_sheet, tmp_path).remarks
 
 
-def test_gains_over_fedeas_are_paired_by_seed(finished, tmp_path):
-    where = setting("c10-k100-a0.1")
-    for method, values in ((FEDEAS, (0.5, 0.6)), (MISSING_ONLY, (0.45, 0.53))):
-        for config, value in zip(with_seeds(FULL.config(where, method), 2), values, strict=True):
-            finished(config, accuracy=value)
-    above = {name: row[2] for name, row in table(references_sheet, tmp_path).rows.items()}
-    assert above["FedEAS"] is None
-    assert (above["Missing-only"].number, above["Missing-only"].spread(count=False)) == ("−6.00", "± 1.41")
-    assert above["Uniform"].number == "not run"
+def test_differences_to_fedeas_are_paired_by_seed_and_have_an_interval(finished, tmp_path):
+    values = {FEDEAS: (0.5, 0.6, 0.7), MISSING_ONLY: (0.45, 0.53, 0.64), GREEDY: (0.4, 0.8)}
+    at_all_seeds(finished, values)
+    apart = {name: row[DIFFERENCE] for name, row in table(references_sheet, tmp_path).rows.items()}
+    assert apart["FedEAS"] is None
+    assert apart["Missing-only"].number == "−6.00"
+    assert apart["Missing-only"].ours.interval == pytest.approx((-6 - 2.484138, -6 + 2.484138), abs=1e-5)  # t = 4.3027
+    assert apart["Missing-only"].ours.verdict is Verdict.LOWER
+    assert (apart["Greedy"].ours.seeds, apart["Greedy"].ours.verdict) == (2, Verdict.UNDECIDED)
+    assert apart["Uniform"].number == "not run"
+
+
+def test_with_one_seed_a_difference_has_no_interval_and_nothing_is_marked(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.9,), MISSING_ONLY: (0.4,), GREEDY: (0.2,)})
+    filled = table(references_sheet, tmp_path)
+    assert filled.rows["Missing-only"][DIFFERENCE].ours == Difference(pytest.approx(-50), None, 1)
+    assert not any(entry.rank or entry.interval for entry in entries(filled))
+    assert "interval" in filled.remarks
+
+
+def test_the_columns_name_the_rounds_that_accuracy_covers():
+    columns = {name: references_sheet(study(name)).columns[ACCURACY] for name in ("full", "digits", "smoke")}
+    assert columns == {"full": "rounds 181-200, %", "digits": "rounds 55-60, %", "smoke": "round 3, %"}
+
+
+def test_work_that_was_not_recorded_says_so(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.5, 0.6)})
+    assert [entry.number for entry in table(references_sheet, tmp_path).rows["FedEAS"][-2:]] == [
+        "1,200",
+        "not recorded",
+    ]
+
+
+def test_the_final_accuracy_stands_beside_that_of_the_window_in_all_formats(finished, tmp_path):
+    for config, last in zip(with_seeds(FULL.config(HERE, FEDEAS), 2), (0.51, 0.53), strict=True):
+        finished(config, accuracy=0.5, final=last)
+    filled = table(accuracy_sheet, tmp_path)
+    (entry,) = [entry for entry in entries(filled) if entry.ours]
+    assert entry.final == Measured(pytest.approx(52), pytest.approx(2**0.5), 2)
+    assert "final 52.00 ± 1.41" in markdown(filled)
+    assert r"final 52.00 $\pm$ 1.41" in latex(filled)
+    (row,) = [row for row in csv.DictReader(StringIO(comma_separated(filled))) if row["ours"]]
+    assert float(row["final"]) == pytest.approx(52)
 
 
 def test_what_follows_from_counts_is_told_without_runs(tmp_path):
     filled = table(references_sheet, tmp_path)
     removed = {name: row[0] for name, row in filled.rows.items()}
     assert removed["FedEAS"].number == "74.8"
-    assert {name for name, entry in removed.items() if entry.rank == 1} == {"Greedy", "Optimal"}  # a tie as shown
-    assert removed["FedEAS"].rank == 2
-    assert not any(row[-1].rank for row in filled.rows.values())  # more dissimilar updates are no gain
+    assert not any(entry.rank for entry in entries(filled))
     totals = [row[0] for row in table(sweep_sheet, tmp_path).rows.values() if row[0] is not None]
     assert all(entry.ours.mean == float(entry.paper) for entry in totals)
 
@@ -176,19 +218,26 @@ def test_numbers_over_seeds_are_mean_and_deviation_and_pair_the_same_seeds(finis
             finished(base[seed], accuracy=low)
     row = table(sweep_sheet, tmp_path).rows["FedEAS, beta = 12"]
     assert row[1].ours == Measured(pytest.approx(230 / 3), pytest.approx(15.2752523), 3)
-    assert row[2].ours == Measured(pytest.approx(20), pytest.approx(14.1421356), 2)  # only the seeds that both have
+    assert row[2].ours == Difference(pytest.approx(20), pytest.approx(14.1421356), 2)  # only the seeds that both have
 
 
 def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finished, tmp_path):
-    for name, accuracy in {"fedavg": 0.4, "missing-only": 0.6, "fedeas": 0.7, "full-balance": 0.9}.items():
-        finished(FULL.config(HERE, METHODS[name]), accuracy=accuracy)
+    levels = {"fedavg": 0.4, "missing-only": 0.6, "fedeas": 0.7, "full-balance": 0.9}
+    for name, accuracy in levels.items():
+        for config, step in zip(with_seeds(FULL.config(HERE, METHODS[name]), 3), (-0.01, 0, 0.01), strict=True):
+            finished(config, accuracy=accuracy + step * (1 + len(name) / 10))
     filled = table(accuracy_sheet, tmp_path)
     column = filled.columns.index(HERE.title)
-    ranks = {name: row[column].rank for name, row in filled.rows.items() if row[column] is not None}
-    assert {name: rank for name, rank in ranks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
-    assert "**70.00**<br>paper 71.65, −1.65" in markdown(filled)
+    marks = {name: row[column].rank for name, row in filled.rows.items() if row[column] is not None}
+    assert {name: rank for name, rank in marks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
+    assert "**70.00** (± 1.60)" in markdown(filled)
     assert "<u>60.00</u>" in markdown(filled)
-    assert r"\textbf{70.00} (71.65, $-$1.65)" in latex(filled)
+    assert r"\textbf{70.00} $\pm$ 1.60" in latex(filled)
+
+
+def test_what_seeds_cannot_tell_apart_is_not_marked(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.70, 0.75, 0.72), MISSING_ONLY: (0.71, 0.70, 0.73), GREEDY: (0.3, 0.31, 0.32)})
+    assert not any(entry.rank for entry in entries(table(references_sheet, tmp_path)))
 
 
 def test_a_single_result_is_not_called_the_best(finished, tmp_path):
@@ -209,17 +258,6 @@ def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_
     assert "n=1" in unlike
 
 
-def test_means_over_different_seeds_are_not_ranked(finished, tmp_path):
-    where = setting("c10-k100-a0.1")
-    for config in with_seeds(FULL.config(where, FEDEAS), 2):
-        finished(config)
-    finished(FULL.config(where, MISSING_ONLY), accuracy=0.9)
-    assert not any(row[1].rank for row in table(references_sheet, tmp_path).rows.values())
-    finished(with_seeds(FULL.config(where, MISSING_ONLY), 2)[1], accuracy=0.9)
-    ranks = {name: row[1].rank for name, row in table(references_sheet, tmp_path).rows.items()}
-    assert (ranks["Missing-only"], ranks["FedEAS"], ranks["Greedy"]) == (1, 2, 0)
-
-
 @pytest.mark.parametrize("content", [b'{"accuracy": ', b"\xff\xfe", b"[1]", None], ids=["cut", "bytes", "list", "null"])
 def test_a_damaged_summary_is_left_out_and_the_others_are_not(finished, tmp_path, caplog, content):
     where = setting("c10-k100-a0.1")
@@ -227,7 +265,7 @@ def test_a_damaged_summary_is_left_out_and_the_others_are_not(finished, tmp_path
     if content is not None:
         (run.path / "summary.json").write_bytes(content)
     finished(FULL.config(where, FEDEAS))
-    numbers = {name: row[1].number for name, row in table(references_sheet, tmp_path).rows.items()}
+    numbers = {name: row[ACCURACY].number for name, row in table(references_sheet, tmp_path).rows.items()}
     assert (numbers["FedEAS"], numbers["Missing-only"]) == ("50.00", "not run")
     assert "left out" in caplog.text
 
@@ -237,7 +275,7 @@ def test_runs_in_subfolders_are_found_but_not_those_beside_images(finished, tmp_
         run = finished(FULL.config(setting("c10-k100-a0.1"), method))
         (tmp_path / place).mkdir()
         run.path.rename(tmp_path / place / run.path.name)
-    numbers = {name: row[1].number for name, row in table(references_sheet, tmp_path).rows.items()}
+    numbers = {name: row[ACCURACY].number for name, row in table(references_sheet, tmp_path).rows.items()}
     assert (numbers["FedEAS"], numbers["Missing-only"]) == ("50.00", "not run")
 
 

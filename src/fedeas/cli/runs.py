@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedeas.config import RunConfig, load_config
 from fedeas.deadline import Deadline
-from fedeas.display import runs_table
+from fedeas.display import runs_tables
 from fedeas.errors import FedEASError, InputError
 from fedeas.store import Record, Run, RunStore, read_run
 
@@ -50,7 +50,7 @@ def run(
         done.append(_execute(each, RunStore(folder), tensorboard, bank, pause))
         if not done[-1].finished:
             break
-    Console().print(runs_table(done))
+    Console().print(runs_tables(done))
 
 
 def runs(folder: Folder = RUNS) -> None:
@@ -58,7 +58,7 @@ def runs(folder: Folder = RUNS) -> None:
     found = RunStore(folder).all()
     if not found:
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
-    Console().print(runs_table(found))
+    Console().print(runs_tables(found))
 
 
 def report(
@@ -83,7 +83,7 @@ def demo(
     from fedeas.report import write_report
 
     write_report(finished, out / "report.html", "FedEAS on digits")
-    Console().print(runs_table(finished))
+    Console().print(runs_tables(finished, "fedeas"))
     print(f"report: {out / 'report.html'}")
 
 

@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fedeas import plots
+from fedeas.courses import Window
 from fedeas.paper.marks import DIAMOND, POINTS, End, key, looks_by_name, name_ends, panel, say_not_run
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plots import Look
 
-LEVEL = "accuracy, %, mean of the last 20 rounds"
 PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # how the paper's lines differ from ours
 
 
@@ -51,7 +51,7 @@ class Removal(NamedTuple):
 
 
 @plots.styled
-def allocation_figure(bars: Sequence[Bar], title: str) -> Figure:
+def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
     """Fig. 1(b): what each policy makes of one total; ours as solid bars, the paper's as hollow ones beside them."""
     figure, axes = panel(title, max(6.0, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
@@ -65,7 +65,7 @@ def allocation_figure(bars: Sequence[Bar], title: str) -> Figure:
     axes.set_xticks(range(len(bars)), [textwrap.fill(bar.name, 16) for bar in bars])
     axes.tick_params(axis="x", length=0, labelsize=11)
     tops = [(bar.ours or 0) + (bar.spread or 0) for bar in bars] + [bar.paper or 0 for bar in bars]
-    axes.set(ylabel=LEVEL, xlim=(-0.6, max(len(bars), 1) - 0.4), ylim=(0, 1.12 * max([10, *tops])))
+    axes.set(ylabel=_level(window), xlim=(-0.6, max(len(bars), 1) - 0.4), ylim=(0, 1.12 * max([10, *tops])))
     axes.grid(axis="y", **plots.GRID)
     if not bars:
         say_not_run(axes)
@@ -76,15 +76,13 @@ def allocation_figure(bars: Sequence[Bar], title: str) -> Figure:
 
 
 @plots.styled
-def budget_figure(
-    sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str = "Accuracy over synthetic samples"
-) -> Figure:
+def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: Window) -> Figure:
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's lines are pale, dashed."""
     figure, axes = panel(title, 9, 5.2)
     references = (fedavg, full_balance)
     looks = looks_by_name([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
     totals = [total for sweep in sweeps for total in sweep.totals]
-    axes.set(xlabel="synthetic samples in all", ylabel=LEVEL, xlim=(0, 1.05 * max([1, *totals])))
+    axes.set(xlabel="synthetic samples in all", ylabel=_level(window), xlim=(0, 1.05 * max([1, *totals])))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(**plots.GRID)
     for sweep in sweeps:
@@ -103,12 +101,12 @@ def budget_figure(
 
 
 @plots.styled
-def removal_figure(removals: Sequence[Removal], title: str) -> Figure:
+def removal_figure(removals: Sequence[Removal], title: str, window: Window) -> Figure:
     """Accuracy over the imbalance removed: dots are ours, named beside the panel; hollow diamonds are the paper's."""
     figure, axes = panel(title, 9, 5.2)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
     ends = [end for each in removals for end in _draw_removal(axes, each, looks[each.bar.name])]
-    axes.set(xlabel="label imbalance removed, %", ylabel=LEVEL)
+    axes.set(xlabel="label imbalance removed, %", ylabel=_level(window))
     axes.grid(**plots.GRID)
     axes.margins(x=0.06, y=0.12)
     name_ends(axes, ends, width=0.8)
@@ -123,6 +121,10 @@ def removal_figure(removals: Sequence[Removal], title: str) -> Figure:
     if keys:
         figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
+
+
+def _level(window: Window) -> str:
+    return f"accuracy, %, mean of {window}"
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

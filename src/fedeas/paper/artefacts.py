@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from fedeas import scores
 from fedeas.config import RunConfig
+from fedeas.courses import Window
 from fedeas.errors import InputError
 from fedeas.paper.cells import (
     Cell,
@@ -15,13 +16,16 @@ from fedeas.paper.cells import (
     Sheet,
     accuracy,
     efficiency,
+    final,
     gain,
     gamma_hat,
     gamma_reduction,
+    images_seen,
     minutes,
     peak,
     peak_gain,
     rounds_to_threshold,
+    steps,
     time_ratio,
 )
 from fedeas.paper.plans import counts_of, plan_of
@@ -62,10 +66,15 @@ class Artefact:
         return list({config.fingerprint: config for config in needed}.values())
 
 
+def window_of(study: Study) -> Window:
+    """The rounds whose mean accuracy the study's tables show."""
+    return Window.of(study.profile.rounds)
+
+
 def accuracy_sheet(study: Study) -> Sheet:
     """Table 1."""
     note = "Full-Balance generates many times more and stands apart; `fedeas reproduce counts` has the totals."
-    return _methods_by_settings(study, "Accuracy, %: mean of the last 20 rounds", accuracy, published().accuracy, note)
+    return _methods_by_settings(study, f"Accuracy, %: mean of {window_of(study)}", accuracy, published().accuracy, note)
 
 
 def peak_sheet(study: Study) -> Sheet:
@@ -82,7 +91,7 @@ def _methods_by_settings(study: Study, title: str, measure: Measure, printed: di
             for where, number in zip(study.settings, numbers, strict=True)
         )
     columns = tuple(study.title(where) for where in study.settings)
-    return Sheet(study.named(title), columns, rows, ranked=True, aside=(FULL_BALANCE.title,), note=note)
+    return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
 
 
 def sweep_sheet(study: Study) -> Sheet:
@@ -105,8 +114,9 @@ def sweep_sheet(study: Study) -> Sheet:
     full = study.config(where, FULL_BALANCE)
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
-    rows["FedAvg"] = (None, Cell((base,), accuracy, study.printed(sweep.fedavg)), *[None] * 5)
-    columns = ("samples", "accuracy, %", "gain", "eta", "Uniform, %", "Uniform gain", "Uniform eta")
+    rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
+    level = f"{window_of(study)}, %"
+    columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
     note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
     return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
 
@@ -114,8 +124,8 @@ def sweep_sheet(study: Study) -> Sheet:
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
     return (
         _samples(run, printed[0]),
-        Cell((run,), accuracy, printed[1]),
-        Cell((run, base), gain, printed[2]),
+        _accuracy(run, printed[1]),
+        Cell((run, base), gain, printed[2], compares=True),
         Cell((run, base), efficiency, printed[3], 3),
     )
 
@@ -127,9 +137,10 @@ def ablation_sheet(study: Study) -> Sheet:
     for place, (title, policy) in enumerate(ABLATION.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
-        rows[title] = (_samples(config, number), Cell((config,), accuracy, reached))
+        rows[title] = (_samples(config, number), _accuracy(config, reached))
     note = "The paper says beta = 8 for all three; its totals come from these."
-    return Sheet(study.named(f"Budget factors, {study.title(where)}"), ("samples", "accuracy, %"), rows, note=note)
+    columns = ("samples", f"{window_of(study)}, %")
+    return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
 
 
 def gamma_sheet(study: Study) -> Sheet:
@@ -174,7 +185,8 @@ def allocation_sheet(study: Study) -> Sheet:
         for name in ("fedavg", "uniform", "missing-only", "fedeas")
     }
     columns = tuple(study.title(where) for where in wheres)
-    return Sheet(study.named("Accuracy, %, of policies at one total"), columns, rows, ranked=True)
+    title = study.named(f"Accuracy, %, of policies at one total: mean of {window_of(study)}")
+    return Sheet(title, columns, rows, ranked=columns)
 
 
 def generator_sheet(study: Study) -> Sheet:
@@ -185,7 +197,7 @@ def generator_sheet(study: Study) -> Sheet:
     for title, other, name in names:
         runs = [study.config(where, replace(method, other_generator=other)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), peak) for run in runs]
-        rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name])))
+        rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name]), compares=True))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
     return Sheet(study.named(f"Another generator, {study.title(where)}"), columns, rows)
 
@@ -196,15 +208,21 @@ def combination_sheet(study: Study) -> Sheet:
     where = setting(printed.setting)
     methods = {combined(FEDEAS, SCAFFOLD): printed.both, FEDEAS: printed.fedeas, SCAFFOLD: printed.scaffold}
     rows: dict[str, tuple[Cell | None, ...]] = {
-        method.title: (_cell(study, where, method, peak, number), _cell(study, where, method, accuracy, None))
+        method.title: (
+            _cell(study, where, method, peak, number),
+            Cell((study.config(where, method),), accuracy),
+            _cell(study, where, method, final, None),
+        )
         for method, number in methods.items()
     }
     note = "The single results that the paper quotes here are peaks."
     title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
-    return Sheet(title, ("peak, %", "last 20 rounds, %"), rows, ranked=True, note=note)
+    columns = ("peak, %", f"{window_of(study)}, %", "final, %")
+    return Sheet(title, columns, rows, ranked=columns, note=note)
 
 
 REUSED = "images reused"
+NOT_RECORDED = "not recorded"
 
 
 def wall_clock_sheet(study: Study) -> Sheet:
@@ -224,23 +242,36 @@ def wall_clock_sheet(study: Study) -> Sheet:
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score itself give more accuracy?"""
     where = setting("c10-k100-a0.1")
-    methods = {name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")}
-    rows: dict[str, tuple[Cell | None, ...]] = {
-        method.title: (
-            _removed(study.config(where, method)),
-            _cell(study, where, method, accuracy, _printed(published().accuracy, name, where)),
-            None if method == FEDEAS else Cell((study.config(where, method), study.config(where, FEDEAS)), gain),
-            _cell(study, where, method, peak, _printed(published().peak, name, where)),
-            _cell(study, where, method, gamma_hat, None, 3),
-        )
-        for name, method in {**methods, "greedy": GREEDY, "optimal": OPTIMAL}.items()
-    }
+    level = f"{window_of(study)}, %"
+    columns = (
+        "imbalance removed, %", level, "minus FedEAS, points", "final, %", "peak, %", "Gamma-hat",
+        "steps", "images seen",
+    )  # fmt: skip
     note = (
         "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
     )
-    columns = ("imbalance removed, %", "last 20 rounds, %", "above FedEAS", "peak, %", "Gamma-hat")
+    methods = {name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")}
+    rows = {
+        method.title: _reference_row(study, where, name, method)
+        for name, method in {**methods, "greedy": GREEDY, "optimal": OPTIMAL}.items()
+    }
     title = study.named(f"Policies at one total, {study.title(where)}")
-    return Sheet(title, columns, rows, ranked=True, unranked=("above FedEAS", "Gamma-hat"), note=note)
+    return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note)
+
+
+def _reference_row(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+    own, fedeas = study.config(where, method), study.config(where, FEDEAS)
+    reached, best = (_printed(numbers, name, where) for numbers in (published().accuracy, published().peak))
+    return (
+        _removed(own),
+        Cell((own,), accuracy, study.printed(reached)),
+        None if method == FEDEAS else Cell((own, fedeas), gain, compares=True),
+        Cell((own,), final),
+        Cell((own,), peak, study.printed(best)),
+        Cell((own,), gamma_hat, None, 3),
+        Cell((own,), steps, None, 0, NOT_RECORDED),
+        Cell((own,), images_seen, None, 0, NOT_RECORDED),
+    )
 
 
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
@@ -257,10 +288,16 @@ def _removed(run: RunConfig) -> Cell:
     return Cell((), lambda: 100 * scores.removed(counts_of(run), plan_of(run)), None, 1)
 
 
+def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
+    """Accuracy in the window, and the final accuracy below it."""
+    return Cell((run,), accuracy, printed, with_final=True)
+
+
 def _cell(
     study: Study, where: Setting, method: Method, measure: Measure, number: Decimal | None, decimals: int = 2
 ) -> Cell:
-    return Cell((study.config(where, method),), measure, study.printed(number), decimals)
+    own = (study.config(where, method),)
+    return Cell(own, measure, study.printed(number), decimals, with_final=measure is accuracy)
 
 
 ARTEFACTS = [

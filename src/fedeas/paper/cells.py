@@ -18,6 +18,8 @@ class Cell:
     """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
 
     A number that follows from label counts needs no run. `otherwise` is said where the runs are there and give none.
+    A cell that `compares` is a difference of two runs, to be shown with its interval. One that is `with_final` shows
+    the final accuracy of its run, too.
     """
 
     configs: tuple[RunConfig, ...]
@@ -25,21 +27,22 @@ class Cell:
     paper: Decimal | None = None
     decimals: int = 2
     otherwise: str = "none"
+    compares: bool = False
+    with_final: bool = False
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table to be filled. If it is `ranked`, the best row of each column is marked, and the second.
+    """A table to be filled.
 
-    Rows that stand `aside` and columns that are `unranked` are left out of that.
+    In columns that are `ranked` the best row and the second are marked; rows that stand `aside` do not compete.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[Cell | None, ...]]
-    ranked: bool = False
+    ranked: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
-    unranked: tuple[str, ...] = ()
     note: str = ""
 
     @property
@@ -49,13 +52,28 @@ class Sheet:
 
 
 def accuracy(run: Record) -> float:
-    """Mean of the last 20 rounds, in percent."""
+    """Mean over the window, in percent."""
     return 100 * float(run["accuracy"])
+
+
+def final(run: Record) -> float:
+    """Accuracy after the last round, in percent."""
+    return 100 * float(run["final"])
 
 
 def peak(run: Record) -> float:
     """Best of all rounds, in percent."""
     return 100 * float(run["peak"])
+
+
+def steps(run: Record) -> float | None:
+    """Steps of SGD, of all clients in all rounds."""
+    return None if run["steps"] is None else float(run["steps"])
+
+
+def images_seen(run: Record) -> float | None:
+    """Images that these steps trained on; an image counts each time it is seen."""
+    return None if run["samples"] is None else float(run["samples"])
 
 
 def gain(run: Record, base: Record) -> float:

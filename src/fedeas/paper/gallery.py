@@ -12,7 +12,7 @@ from fedeas import plots
 from fedeas.courses import Course
 from fedeas.errors import InputError
 from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
-from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
+from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet, window_of
 from fedeas.paper.cells import Cell
 from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
@@ -31,7 +31,7 @@ def accuracy_at_one_total(study: Study, results: Results) -> Figure:
     """Fig. 1(b)."""
     table = fill(allocation_sheet(study), results)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return allocation_figure(bars, study.named(f"Accuracy at one total, {table.columns[0]}"))
+    return allocation_figure(bars, study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(study))
 
 
 def convergence(study: Study, results: Results) -> Figure:
@@ -50,7 +50,7 @@ def accuracy_over_budgets(study: Study, results: Results) -> Figure:
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
     sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
     fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
-    return budget_figure(sweeps, fedavg, full, table.title)
+    return budget_figure(sweeps, fedavg, full, table.title, window_of(study))
 
 
 def courses_at_one_total(study: Study, results: Results) -> Figure:
@@ -68,7 +68,7 @@ def accuracy_over_removal(study: Study, results: Results) -> Figure:
         for name, (removed, reached, *_) in table.rows.items()
         if removed is not None and removed.ours is not None
     ]
-    return removal_figure(removals, table.title)
+    return removal_figure(removals, table.title, window_of(study))
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {

@@ -1,4 +1,4 @@
-"""Finished runs by what they computed, and numbers over their seeds."""
+"""Finished runs by what they computed, and their numbers by seed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
@@ -18,29 +16,9 @@ from fedeas.store import Run, read_run
 
 log = logging.getLogger("fedeas")
 
-NEEDED = {"accuracy", "peak", "total", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
-NUMBERS = ("accuracy", "peak", "total")
+NUMBERS = ("accuracy", "final", "peak", "total")
+NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
 KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number over seeds."""
-
-    mean: float
-    spread: float | None
-    seeds: int
-
-    @staticmethod
-    def of(values: Sequence[float]) -> Measured | None:
-        """Mean and sample deviation; nothing of nothing.
-
-        >>> Measured.of([1.0, 3.0])
-        Measured(mean=2.0, spread=1.4142135623730951, seeds=2)
-        """
-        if not values:
-            return None
-        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 class Results:
@@ -59,11 +37,11 @@ class Results:
         """Whether this very run is finished."""
         return config.seed in self.seeds(config)
 
-    def measured(self, configs: Sequence[RunConfig], measure: Callable[..., float | None]) -> Measured | None:
-        """What `measure` makes of the runs' summaries, over the seeds that all of them have."""
+    def values(self, configs: Sequence[RunConfig], measure: Callable[..., float | None]) -> dict[int, float | None]:
+        """What `measure` makes of the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
-        values = [measure(*(each[seed].summary() for each in runs)) for seed in self.shared_seeds(configs)]
-        return Measured.of([value for value in values if value is not None and math.isfinite(value)])
+        shared = sorted(set.intersection(*(set(each) for each in runs)))
+        return {seed: _finite(measure(*(each[seed].summary() for each in runs))) for seed in shared}
 
     def mixed_generators(self, configs: Iterable[RunConfig]) -> list[str]:
         """Generators, as configs call them, of which these runs used several: other weights, or another sampler."""
@@ -73,10 +51,6 @@ class Results:
                 if (generator := run.generator()) is not None:
                     used.setdefault((config.generator, config.data.dataset), set()).add(generator.fingerprint)
         return sorted({name for (name, _), fingerprints in used.items() if len(fingerprints) > 1})
-
-    def shared_seeds(self, configs: Sequence[RunConfig]) -> list[int]:
-        """Seeds with which all of these are finished."""
-        return sorted(set.intersection(*(set(self.seeds(config)) for config in configs)))
 
 
 def keep(run: Run, folder: Path) -> Path:
@@ -96,6 +70,10 @@ def keep(run: Run, folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"{copy}: cannot be written ({error.strerror or error})") from None
     return copy
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _finished(folder: Path) -> Iterator[Run]:

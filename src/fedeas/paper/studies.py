@@ -172,7 +172,7 @@ PROFILES = {
 class Study:
     """A profile under one protocol, from one start, in one precision; the last two are the profile's unless given.
 
-    With `redraw` each seed has a partition of its own, so that the spread over seeds includes the draw of the federation.
+    With `redraw` each seed has a partition of its own, so that the spread over seeds includes the draw of clients.
     """
 
     profile: Profile = PROFILES["full"]

@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
-from fedeas.paper.cells import Cell, Sheet
-from fedeas.paper.results import Measured, Results
+from fedeas.comparison import BEST, SECOND, Difference, Measured, fixed, ranks
+from fedeas.paper.cells import Cell, Sheet, final
+from fedeas.paper.results import Results
 
 NOT_RUN = "not run"
-BEST, SECOND = 1, 2
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell with what was found for it; `rank` is 1 for the best of its column, 2 for the second, else 0.
+    """A cell with what was found for it.
 
-    `absent` says why there is no number, if there is none; `over` has the seeds that our number is a mean of.
+    Attributes:
+        ours: our number; None if there is none, and `absent` says why.
+        values: by seed, where runs gave it.
+        final: the final accuracy, where the cell shows it.
+        rank: 1 for the best of its column, 2 for the second, else 0.
     """
 
     ours: Measured | None
     paper: Decimal | None
     decimals: int
     absent: str = NOT_RUN
+    values: Mapping[int, float] = field(default_factory=dict)
+    final: Measured | None = None
     rank: int = 0
-    over: tuple[int, ...] = ()
 
     @property
     def number(self) -> str:
         """Our mean, or why there is none."""
-        return self.absent if self.ours is None else self._shown(self.ours.mean)
+        return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
 
-    def spread(self, count: bool) -> str:
-        """Deviation over seeds, if there are two; and, if wanted, how many there are."""
+    def spread(self, count: bool) -> list[str]:
+        """The interval and verdict of a difference, else the deviation over seeds; if wanted, the number of seeds."""
         if self.ours is None:
-            return ""
-        deviation = [] if self.ours.spread is None else [f"± {self._shown(self.ours.spread)}"]
-        return ", ".join(deviation + [f"n={self.ours.seeds}"] * (count and self.ours.seeds > 0))
+            return []
+        deviation = [] if self.ours.spread is None else [f"± {fixed(self.ours.spread, self.decimals)}"]
+        return [*(self.interval or deviation), *[f"n={self.ours.seeds}"] * (count and self.ours.seeds > 0)]
+
+    @property
+    def interval(self) -> list[str]:
+        """The 95 % interval of a difference, and what it shows."""
+        if not isinstance(self.ours, Difference) or self.ours.interval is None:
+            return []
+        return [self.ours.range_text(self.decimals), self.ours.verdict]
+
+    @property
+    def last(self) -> str:
+        """The final accuracy, where the cell shows it."""
+        return "" if self.final is None else f"final {self.final.text(self.decimals)}"
 
     @property
     def printed(self) -> str:
@@ -52,9 +69,6 @@ class Entry:
         if self.ours is None or self.paper is None:
             return ""
         return f"{self.ours.mean - float(self.paper):+,.{self.decimals}f}".replace("-", "−")
-
-    def _shown(self, value: float) -> str:
-        return f"{value:,.{self.decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -83,15 +97,22 @@ class Filled:
         """The note, after how many seeds there are if all numbers rest on the same."""
         (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
         counted = {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
-        return f"{counted}{self.note}".strip()
+        return f"{counted}{self._about_differences}{self.note}".strip()
+
+    @property
+    def _about_differences(self) -> str:
+        entries = [entry for row in self.rows.values() for entry in row if entry is not None]
+        if any(entry.interval for entry in entries):
+            return "Differences have 95 % intervals, over the seeds that both methods have. "
+        compares = any(isinstance(entry.ours, Difference) for entry in entries)
+        return "With one seed differences have no interval. " if compares else ""
 
 
 def fill(sheet: Sheet, results: Results) -> Filled:
     """What the finished runs give for each cell."""
     entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
-    for place, column in enumerate(sheet.columns if sheet.ranked else ()):
-        if column not in sheet.unranked:
-            _rank({name: row for name, row in entries.items() if name not in sheet.aside}, place)
+    for column in sheet.ranked:
+        _rank({name: row for name, row in entries.items() if name not in sheet.aside}, sheet.columns.index(column))
     mixed = results.mixed_generators(config for cell in sheet.cells for config in cell.configs)
     warnings = [f"Not all runs had the same generator called {name}." for name in mixed]
     note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
@@ -104,31 +125,40 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if not cell.configs:
         value = cell.measure()
         return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
-    found, over = results.measured(cell.configs, cell.measure), tuple(results.shared_seeds(cell.configs))
-    seeds = len(over)
-    if found is not None and found.seeds == seeds:
-        return Entry(found, cell.paper, cell.decimals, over=over)
-    # A mean over the seeds that have a number would favour what fails more often.
-    part = f" by {seeds - found.seeds} of {seeds} seeds" if found is not None else ""
-    return Entry(None, cell.paper, cell.decimals, f"{cell.otherwise}{part}" if seeds else NOT_RUN)
+    found = results.values(cell.configs, cell.measure)
+    values = {seed: value for seed, value in found.items() if value is not None}
+    if not found or len(values) < len(found):
+        return Entry(None, cell.paper, cell.decimals, _absent(cell, len(values), len(found)))
+    ours = (Difference if cell.compares else Measured).of(list(values.values()))
+    return Entry(ours, cell.paper, cell.decimals, values=values, final=_final(cell, results))
+
+
+def _absent(cell: Cell, known: int, seeds: int) -> str:
+    """Why there is no number: a mean over the seeds that have one would favour what fails more often."""
+    if not seeds:
+        return NOT_RUN
+    return f"{cell.otherwise} by {seeds - known} of {seeds} seeds" if known else cell.otherwise
+
+
+def _final(cell: Cell, results: Results) -> Measured | None:
+    values = results.values(cell.configs, final).values() if cell.with_final else ()
+    return Measured.of([value for value in values if value is not None])
 
 
 def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
-    """Mark the best and the second of a column by the digits that are shown, once there is something to compare.
-
-    Means over different seeds are no such thing: one lucky seed would be called better than the mean of ten.
-    """
-    shown = {name: round(e.ours.mean, e.decimals) for name, row in rows.items() if (e := row[place]) and e.ours}
-    over = {entry.over for name in shown if (entry := rows[name][place]) is not None}
-    best = sorted(set(shown.values()), reverse=True)[:SECOND]
-    for name, value in shown.items() if len(shown) > 1 and len(over) == 1 else ():
+    """Mark the best and the second of a column, where paired differences show them to be."""
+    values = {name: entry.values for name, row in rows.items() if (entry := row[place]) is not None}
+    for name, rank in ranks(values).items():
         entry = rows[name][place]
         assert entry is not None
-        rows[name][place] = replace(entry, rank=best.index(value) + 1 if value in best else 0)
+        rows[name][place] = replace(entry, rank=rank)
 
 
 def markdown(table: Filled) -> str:
-    """For docs: in each cell our number, and below it the paper's with the difference. Best bold, second underlined."""
+    """For docs: in each cell our number, and below it the final accuracy and the paper's number with the difference.
+
+    Best bold, second underlined.
+    """
     lines = [f"### {table.title}", "", _line(["", *table.columns]), _line(["---", *["---:"] * len(table.columns)])]
     for name, row in table.rows.items():
         lines.append(_line([name, *(_markdown_entry(entry, table.counts_seeds) for entry in row)]))
@@ -143,18 +173,17 @@ def _markdown_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return ""
     marks = {BEST: "**{}**", SECOND: "<u>{}</u>"}
-    spread = entry.spread(count)
+    spread = ", ".join(entry.spread(count))
     ours = marks.get(entry.rank, "{}").format(entry.number) + (f" ({spread})" if spread else "")
-    if not entry.printed:
-        return ours
-    return f"{ours}<br>paper {entry.printed}" + (f", {entry.difference}" if entry.difference else "")
+    paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
+    return "<br>".join(filter(None, (ours, entry.last, paper)))
 
 
 def comma_separated(table: Filled) -> str:
     """A line for each cell, with unrounded numbers; empty where there is none."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["row", "column", "ours", "spread", "seeds", "paper", "difference", "rank", "status"])
+    write(["row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
     for name, row in table.rows.items():
         for column, entry in zip(table.columns, row, strict=True):
             if entry is not None:
@@ -162,16 +191,24 @@ def comma_separated(table: Filled) -> str:
     return text.getvalue()
 
 
+CSV_MORE = ("final", "final spread", "low", "high", "verdict")
+
+
 def _csv_entry(entry: Entry) -> list[object]:
     ours, paper = entry.ours, entry.paper
-    apart = "" if ours is None or paper is None else ours.mean - float(paper)
-    own = ["", "", 0] if ours is None else [ours.mean, "" if ours.spread is None else ours.spread, ours.seeds]
+    apart = None if ours is None or paper is None else ours.mean - float(paper)
+    own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
+    last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
+    between = [*(ours.interval or (None, None)), ours.verdict] if isinstance(ours, Difference) else [None] * 3
     status = entry.absent if ours is None else "" if ours.seeds else "from counts"
-    return [*own, "" if paper is None else paper, apart, entry.rank or "", status]
+    return [*own, *last, *between, paper, apart, entry.rank or "", status]
 
 
 def latex(table: Filled) -> str:
-    """A ``tabular`` for booktabs: best bold, second underlined, the paper's number and the difference in brackets."""
+    """A ``tabular`` for booktabs: best bold, second underlined, the paper's number and the difference in brackets.
+
+    Intervals stand in square brackets.
+    """
     lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
     lines += [" & ".join(["", *map(_escaped, table.columns)]) + r" \\", r"\midrule"]
     for name, row in table.rows.items():
@@ -184,10 +221,11 @@ def _latex_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return "--"
     marks = {BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-    ours = marks.get(entry.rank, "{}").format(entry.number)
+    spread = ", ".join(entry.spread(count))
+    ours = f"{marks.get(entry.rank, '{}').format(entry.number)} {f'[{spread}]' if entry.interval else spread}".strip()
     brackets = ", ".join(filter(None, (entry.printed, entry.difference)))
-    text = f"{ours} {entry.spread(count)} {f'({brackets})' if brackets else ''}"
-    return _escaped(" ".join(text.split())).replace("±", r"$\pm$").replace("−", "$-$")
+    text = ", ".join(filter(None, (ours, entry.last))) + (f" ({brackets})" if brackets else "")
+    return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")
 
 
 def _escaped(text: str) -> str:

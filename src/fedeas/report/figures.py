@@ -76,7 +76,7 @@ def convergence(curves: Sequence[Curve], thresholds: Sequence[float]) -> str:
         return _source(figure)
 
 
-def price(points: Sequence[Point]) -> str:
+def price(points: Sequence[Point], level: str) -> str:
     """Accuracy against samples: a named point with its spread for each method; equal numbers stand side by side."""
     with _style():
         figure, axes = _panel(3.7)
@@ -87,7 +87,7 @@ def price(points: Sequence[Point]) -> str:
                 artist.set_transform(artist.get_transform() + shift)
         axes.margins(y=0.12)
         _number_samples(axes, [point.samples for point in points])
-        axes.set(xlabel="synthetic samples of the whole federation", ylabel="accuracy, %")
+        axes.set(xlabel="synthetic samples of the whole federation", ylabel=level)
         axes.grid(**plots.GRID)
         _name_points(axes, points)
         return _source(figure)

@@ -8,9 +8,9 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import mean, stdev
 from typing import Any
 
+from fedeas.comparison import BEST, SECOND, Measured, Seeds, ranks
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.courses import Course
 from fedeas.errors import InputError
@@ -63,9 +63,14 @@ class Method:
     look: Look
 
     @cached_property
-    def summaries(self) -> list[Record]:
-        """Of the finished runs."""
-        return [each.summary for each in self.runs if each.summary is not None]
+    def seeds(self) -> Seeds:
+        """The finished runs."""
+        return Seeds({each.run.config.seed: each.summary for each in self.runs if each.summary is not None})
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is any finished run."""
+        return len(self.seeds) > 0
 
     @property
     def config(self) -> Any:
@@ -75,25 +80,15 @@ class Method:
     @property
     def total(self) -> int:
         """B: partitions have a seed of their own, so that the plan is the same whatever the run's seed."""
-        if self.summaries:
-            return int(self.summaries[0]["total"])
+        if self.finished:
+            return int(next(iter(self.seeds.summaries.values()))["total"])
         planned = self.runs[0].planned
         return planned[1].total if planned else 0
 
     @property
-    def accuracy(self) -> float:
-        """Mean over the finished seeds, in percent."""
-        return mean(self.accuracies)
-
-    @property
-    def accuracies(self) -> list[float]:
-        """Of the finished seeds, in percent."""
-        return [100 * each["accuracy"] for each in self.summaries]
-
-    @property
-    def spread(self) -> float | None:
-        """Sample standard deviation over the finished seeds, where there are two at least."""
-        return stdev(self.accuracies) if len(self.accuracies) > 1 else None
+    def accuracy(self) -> Measured:
+        """Accuracy in the window over the finished seeds, in percent."""
+        return self.seeds.percent("accuracy")
 
     @property
     def federation(self) -> tuple[object, ...]:
@@ -106,13 +101,6 @@ class Method:
         without = {"policy": "no-generation", "generator": ""}
         return str(self.config.model_copy(update=without).method)
 
-    def average(self, *keys: str) -> float:
-        """A number of the summaries, found by these keys, averaged over seeds."""
-        found: list[Any] = list(self.summaries)
-        for key in keys:
-            found = [each[key] for each in found]
-        return float(mean(found))
-
 
 def methods_of(runs: Sequence[Recorded]) -> list[Method]:
     """Runs by method, in the order of samples and then of falling accuracy, each with a name and a look of its own."""
@@ -124,7 +112,7 @@ def methods_of(runs: Sequence[Recorded]) -> list[Method]:
         if twin is not each:
             raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
     methods = [Method("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
-    methods.sort(key=lambda method: (method.total, -method.accuracy if method.summaries else math.inf))
+    methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
     looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
     named = zip(methods, _names(methods), looks, strict=True)
     return [replace(method, name=name, look=look) for method, name, look in named]
@@ -163,28 +151,29 @@ def _apart(method: Method, methods: Sequence[Method], names: Sequence[str]) -> s
 
 def baseline(method: Method, methods: Sequence[Method]) -> Method | None:
     """The finished method without generation that is otherwise the same."""
-    without = (each for each in methods if each.summaries and not each.total)
+    without = (each for each in methods if each.finished and not each.total)
     return next((each for each in without if each.setting == method.setting), None)
 
 
+def reference(method: Method, methods: Sequence[Method]) -> Method:
+    """The finished method with the same federation that others are compared with: FedEAS or, without it, the first."""
+    comparable = [each for each in methods if each.finished and each.federation == method.federation]
+    return next((each for each in comparable if each.config.policy.startswith("fedeas")), comparable[0])
+
+
 def matched(methods: Iterable[Method]) -> list[list[Method]]:
-    """Finished methods that generate the same number of samples for the same federation, best first."""
+    """Finished methods that generate the same number of samples for the same federation."""
     groups: dict[tuple[object, ...], list[Method]] = {}
     for method in methods:
-        if method.summaries and method.total:
+        if method.finished and method.total:
             groups.setdefault((*method.federation, method.total), []).append(method)
-    return [sorted(group, key=lambda each: -each.accuracy) for group in groups.values() if len(group) > 1]
+    return [group for group in groups.values() if len(group) > 1]
 
 
-def marks_of(methods: Sequence[Method]) -> dict[Method, str]:
-    """Best and second at each matched budget; equals share a mark, and of two there is no second."""
-    marks: dict[Method, str] = {}
-    for group in matched(methods):
-        ranks = sorted({method.accuracy for method in group}, reverse=True)
-        marks |= {method: "best" for method in group if method.accuracy == ranks[0]}
-        if len(group) > 2 and len(ranks) > 1:
-            marks |= {method: "second" for method in group if method.accuracy == ranks[1]}
-    return marks
+def marks_of(methods: Sequence[Method]) -> dict[str, str]:
+    """Best and second by name at each matched budget, where paired differences show them to be."""
+    found = [ranks({each.name: each.seeds.percents() for each in group}) for group in matched(methods)]
+    return {name: {BEST: "best", SECOND: "second"}[rank] for each in found for name, rank in each.items()}
 
 
 def differing(methods: Sequence[Method]) -> list[str]:

@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
-from statistics import mean, median
+from statistics import median
 
 from fedeas import __version__, scores
+from fedeas.comparison import conclusion, fixed
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.files import written_whole
@@ -29,6 +30,7 @@ from fedeas.report.methods import (
     matched,
     methods_of,
     recorded,
+    reference,
     values_of,
 )
 from fedeas.report.samples import COLUMNS, Row, Samples, samples_of
@@ -41,7 +43,7 @@ def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str =
     """Write one self-contained HTML file about these runs, finished or not.
 
     Runs that differ only in their seed count as one method. Those that are still under way are drawn and listed but
-    have no part in the table.
+    have no part in the tables.
     """
     if not runs:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
@@ -51,63 +53,94 @@ def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str =
 
 
 def _result(methods: Sequence[Method]) -> str:
-    """The main result in one sentence."""
-    finished = [method for method in methods if method.summaries]
+    """What the page concludes: for each federation its reference method, and what differences to it show."""
+    finished = [method for method in methods if method.finished]
     if not finished:
         return "None of these runs has finished yet; the curves show how far they are."
-    group = max(matched(methods), key=len, default=[])
-    best = group[0] if group else max(finished, key=lambda method: (method.total > 0, method.accuracy))
-    base = baseline(best, methods) if best.total else None
-    others = [f"{_difference(best, base)}, which uses none"] if base else []
-    others += [f"{_difference(best, group[1])}, the next best at this budget"] if group else []
-    budget = f"With {best.total:,} synthetic samples" if best.total else "Without synthetic samples"
-    number = f"<span>{_accuracy(best)} %</span>"
-    reached = f"{budget}, <b>{escape(best.name)}</b> reaches {number} accuracy (<span>n = {len(best.summaries)}</span>)"
-    return reached + (f": {', and '.join(others)}." if others else ".")
+    references = dict.fromkeys(reference(method, finished) for method in finished)
+    return " ".join(_conclusion(chosen, finished) for chosen in references)
 
 
-def _difference(method: Method, other: Method) -> str:
-    points = method.accuracy - other.accuracy
-    if abs(points) < 0.05:
-        return f"level with {escape(other.name)}"
-    within = abs(points) <= max(method.spread or 0, other.spread or 0)
-    doubt = " (within one standard deviation over seeds)" if within else ""
-    return f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than {escape(other.name)}{doubt}"
+def _conclusion(chosen: Method, finished: Sequence[Method]) -> str:
+    seeds = chosen.seeds
+    budget = f"With {number_of(chosen.total, 'synthetic sample')}" if chosen.total else "Without synthetic samples"
+    reached = f"<span>{seeds.percent('accuracy').text(2)} %</span> accuracy in {seeds.window}"
+    last = f"<span>{seeds.percent('final').text(2)} %</span> at the end (<span>n = {len(seeds)}</span>)."
+    others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
+    differences = {method.name: method.seeds.minus(seeds) for method in others}
+    shown = conclusion(chosen.name, {name: each for name, each in differences.items() if each is not None})
+    return f"{budget}, <b>{escape(chosen.name)}</b> reaches {reached} and {last} {escape(shown)}"
 
 
-def _accuracy(method: Method) -> str:
-    return f"{method.accuracy:.2f}" + ("" if method.spread is None else f" ± {method.spread:.2f}")
+def _accuracy_table(finished: Sequence[Method]) -> str:
+    windows = {method.seeds.window for method in finished}
+    level = f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %"
+    references = dict.fromkeys(reference(each, finished) for each in finished)
+    apart = f"minus {next(iter(references)).name}, points" if len(references) == 1 else "difference, points"
+    marks = marks_of(finished)
+    rows = [
+        [
+            _key(method),
+            str(len(method.seeds)),
+            _level(method, marks.get(method.name, ""), named=len(windows) > 1),
+            _compared(method, finished, named=len(references) > 1),
+            method.seeds.percent("final").text(2),
+            method.seeds.percent("peak").text(2),
+        ]
+        for method in finished
+    ]
+    return table("Accuracy, mean ± deviation over seeds", ["method", "n", level, apart, "final, %", "peak, %"], rows)
 
 
-def _result_table(methods: Sequence[Method]) -> str:
-    thresholds = _thresholds(methods)
+def _level(method: Method, mark: str, named: bool) -> str:
+    """Accuracy in the window, with its mark and, where windows differ, its rounds."""
+    notes = [f"<em>{mark}</em>"] * bool(mark) + [str(method.seeds.window)] * named
+    small = f"<small>{', '.join(notes)}</small>" if notes else ""
+    return f"<span class='{mark}'>{method.accuracy.text(2)}</span>{small}"
+
+
+def _compared(method: Method, methods: Sequence[Method], named: bool) -> str:
+    """The paired difference to the reference, its interval and what it shows."""
+    chosen = reference(method, methods)
+    if method is chosen:
+        return "reference" if len(methods) > 1 else "-"
+    found = method.seeds.minus(chosen.seeds)
+    if found is None:
+        return "-<small>no seed in common</small>"
+    notes = [f"minus {escape(chosen.name)}"] * named + [found.range_text(2)] * bool(found.interval) + [found.verdict]
+    return f"{fixed(found.mean, 2)}{''.join(f'<small>{note}</small>' for note in notes)}"
+
+
+def _work_table(finished: Sequence[Method]) -> str:
+    thresholds = _thresholds(finished)
     aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
     head = [
-        "method", "accuracy, %", "peak, %", f"rounds to {aim}", "samples generated", "imbalance removed, %",
-        "median Gamma-hat", "eta", "generation, s", "training, s",
+        "method", "samples generated", "imbalance removed, %", f"rounds to {aim}", "median Gamma-hat", "eta",
+        "steps", "images seen", "generation, s", "training, s",
     ]  # fmt: skip
-    marks = marks_of(methods)
-    rows = [_result_row(method, methods, marks.get(method, "")) for method in methods if method.summaries]
-    return table("Methods, averaged over seeds", head, rows)
+    return table("Work and other measures, averaged over seeds", head, [_work_row(each, finished) for each in finished])
 
 
-def _result_row(method: Method, methods: Sequence[Method], mark: str) -> list[str]:
-    base = baseline(method, methods)
-    gain = method.accuracy - base.accuracy if base else 0.0
-    hats = [each["gamma_hat"] for each in method.summaries if each["gamma_hat"] is not None]
-    note = f"n = {len(method.summaries)}" + (f", <em>{mark}</em>" if mark else "")
+def _work_row(method: Method, methods: Sequence[Method]) -> list[str]:
+    seeds, base = method.seeds, baseline(method, methods)
+    gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
+    removed = seeds.average("imbalance_removed")
     return [
         _key(method),
-        f"<span class='{mark}'>{_accuracy(method)}</span><small>{note}</small>",
-        f"{100 * method.average('peak'):.2f}",
-        _rounds_to_threshold([each["rounds_to_threshold"] for each in method.summaries]),
         _generated(method),
-        "-" if method.summaries[0]["imbalance_removed"] is None else f"{100 * method.average('imbalance_removed'):.1f}",
-        f"{mean(hats):.3f}" if hats else "-",
-        f"{scores.efficiency(gain, method.total):.2f}" if base and method.total else "-",
-        f"{method.average('seconds', 'generate'):,.1f}",
-        f"{method.average('seconds', 'train'):,.1f}",
+        _number(None if removed is None else 100 * removed, 1),
+        _rounds_to_threshold([each["rounds_to_threshold"] for each in seeds.summaries.values()]),
+        _number(seeds.average("gamma_hat"), 3),
+        _number(scores.efficiency(gain, method.total) if base and method.total else None, 2),
+        _number(seeds.average("steps"), 0),
+        _number(seeds.average("samples"), 0),
+        _number(seeds.average("seconds", "generate"), 1),
+        _number(seeds.average("seconds", "train"), 1),
     ]
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "-" if value is None else fixed(value, decimals)
 
 
 def _rounds_to_threshold(rounds: Sequence[int | None]) -> str:
@@ -118,21 +151,24 @@ def _rounds_to_threshold(rounds: Sequence[int | None]) -> str:
 
 
 def _generated(method: Method) -> str:
-    generated = round(method.average("generated"))
+    generated = round(method.seeds.average("generated") or 0)
     planned = f"<small>of {method.total:,} planned</small>" if generated != method.total else ""
     return f"{generated:,}{planned}"
 
 
 def _result_section(methods: Sequence[Method]) -> Iterator[str]:
     yield f"<p class='lead'>{_result(methods)}</p>"
-    if not any(method.summaries for method in methods):
+    finished = [method for method in methods if method.finished]
+    if not finished:
         return
-    yield _result_table(methods)
-    yield f"<p class='note'>{RESULT_NOTE}</p>"
+    yield _accuracy_table(finished)
+    yield f"<p class='note'>{ACCURACY_NOTE}</p>"
+    yield _work_table(finished)
+    yield f"<p class='note'>{WORK_NOTE}</p>"
     waiting = [each for method in methods for each in method.runs if not each.finished]
     if waiting:
         names = ", ".join(f"{escape(each.run.path.name)} ({each.progress})" for each in waiting)
-        yield f"<p class='note'>Not in the table: {names}.</p>"
+        yield f"<p class='note'>Not in the tables: {names}.</p>"
 
 
 def _convergence_section(methods: Sequence[Method]) -> Iterator[str]:
@@ -154,12 +190,16 @@ def _curve(method: Method) -> Curve:
 
 
 def _price_section(methods: Sequence[Method]) -> Iterator[str]:
-    finished = [method for method in methods if method.summaries]
-    points = [Point(each.name, each.look, each.total, each.accuracy, each.spread or 0.0) for each in finished]
+    finished = [method for method in methods if method.finished]
+    points = [
+        Point(each.name, each.look, each.total, each.accuracy.mean, each.accuracy.spread or 0) for each in finished
+    ]
     if points:
         said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
         words = PRICE_NOTE + (" Points of the same number stand side by side." if matched(methods) else "")
-        yield figure(figures.price(points), f"Accuracy against synthetic samples. {said}", words)
+        windows = joined(str(each.seeds.window) for each in finished)
+        source = figures.price(points, f"accuracy, %, mean of {windows}")
+        yield figure(source, f"Accuracy against synthetic samples. {said}", words)
 
 
 def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
@@ -235,7 +275,7 @@ def _generator(found: Samples) -> str:
 
 
 def _time_section(methods: Sequence[Method]) -> Iterator[str]:
-    spent = [_spent(method) for method in methods if method.summaries]
+    spent = [_spent(method) for method in methods if method.finished]
     if spent:
         said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
         words = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
@@ -244,7 +284,9 @@ def _time_section(methods: Sequence[Method]) -> Iterator[str]:
 
 
 def _spent(method: Method) -> Spent:
-    generation, training, total = (method.average("seconds", name) for name in ("generate", "train", "total"))
+    generation, training, total = (
+        method.seeds.average("seconds", name) or 0 for name in ("generate", "train", "total")
+    )
     return Spent(method.name, method.look, generation, training, max(total - generation - training, 0.0))
 
 
@@ -331,8 +373,15 @@ def _about(methods: Sequence[Method]) -> str:
 PRICE_NOTE = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
 
 
-RESULT_NOTE = """Accuracy is the mean over the last 20 rounds of each run, ± the sample standard deviation over n seeds.
-Best and second are marked among methods that generate the same number of samples. Rounds to the threshold: median over
-seeds. Gamma-hat: how far the clients’ updates disagree, 0 if they do not; median over rounds, mean over seeds. Eta:
-points of accuracy gained over the same method without generation, for each thousand samples planned. Seconds are for
-one run."""
+ACCURACY_NOTE = """Accuracy is the mean over the last tenth of a run’s rounds, which are named; final is the accuracy
+after the last round, peak that of the best. Differences pair runs of the same seed. Below each stands its 95&nbsp;%
+Student-t interval: a method is higher or lower only if the interval does not contain 0; otherwise no difference is
+shown. Each interval stands for itself: among many, some miss the truth by chance. Best and second are marked among
+methods that generate the same number of samples, and only if the intervals of their differences to all lower ones
+exclude a tie."""
+
+
+WORK_NOTE = """Steps of SGD are those of all clients in all rounds; images seen are those that these steps trained on,
+each as often as it was seen. Rounds to the threshold: median over seeds. Gamma-hat: how far the clients’ updates
+disagree, 0 if they do not; median over rounds, mean over seeds. Eta: points of accuracy gained over the same method
+without generation, for each thousand samples planned. Seconds are for one run."""

@@ -288,9 +288,13 @@ def _show_runs(folder: Path, watching: bool) -> None:
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
     shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]
     _chart(st, charts.accuracy(shown), "accuracy")
-    names = ("name", "policy", "algorithm", "state", "accuracy")
+    names = ("name", "policy", "algorithm", "state", "accuracy", "window", "latest")
     table = {name: [getattr(run, name) for run in shown] for name in names}
-    formats = {"accuracy": st.column_config.NumberColumn(format="percent")}
+    formats = {
+        "accuracy": st.column_config.NumberColumn(format="percent"),
+        "window": st.column_config.TextColumn("mean of"),
+        "latest": st.column_config.NumberColumn("last evaluation", format="percent"),
+    }
     st.dataframe(table, hide_index=True, column_config=formats)
 
 

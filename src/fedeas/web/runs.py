@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.courses import Course
+from fedeas.courses import Course, Window
 from fedeas.store import Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # how the command tells the page, which Streamlit starts, where to look
@@ -23,13 +23,18 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 class Listed(NamedTuple):
-    """One run directory: what it was asked, how far it is, and its accuracy over the rounds so far."""
+    """One run directory: what it was asked, how far it is, and its accuracy over the rounds so far.
+
+    `accuracy` is the mean over the rounds of the `window`, once the run is finished; `latest` is the last evaluation.
+    """
 
     name: str
     policy: str
     algorithm: str
     state: str
-    accuracy: float | None
+    accuracy: float | None = None
+    window: str = ""
+    latest: float | None = None
     course: Course = Course((), ())
     finished: bool = False
     under_way: bool = False
@@ -73,13 +78,16 @@ def _listed(path: Path, stamp: Stamp) -> Listed:
         return _read(read_run(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).removeprefix(f"{path}: ")
-        return Listed(path.name, "", "", f"cannot be read: {reason}", None)
+        return Listed(path.name, "", "", f"cannot be read: {reason}")
 
 
 def _read(run: Run) -> Listed:
     done, finished, config = run.rounds(), run.finished, run.config
     course = Course.of(done)
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
-    accuracy = float(run.summary()["accuracy"]) if finished else (course.accuracy[-1] if course.rounds else None)
-    asked = run.path.name, config.policy, config.algorithm
-    return Listed(*asked, state, accuracy, course, finished, under_way=not finished)
+    latest = course.accuracy[-1] if course.rounds else None
+    listed = Listed(run.path.name, config.policy, config.algorithm, state, latest=latest, course=course)
+    if not finished:
+        return listed._replace(under_way=True)
+    summary = run.summary()
+    return listed._replace(accuracy=float(summary["accuracy"]), window=str(Window(*summary["window"])), finished=True)
