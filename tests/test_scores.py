@@ -45,6 +45,38 @@ def test_imbalance_equals_the_rational_one(counts, beta):
     assert imbalance(counts, plan) == pytest.approx(float(exact_imbalance(counts.n, plan.n)), rel=1e-12, abs=1e-15)
 
 
+@given(
+    st.lists(
+        st.lists(st.integers(1, 10**9), min_size=4, max_size=4).filter(lambda row: sum(row) < 2**31),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_scores_of_the_largest_counts_equal_the_rational_ones(rows):
+    """Full balance makes clients of more than 2^31 samples out of legal ones."""
+    counts = LabelCounts(rows)
+    plan = FullBalance().allocate(counts)
+    nearly = Allocation(np.maximum(plan.n - 1, 0))
+    assert imbalance(counts, plan) == 0
+    assert removed(counts, plan) in (0, 1)
+    for each in (nearly, Allocation(np.arange(4 * len(rows)).reshape(-1, 4) * 10**12)):
+        exact = exact_imbalance(counts.n, each.n)
+        assert imbalance(counts, each) == pytest.approx(float(exact), rel=1e-13, abs=0)
+        assert sum(imbalance_split(counts, each)) == pytest.approx(float(exact), abs=1e-14)
+    for k, (row, added) in enumerate(zip(counts.n.tolist(), plan.n.tolist(), strict=True)):
+        after = [a + b for a, b in zip(row, added, strict=True)]
+        squares = sum(Fraction(c, sum(after)) ** 2 for c in after)
+        slopes = [
+            2 * Fraction(sum(row), counts.total) / sum(after) * (squares - Fraction(c, sum(after))) for c in after
+        ]
+        assert gain(counts, plan)[k] == pytest.approx([float(slope) for slope in slopes], abs=1e-24)
+
+
+def test_allocations_that_whole_numbers_cannot_hold_are_refused():
+    with pytest.raises(InputError, match="allocate fewer"):
+        imbalance(LabelCounts([[1, 1]]), Allocation([[2**62, 2**62]]))
+
+
 @given(label_counts(), st.integers(1, 30))
 def test_the_two_terms_sum_to_imbalance(counts, beta):
     plan = FedEAS(beta).allocate(counts)

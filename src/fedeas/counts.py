@@ -89,12 +89,19 @@ class LabelCounts:
 
     def plus(self, allocation: Allocation) -> LabelCounts:
         """The counts once the allocated synthetic samples have joined the real ones."""
+        return LabelCounts(frozen(self.joined(allocation)), self.clients, self.classes)
+
+    def joined(self, allocation: Allocation) -> IntArray:
+        """Real and allocated samples as an array, in which a client may hold more than a table of counts allows."""
         if allocation.n.shape != self.n.shape:
             raise InputError(
                 f"the allocation is for {_shape(allocation.n)} but the counts are {_shape(self.n)}; "
                 "allocate from these counts"
             )
-        return LabelCounts(frozen(self.n + allocation.n), self.clients, self.classes)
+        largest = int(self.n.max()) + int(allocation.n.max())
+        if largest * self.num_classes >= 2**63:
+            raise InputError(f"an allocation of {int(allocation.n.max()):,} samples of one class; allocate fewer")
+        return np.asarray(self.n + allocation.n)
 
     def client_name(self, row: int) -> str:
         """The client's given name, or its row number."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 import torch
+from torch.nn import functional
 
 from fedeas.errors import InputError
+
+log = logging.getLogger("fedeas")
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
@@ -34,6 +40,29 @@ def set_precision(name: str, device: torch.device) -> None:
     torch.set_float32_matmul_precision("high" if shorter else "highest")
     torch.backends.cudnn.allow_tf32 = shorter
     torch.backends.cudnn.deterministic = not shorter
+
+
+def available_precision(name: str, device: torch.device) -> str:
+    """The precision that was asked for, or ``fp32`` in place of ``bf16`` on a processor without it."""
+    return "fp32" if name == "bf16" and device.type == "cpu" and not computes_in_bf16() else name
+
+
+@cache
+def computes_in_bf16() -> bool:
+    """Whether this processor computes in bf16, tried on a convolution and a product; a log line says if it does not.
+
+    Torch knows several ways to refuse, an error or a warning that it takes another way; either counts.
+    """
+    images, weight = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), autocast("bf16", torch.device("cpu")):
+            warnings.simplefilter("error")
+            functional.linear(functional.conv2d(images, weight), torch.ones(4, 6))
+            functional.conv2d(images.bfloat16(), weight.bfloat16())
+    except (RuntimeError, Warning) as error:
+        log.warning("this processor does not compute in bf16 (%s); using fp32 instead", str(error).partition("\n")[0])
+        return False
+    return True
 
 
 def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:

@@ -42,14 +42,14 @@ class BudgetPath(NamedTuple):
 
 def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
     """||q_k - u||^2 of each client."""
-    augmented = counts if allocation is None else counts.plus(allocation)
+    n, sizes = _augmented(counts, allocation)
     distance = np.empty(counts.num_clients)
-    for rows in augmented.blocks():
-        # (C ||n||^2 - N^2) / (C N^2) has whole numbers above the line: a balanced client is at 0, not near it.
-        n = augmented.n[rows].astype(np.float64)
-        size_squared = augmented.sizes[rows].astype(np.float64) ** 2
-        excess = counts.num_classes * np.vecdot(n, n) - size_squared
-        distance[rows] = np.maximum(excess, 0.0) / (counts.num_classes * size_squared)
+    for rows in counts.blocks():
+        # sum_c (C n_c - N)^2 / (C N)^2, where C n_c - N = C (n_c - mean) - rest is a whole number: a balanced client is
+        # at 0, not near it, and nothing cancels.
+        mean, rest = np.divmod(sizes[rows, None], counts.num_classes)
+        apart = (n[rows] - mean) * float(counts.num_classes) - rest
+        distance[rows] = np.vecdot(apart, apart) / (counts.num_classes * sizes[rows].astype(np.float64)) ** 2
     return distance
 
 
@@ -73,9 +73,10 @@ def imbalance_split(counts: LabelCounts, allocation: Allocation | None = None) -
     >>> imbalance_split(LabelCounts([[10, 0], [0, 10]]))
     Split(heterogeneity=0.5, global_imbalance=0.0)
     """
-    augmented = counts if allocation is None else counts.plus(allocation)
-    mean = counts.weights @ augmented.proportions
-    spread = ((augmented.proportions - mean) ** 2).sum(axis=1)
+    n, sizes = _augmented(counts, allocation)
+    proportions = n / sizes[:, None]
+    mean = counts.weights @ proportions
+    spread = ((proportions - mean) ** 2).sum(axis=1)
     return Split(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
 
 
@@ -85,9 +86,9 @@ def gain(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArra
     >>> gain(LabelCounts([[3, 1]]))
     array([[-0.0625,  0.1875]])
     """
-    augmented = counts if allocation is None else counts.plus(allocation)
-    q = augmented.proportions
-    return np.asarray(2 * (counts.weights / augmented.sizes)[:, None] * ((q**2).sum(axis=1, keepdims=True) - q))
+    n, sizes = _augmented(counts, allocation)
+    q = n / sizes[:, None]
+    return np.asarray(2 * (counts.weights / sizes)[:, None] * ((q**2).sum(axis=1, keepdims=True) - q))
 
 
 def negative_gain(counts: LabelCounts) -> NDArray[np.bool_]:
@@ -167,6 +168,13 @@ def residual(ratio: ArrayLike) -> FloatArray:
     """
     r = np.asarray(ratio, dtype=np.float64)
     return np.asarray(((1 - r) / (1 + r)) ** 2)
+
+
+def _augmented(counts: LabelCounts, allocation: Allocation | None) -> tuple[IntArray, IntArray]:
+    """Samples by client and class, and by client, once the allocated ones have joined."""
+    if allocation is None:
+        return counts.n, counts.sizes
+    return counts.joined(allocation), counts.sizes + allocation.per_client
 
 
 def _running_share(values: NDArray[np.number]) -> FloatArray:

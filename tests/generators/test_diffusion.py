@@ -240,6 +240,7 @@ def test_the_digits_that_come_along_are_digits():
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("with_bf16")
 @pytest.mark.parametrize(("place", "precision"), [("digits", "fp32"), (ROOT / "weights/cifar10.safetensors", "bf16")])
 def test_the_reports_that_come_along_are_of_these_weights_and_their_default_sampler(place, precision):
     path = generator_weights(place)

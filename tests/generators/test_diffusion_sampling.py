@@ -2,6 +2,7 @@
 
 import logging
 import math
+import warnings
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ import torch
 from diffusers import DDPMScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
+from fedeas.devices import computes_in_bf16
 from fedeas.errors import InputError
 from fedeas.generators.base import address_noise, image_index
 from fedeas.generators.diffusion import DiffusionGenerator, Network, Weights
@@ -217,7 +220,24 @@ def test_without_guidance_the_network_is_asked_once():
     assert asked == [[2, 0, 1]]
 
 
-def test_the_network_is_asked_in_the_precision_that_was_chosen():
+@pytest.mark.usefixtures("with_bf16")
+@pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize("guidance", [1, 2])
+def test_the_network_is_asked_in_the_precision_that_was_chosen(name, dtype, guidance):
+    asked = []
+
+    def network(sample, level, class_labels):
+        asked.append(sample.dtype)
+        return Linear()(sample, level, class_labels)
+
+    generator = DiffusionGenerator(WEIGHTS, precision=name, guidance=guidance)
+    sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
+    assert generator._predicted(network, sample, level, classes).dtype == torch.float32
+    assert asked == [dtype]
+
+
+@pytest.mark.skipif(not computes_in_bf16(), reason="needs a processor that computes in bf16")
+def test_a_shorter_precision_gives_other_images_that_look_alike():
     labels, index = np.arange(6) % 3, np.arange(6)
     exact, rough = (
         DiffusionGenerator(WEIGHTS, precision=name, steps=3).sample(labels, index) for name in ("fp32", "bf16")
@@ -226,6 +246,35 @@ def test_the_network_is_asked_in_the_precision_that_was_chosen():
     assert np.abs(exact.astype(int) - rough).mean() < 10
 
 
+@pytest.fixture
+def without_bf16(monkeypatch):
+    """A processor on which torch warns that it cannot convolve in bf16, as on some ARM ones."""
+    convolve = functional.conv2d
+
+    def warned(images, *rest):
+        if images.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu"):
+            warnings.warn("bf16 is not supported on this processor", stacklevel=2)
+        return convolve(images, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(functional, "conv2d", warned)
+        computes_in_bf16.cache_clear()
+        yield
+    computes_in_bf16.cache_clear()
+
+
+@pytest.mark.usefixtures("without_bf16")
+def test_a_processor_without_bf16_takes_fp32_and_says_so_once(caplog):
+    with caplog.at_level(logging.WARNING, "fedeas"):
+        rough = [DiffusionGenerator(WEIGHTS, precision="bf16", steps=3) for _ in range(2)]
+    exact = DiffusionGenerator(WEIGHTS, precision="fp32", steps=3)
+    assert {each.precision for each in rough} == {"fp32"}
+    assert {each.fingerprint for each in rough} == {exact.fingerprint}
+    assert len(caplog.records) == 1
+    assert np.array_equal(rough[0].sample([0, 1], [0, 1]), exact.sample([0, 1], [0, 1]))
+
+
+@pytest.mark.usefixtures("with_bf16")
 def test_the_fingerprint_follows_what_determines_the_images():
     def print_of(weights=WEIGHTS, **changes):
         return DiffusionGenerator(weights, **{"solver": "dpm", "steps": 5, "guidance": 2.0, **changes}).fingerprint

@@ -168,6 +168,7 @@ def test_the_prompt_shows_in_the_image(generator, monkeypatch):
     assert not np.array_equal(images[0], images[1])
 
 
+@pytest.mark.usefixtures("with_bf16")
 def test_the_fingerprint_follows_what_determines_the_images(folder, generator):
     other_weights = loaded(folder)
     with torch.no_grad():

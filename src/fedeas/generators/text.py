@@ -21,7 +21,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import IntArray
-from fedeas.devices import chosen_device
+from fedeas.devices import available_precision, chosen_device
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, checked_address, noise_keys
 from fedeas.generators.memory import as_memory_allows
@@ -260,7 +260,7 @@ def _placed(device: str | torch.device, precision: str) -> tuple[torch.device, t
         raise InputError(f"precision must be auto, {', '.join(PRECISIONS)}, not {precision!r}")
     place = chosen_device(str(device))
     usual = "fp16" if place.type == "cuda" else "fp32"
-    return place, PRECISIONS[usual if precision == "auto" else precision]
+    return place, PRECISIONS[usual if precision == "auto" else available_precision(precision, place)]
 
 
 def _loaded(model: str, dtype: torch.dtype) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedeas.arrays import IntArray
 from fedeas.capture import Captured
+from fedeas.devices import available_precision
 from fedeas.errors import InputError
 from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.noise import DeviceNoise
@@ -43,7 +44,7 @@ class DiffusionGenerator:
         steps: evaluations of the network for an image.
         guidance: 1 is the plain conditional model; above it the class counts for more, at twice the work. By default as
             the weights say.
-        precision: of the network, bf16 on a GPU and fp32 elsewhere unless told.
+        precision: of the network, bf16 on a GPU and fp32 elsewhere unless told; a processor without bf16 takes fp32.
         device: where it computes.
         batch_size: images made at once; smaller requests are padded to it, so that an image never depends on how
             many were asked for with it.
@@ -200,5 +201,5 @@ def _precision(chosen: str, device: torch.device) -> str:
     if chosen not in get_args(Precision):
         raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, not {chosen!r}")
     if chosen != "auto":
-        return chosen
+        return available_precision(chosen, device)
     return "bf16" if device.type == "cuda" else "fp32"
