@@ -59,25 +59,24 @@ def demo_configs(seeds: int) -> Iterator[RunConfig]:
 
 def conclude(runs: Sequence[Run]) -> str:
     """What the runs show, in sentences that follow from paired differences to FedEAS."""
-    methods: dict[str, dict[int, Record]] = {}
+    by_label: dict[str, dict[int, Record]] = {}
     for run in runs:
-        methods.setdefault(run.config.label, {})[run.config.seed] = run.summary()
-    seeds = {label: Seeds(summaries) for label, summaries in methods.items()}
-    window = seeds[REFERENCE].window
-    accuracy = _conclusion({label: each.percents() for label, each in seeds.items()})
-    rounds = {label: _rounds_to_threshold(each) for label, each in seeds.items()}
-    late = [label for label, values in rounds.items() if values is None]
-    known = {label: values for label, values in rounds.items() if values is not None}
-    words = "needs more rounds than", "needs fewer rounds than"
-    speed = _conclusion(known, *words) if REFERENCE in known else ""
-    speed += f" Not reached with every seed: {listed(late)}." if late else ""
-    return f"Accuracy in {window}: {accuracy}\nRounds to {BASE.rounds.threshold:.0%}: {speed.strip()}"
+        by_label.setdefault(run.config.label, {})[run.config.seed] = run.summary()
+    methods = {label: Seeds(summaries) for label, summaries in by_label.items()}
+    accuracy = _conclusion({label: seeds.percents() for label, seeds in methods.items()})
+    rounds = {label: values for label, seeds in methods.items() if (values := _rounds_to_threshold(seeds)) is not None}
+    speed = _conclusion(rounds, "needs more rounds than", "needs fewer rounds than")
+    late = [label for label in methods if label not in rounds]
+    missed = f" Not every seed of {listed(late)} gets there." if late else ""
+    return (
+        f"Accuracy in {methods[REFERENCE].window}: {accuracy}\n"
+        f"Rounds to an accuracy of {BASE.rounds.threshold:.0%}: {f'{speed}{missed}'.strip()}"
+    )
 
 
 def _conclusion(methods: Mapping[str, Mapping[int, float]], *words: str) -> str:
-    apart = {
-        label: paired_difference(values, methods[REFERENCE]) for label, values in methods.items() if label != REFERENCE
-    }
+    reference = methods.get(REFERENCE, {})
+    apart = {label: paired_difference(values, reference) for label, values in methods.items() if label != REFERENCE}
     return conclusion(REFERENCE, {label: each for label, each in apart.items() if each is not None}, *words)
 
 
