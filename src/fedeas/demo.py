@@ -20,12 +20,12 @@ from fedeas.store import Record, Run, RunStore, read_run
 
 REFERENCE = "fedeas"
 
-# Every client takes the same number of steps, whatever it generates: policies differ in their images and not in work. The
-# learning rate falls to nothing, so that accuracy has settled in the last rounds.
+# Every client takes the same number of steps, whatever it generates: policies differ in their images and not in work.
+# The learning rate falls to nothing, so that accuracy has settled in the last rounds.
 BASE = RunConfig(
     generator="diffusion",
     partition=PartitionConfig(clients=20, alpha=0.1, min_size=10),
-    train=TrainConfig(lr=0.3, batch_size=32, steps=6, schedule="cosine"),
+    train=TrainConfig(lr=0.3, batch_size=32, steps=5, schedule="cosine"),
     rounds=RoundsConfig(total=40, participation=0.5, threshold=0.9),
     engine=EngineConfig(threads=1),
 )
