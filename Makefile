@@ -7,7 +7,7 @@ STAMP := .venv/.ready
 .PHONY: help setup demo test check slow bench docs clean
 
 help:
-	@echo "make demo   the point of the paper on digits: five policies, five seeds, a report (in demo/)"
+	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"

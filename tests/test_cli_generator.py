@@ -115,7 +115,7 @@ def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
     for words in ("50 images", "agreement with the asked class", "classifier Frechet distance", "agreement: 7"):
         assert words in out
     report = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert (report["spec"], report["dataset"], report["images"]) == ('diffusion(weights="")', "digits", 50)
+    assert (report["spec"], report["dataset"], report["images"]) == ("diffusion", "digits", 50)
     assert report["generator"] == DiffusionGenerator(Weights.load("digits")).fingerprint
     assert report["agreement"] == pytest.approx(np.mean(report["agreement_per_class"]))
     assert (tmp_path / "report" / "grid.png").read_bytes().startswith(b"\x89PNG")

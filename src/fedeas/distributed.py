@@ -15,7 +15,7 @@ from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.engines.base import Engine
 from fedeas.engines.flower import FlowerEngine
-from fedeas.participant import About
+from fedeas.participant import About, refuse_foreign_code
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Numbers, needs, shares
 from fedeas.run import Federation, trained
@@ -28,6 +28,7 @@ class DistributedFederation(Federation):
     """The same rounds, algorithms and records as on one machine, over Flower's grid."""
 
     def __init__(self, config: RunConfig, grid: Grid) -> None:
+        refuse_foreign_code(config.generator)
         super().__init__(config)
         self.policy = parse_policy(config.policy)
         about = asdict(About.of(self.data.dataset))

@@ -103,8 +103,8 @@ class Participant:
         root = self.node.data_root or config.data.root
         parts = {"data": config.data.model_copy(update={"root": root})}
         model = config.model.model_copy(update={"weights": ""})
-        if not self.node.generator and config.generator.startswith(PREFIX):
-            raise InputError(f"{config.generator} would run code of the server's choice; name it in the node's config")
+        if not self.node.generator:
+            refuse_foreign_code(config.generator)
         chosen = self.node.generator or config.generator
         return config.model_copy(update={**parts, "model": model, "generator": chosen})
 
@@ -261,6 +261,12 @@ class Participant:
     @property
     def _plan(self) -> Path:
         return self.folder / "plan.json"
+
+
+def refuse_foreign_code(generator: str) -> None:
+    """No node runs code that the server names; its owner may name it in the node's config."""
+    if generator.startswith(PREFIX):
+        raise InputError(f"{generator} would run code of the server's choice; name it in the node's config")
 
 
 def _digest(*content: object) -> str:

@@ -53,8 +53,7 @@ class Worker:
     generation_seconds: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        norms = (isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules())
-        if self.train.batch_size == 1 and any(norms):
+        if self.train.batch_size == 1 and _has_batch_norm(self.model):
             raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
 
     def prepare(self, clients: Iterable[int]) -> None:
@@ -106,3 +105,7 @@ class Worker:
             client: loaded[client].joined(part, own)
             for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
         }
+
+
+def _has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

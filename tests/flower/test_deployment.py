@@ -14,6 +14,7 @@ from flower.absences import run_with_absences
 from safetensors.torch import load_file
 
 from fedeas.config import load_config
+from fedeas.run import identified
 from fedeas.store import RunStore
 
 pytestmark = [
@@ -52,7 +53,7 @@ class Started:
             except Exception as error:
                 self.failure = error
 
-        self.rounds = store.root / self.config.directory / "rounds.jsonl"
+        self.rounds = store.at(identified(self.config)).path / "rounds.jsonl"
         self.thread = threading.Thread(target=work, daemon=True)  # of a killed server nobody hears the end
         self.thread.start()
 

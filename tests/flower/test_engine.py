@@ -16,10 +16,12 @@ from flower.absences import run_with_absences
 from flower.grids import StraightGrid
 from flwr.app import ConfigRecord, RecordDict
 
-from fedeas.config import load_config
+from fedeas.config import RunConfig, load_config
+from fedeas.data.sources import load_dataset
 from fedeas.engines.flower import Parcel, packed, unpacked
 from fedeas.errors import InputError, RunError
 from fedeas.flower_app import run_on
+from fedeas.participant import About, Node, Participant
 from fedeas.run import Federation, execute
 from fedeas.store import RunStore
 
@@ -110,7 +112,7 @@ def numbers_in(content):
 def test_no_label_count_leaves_a_client(tmp_path, policy):
     _, run, grid = both(tmp_path, "algorithm=scaffold", f"policy={policy}")
     model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
-    allowed = {"hello": {"client", "size"}, "settle": {"total"}, "train": {"client", "weight"}}
+    allowed = {"hello": {"client", "size", "own_data"}, "settle": {"total"}, "train": {"client", "weight"}}
     if policy.startswith("uniform"):
         allowed["hello"] |= {"total", "absent"}
     for action, _, reply in grid.seen:
@@ -142,8 +144,13 @@ def test_a_node_may_refuse_to_share_its_counts(tmp_path):
 def test_code_that_the_server_names_is_not_run(tmp_path):
     grid = StraightGrid(tmp_path, CLIENTS)
     settings = [LOCAL_POLICY, "generator=python:os:getcwd", "engine.name=flower"]
-    with pytest.raises(RunError, match="would run code of the server's choice"):
+    with pytest.raises(InputError, match="would run code of the server's choice"):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+    header = config(*settings).model_dump(mode="json")
+    about = About.of(load_dataset("digits"))
+    with pytest.raises(InputError, match="would run code of the server's choice"):  # whatever a server sends
+        Participant(RunConfig.model_validate(header), 0, about, Node(tmp_path / "state"))
 
 
 def test_a_nodes_own_generator_is_used(tmp_path):
@@ -290,7 +297,6 @@ def test_a_run_that_begins_anew_does_not_find_the_states_of_an_earlier_one(tmp_p
 
 
 def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
-    from fedeas.participant import Participant
 
     made, generated = [], Participant._generated
     monkeypatch.setattr(

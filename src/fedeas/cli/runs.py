@@ -76,14 +76,15 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each policy.")] = 5,
 ) -> None:
-    """The point of the paper on scikit-learn's digits: one budget, five policies, five seeds."""
-    from fedeas.demo import run_demo
-
-    finished = run_demo(RunStore(out / "runs"), seeds, Console())
+    """Compare five policies on scikit-learn's digits over five seeds."""
+    from fedeas.demo import REFERENCE, conclude, run_demo
     from fedeas.report import write_report
 
+    console = Console()
+    finished = run_demo(RunStore(out / "runs"), seeds, console)
     write_report(finished, out / "report.html", "FedEAS on digits")
-    Console().print(runs_tables(finished, "fedeas"))
+    console.print(runs_tables(finished, REFERENCE))
+    console.print(conclude(finished), markup=False, highlight=False)
     print(f"report: {out / 'report.html'}")
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from fedeas.comparison import BEST, SECOND, Measured, Seeds, ranks
+from fedeas.config import NO_GENERATION
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.courses import Course
 from fedeas.errors import InputError
@@ -98,8 +99,7 @@ class Method:
     @property
     def setting(self) -> str:
         """The same for methods that differ in nothing but what is generated."""
-        without = {"policy": "no-generation", "generator": ""}
-        return str(self.config.model_copy(update=without).method)
+        return str(self.config.model_copy(update={"policy": NO_GENERATION}).method)
 
 
 def methods_of(runs: Sequence[Recorded]) -> list[Method]:
