@@ -238,7 +238,7 @@ def test_a_federation_is_run_listed_and_reported(run, tmp_path):
     assert len(list(folder.glob("quick-*/summary.json"))) == 2
     code, out, _ = run("runs", "--runs", folder)
     assert code == 0
-    assert out.count("quick") == 2  # a line in each of two tables
+    assert out.count("quick") == 2  # both seeds in one row of each table
     code, out, _ = run("report", *sorted(folder.glob("[!.]*")), "--out", tmp_path / "report.html")
     assert code == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")

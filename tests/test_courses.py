@@ -73,20 +73,3 @@ def test_work_is_summed_over_all_rounds_and_unknown_if_a_record_lacks_it():
     assert (measure_course(records)["steps"], measure_course(records)["samples"]) == (9, 14)
     del records[0]["samples"]
     assert (measure_course(records)["steps"], measure_course(records)["samples"]) == (9, None)
-
-
-def test_a_summary_without_a_window_is_measured_anew_from_its_rounds(tmp_path):
-    run = RunStore(tmp_path).open(RunConfig())
-    for number in range(1, 21):
-        run.append_round({"round": number, "accuracy": number / 20, "steps": 2})
-    run.write_json("summary.json", {"accuracy": 0.5, "total": 7})
-    summary = run.summary()
-    assert (summary["window"], summary["total"], summary["steps"]) == ([19, 20], 7, 40)
-    assert summary["accuracy"] == pytest.approx(0.975)
-
-
-def test_a_summary_with_a_window_does_not_need_its_rounds(tmp_path):
-    run = RunStore(tmp_path).open(RunConfig())
-    (run.path / "rounds.jsonl").write_text("damaged\n")
-    run.write_json("summary.json", {"accuracy": 0.5, "window": [19, 20]})
-    assert run.summary()["accuracy"] == 0.5

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedeas import Allocation, InputError, LabelCounts, scores
-from fedeas.config import RoundsConfig, RunConfig, TrainConfig
+from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.courses import Course
 from fedeas.plots import Look
 from fedeas.report import write_report
@@ -199,7 +199,9 @@ def test_eta_needs_a_method_without_generation_that_is_otherwise_the_same(add, p
     base = add("none", "no-generation", 0, 0.6)
     other = add("ours", "fedeas", 0, 0.7, train=TrainConfig(lr=0.5))
     assert page(base, other).result(WORK)["ours"][ETA] == "-"
-    assert page(base, add("same", "fedeas", 0, 0.7, generator="noise")).result(WORK)["same"][ETA] != "-"
+    assert (
+        page(base, add("same", "fedeas", 0, 0.7, generator="gaussian(components=5)")).result(WORK)["same"][ETA] != "-"
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,11 +280,15 @@ def test_the_lead_concludes_from_intervals_alone(add, page):
 
 
 def test_methods_go_by_label_by_spec_or_by_what_differs(add, page):
-    assert set(page(add("s0", "fedeas", 0), add("s1", "fedeas", 1)).result()) == {"fedeas + fedavg"}
+    assert set(page(add("s0", "fedeas", 0), add("s1", "fedeas", 1)).result()) == {"fedeas(beta=12) + fedavg"}
     runs = [add("run", policy, train=TrainConfig(lr=lr)) for policy, lr in [("fedeas", 0.1), ("full-balance", 0.1)]]
-    assert set(page(*runs).result()) == {"fedeas + fedavg", "full-balance + fedavg"}
+    assert set(page(*runs).result()) == {"fedeas(beta=12) + fedavg", "full-balance + fedavg"}
     runs.append(add("run", "fedeas", train=TrainConfig(lr=0.2)))
-    names = {"fedeas + fedavg, train.lr=0.1", "fedeas + fedavg, train.lr=0.2", "full-balance + fedavg"}
+    names = {
+        "fedeas(beta=12) + fedavg, train.lr=0.1",
+        "fedeas(beta=12) + fedavg, train.lr=0.2",
+        "full-balance + fedavg",
+    }
     assert set(page(*runs).result()) == names
 
 
@@ -296,10 +302,12 @@ def test_a_method_has_one_colour_everywhere(five, page):
 
 def test_text_from_configs_is_escaped(add, page):
     evil = "<img src=x onerror=alert(1)>'\"&"
-    runs = [add("a", "fedeas", algorithm=evil), add("b", "fedeas", 1, algorithm=evil), add("c", "full-balance")]
+    runs = [add("a", "fedeas", model=ModelConfig(weights=weights)) for weights in (evil, "")] + [
+        add("c", "full-balance")
+    ]
     runs[0].write_json("env.json", {"machine": "<script>", "<b>": 1})
     found = page(*runs, title="</title><script>")
-    assert f"fedeas + {evil}" in found.result()
+    assert f"fedeas(beta=12) + fedavg, model.weights={evil}" in found.result()
     assert found.text("h1") == "</title><script>"
     assert "script" not in {tag for tag, _ in found.tags} and "<b>" in found.text("dt")
     assert not any("onerror" in attributes for _, attributes in found.tags)
@@ -350,7 +358,7 @@ def test_only_keys_that_differ_are_set_side_by_side(add, page, tmp_path):
     found = page(*runs, add("b", "full-balance", train=TrainConfig(lr=0.5), data={"root": str(tmp_path)}))
     assert found.tables["What differs"] == [
         ["method", "policy", "train.lr"],
-        ["a", "fedeas", "0.001"],
+        ["a", "fedeas(beta=12)", "0.001"],
         ["b", "full-balance", "0.5"],
     ]
     assert "partition.alpha" in found.text("dt") and "train.lr" not in found.text("dt")

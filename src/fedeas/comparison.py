@@ -143,11 +143,11 @@ def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
     known = {name: values for name, values in methods.items() if values}
     order = sorted(known, key=lambda name: mean(known[name].values()), reverse=True)
     found: dict[str, int] = {}
-    for rank in (BEST, SECOND):
-        ahead, below = order[rank - 1 : rank], order[rank:]
-        if not below or not all(_is_higher(known[ahead[0]], known[name]) for name in below):
+    for rank, name in zip((BEST, SECOND), order, strict=False):
+        below = order[rank:]
+        if not below or not all(_is_higher(known[name], known[other]) for other in below):
             break
-        found[ahead[0]] = rank
+        found[name] = rank
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import mean
 from typing import Any, NamedTuple
@@ -71,14 +71,6 @@ def measure_course(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "steps": _total(records, "steps"),
         "samples": _total(records, "samples"),
     }
-
-
-def with_window(summary: dict[str, Any], read_records: Callable[[], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """The summary, with the measures above added if a version that did not know the window wrote it."""
-    if "window" in summary:
-        return summary
-    records = read_records()
-    return {**summary, **measure_course(records)} if Course.of(records).rounds else summary
 
 
 def _total(records: Iterable[Mapping[str, Any]], key: str) -> int | None:

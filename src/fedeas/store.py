@@ -20,7 +20,7 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
-from fedeas.courses import Course, with_window
+from fedeas.courses import Course
 from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
@@ -53,7 +53,7 @@ class Run:
 
     def summary(self) -> Record:
         """What came out; only of a finished run."""
-        return with_window(_record(self.path / "summary.json"), self.rounds)
+        return _record(self.path / "summary.json")
 
     def environment(self) -> Record:
         """Versions, device and engine of the latest start."""

@@ -179,7 +179,7 @@ def custom_content(spec: str) -> str:
 
 def _found(spec: str) -> tuple[ModuleType, Any]:
     """The module of a spec and what it calls by the name."""
-    module_name, name = _parsed(spec)
+    module_name, name = check_custom(spec)
     module = _imported(module_name, spec)
     try:
         return module, reduce(getattr, name.split("."), module)
@@ -220,7 +220,8 @@ def _source(spec: str, module: ModuleType) -> str | None:
     return now
 
 
-def _parsed(spec: str) -> tuple[str, str]:
+def check_custom(spec: str) -> tuple[str, str]:
+    """Module and name of ``python:module:name``; an error if the spec is not of that form."""
     match = _SPEC.fullmatch(spec)
     if match is None:
         raise SpecError(f"generator spec {spec!r}: expected {PREFIX}module:name, as in {PREFIX}package.module:function")

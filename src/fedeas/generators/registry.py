@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
-from fedeas.generators.custom import PREFIX, custom_content, load_custom
+from fedeas.generators.custom import PREFIX, check_custom, custom_content, load_custom
 from fedeas.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.spec import Described, read_spec
 from fedeas.weights import description, folder_digest, generator_weights, name_of_dataset, weights_digest
@@ -225,6 +225,9 @@ class Python:
     """A user's own callable, ``python:module:name``."""
 
     spec: str
+
+    def __post_init__(self) -> None:
+        check_custom(self.spec)
 
     def ready(self, setting: Setting) -> Generator:
         """Imported; its first `sample` tries it on a few addresses."""
