@@ -62,7 +62,7 @@ def draw_results(images: Path) -> None:
     from fedeas.paper.studies import study
 
     for artefact in ("references", "fig4"):
-        for name, figure in figures(artefact, study("full"), Results([ROOT / "results"])):
+        for name, figure in figures(artefact, study("full", "clean"), Results([ROOT / "results"])):
             plots.save(figure, images / f"{name}.png")
 
 

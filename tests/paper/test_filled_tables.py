@@ -9,6 +9,7 @@ import pytest
 
 from fedeas import FedEAS, InputError
 from fedeas.comparison import Difference, Measured, Verdict
+from fedeas.config import ContentConfig
 from fedeas.paper.artefacts import (
     ARTEFACTS,
     ablation_sheet,
@@ -133,9 +134,16 @@ def test_other_weights_under_the_same_name_are_told(finished, tmp_path):
         run = finished(FULL.config(where, method))
         if fingerprint is not None:
             run.write_json("generator.json", {"fingerprint": fingerprint, "description": "", "spec": "diffusion"})
-    assert "generator" not in table(references_sheet, tmp_path).remarks
+    assert "Not all runs" not in table(references_sheet, tmp_path).remarks
     run.write_json("generator.json", {"fingerprint": "b", "description": "", "spec": "diffusion"})
-    assert "same generator called diffusion" in table(references_sheet, tmp_path).remarks
+    assert "the same diffusion" in table(references_sheet, tmp_path).remarks
+
+
+def test_other_images_under_the_same_name_are_told(finished, tmp_path):
+    where = setting("c10-k100-a0.1")
+    for method, digest in ((FEDEAS, "a"), (FEDAVG, "b")):
+        finished(FULL.config(where, method).model_copy(update={"content": ContentConfig(data=digest * 64)}))
+    assert "the same cifar10" in table(references_sheet, tmp_path).remarks
 
 
 def test_differences_to_fedeas_are_paired_by_seed_and_have_an_interval(finished, tmp_path):

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fedeas.cli.runs import RUNS, Folder, progress
 from fedeas.config import RunConfig
+from fedeas.courses import Window
 from fedeas.deadline import Deadline
 from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
 from fedeas.errors import FedEASError, InputError
@@ -254,7 +255,8 @@ def _said(outcome: Outcome) -> str:
         return f"{name}: {outcome.problem}"
     if not outcome.run.finished:
         return f"{name}: paused after round {len(outcome.run.rounds())}"
-    return f"{name}: accuracy {outcome.run.summary()['accuracy']:.2%}"
+    summary = outcome.run.summary()
+    return f"{name}: accuracy {summary['accuracy']:.2%} in {Window(*summary['window'])}"
 
 
 def _show(wanted: Sequence[Artefact], chosen: Study, found: Results, as_markdown: bool) -> None:

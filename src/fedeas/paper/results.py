@@ -43,14 +43,22 @@ class Results:
         shared = sorted(set.intersection(*(set(each) for each in runs)))
         return {seed: _finite(measure(*(each[seed].summary() for each in runs))) for seed in shared}
 
-    def mixed_generators(self, configs: Iterable[RunConfig]) -> list[str]:
-        """Generators, as configs call them, of which these runs used several: other weights, or another sampler."""
-        used: dict[tuple[str, str], set[str]] = {}
-        for config in configs:
-            for run in self.seeds(config).values():
-                if (generator := run.generator()) is not None:
-                    used.setdefault((config.generator, config.data.dataset), set()).add(generator.fingerprint)
-        return sorted({name for (name, _), fingerprints in used.items() if len(fingerprints) > 1})
+    def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
+        """Names of datasets, weights and generators that stood for different content in these runs."""
+        meant: dict[tuple[str, str], set[str]] = {}
+        for run in (run for config in configs for run in self.seeds(config).values()):
+            for name, content in _contents(run):
+                meant.setdefault((name, run.config.data.dataset), set()).add(content)
+        return sorted({name for (name, _), contents in meant.items() if len(contents) > 1})
+
+
+def _contents(run: Run) -> Iterator[tuple[str, str]]:
+    """What the run's config names, and what it was."""
+    config, generator = run.config, run.generator()
+    yield config.data.dataset, config.content.data
+    yield config.model.weights, config.content.weights
+    if generator is not None:
+        yield config.generator, generator.fingerprint  # which knows the sampler's precision, too
 
 
 def keep(run: Run, folder: Path) -> Path:

@@ -113,8 +113,8 @@ def fill(sheet: Sheet, results: Results) -> Filled:
     entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
     for column in sheet.ranked:
         _rank({name: row for name, row in entries.items() if name not in sheet.aside}, sheet.columns.index(column))
-    mixed = results.mixed_generators(config for cell in sheet.cells for config in cell.configs)
-    warnings = [f"Not all runs had the same generator called {name}." for name in mixed]
+    ambiguous = results.ambiguous_names(config for cell in sheet.cells for config in cell.configs)
+    warnings = [f"Not all runs had the same {name}." for name in ambiguous]
     note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
     return Filled(sheet.title, sheet.columns, {name: tuple(row) for name, row in entries.items()}, note)
 
