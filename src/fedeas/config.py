@@ -44,10 +44,13 @@ class DataConfig(_Section):
 
     Protocol ``clean``: the official training part goes to the clients, the official test part to the server.
     Protocol ``paper``: both are merged and split as the paper did; the clients' test parts are pooled at the server.
+    In the clean protocol `held_out` images of the training part, as many of each class, go to no client: the generator
+    ``held-out`` has them.
     """
 
     dataset: str = "digits"
     protocol: Literal["clean", "paper"] = "clean"
+    held_out: Annotated[int, Field(ge=0)] = 0
     root: str | None = None
 
     @field_validator("dataset")
@@ -172,6 +175,10 @@ class RunConfig(_Section):
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
+        if self.data.held_out and self.data.protocol != "clean":
+            raise ValueError(
+                "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
+            )
         return self
 
     @property
@@ -247,7 +254,11 @@ SPLIT_FIELDS = {
 }
 """Which fields each scheme reads, besides clients and seed."""
 
-ADDED_LATER: dict[tuple[str, str], object] = {("train", "steps"): 0, ("partition", "redraw"): False}
+ADDED_LATER: dict[tuple[str, str], object] = {
+    ("train", "steps"): 0,
+    ("partition", "redraw"): False,
+    ("data", "held_out"): 0,
+}
 """Fields that came after the first results, with the value that means what runs did before; hashed only if another."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

@@ -30,14 +30,15 @@ from fedeas.engines.lanes import LanesEngine
 from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
-from fedeas.generators.bank import Bank, BankedGenerator
+from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator
+from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.generators.registry import Setting, parse_generator
 from fedeas.identity import pinned, unknown_content
 from fedeas.measures import Evaluation, gamma_hat, summarise
 from fedeas.models import build_model, fuse_norms, parameter_names, suited_to
 from fedeas.policies import parse_policy
-from fedeas.split import split_data
+from fedeas.split import held_out, split_data
 from fedeas.store import Record, Run, RunStore
 from fedeas.worker import Worker
 
@@ -161,18 +162,20 @@ class Federation:
 
     def _drawn(self, again: int) -> Record:
         """Images found in the bank and made since the last round, but for those that an earlier start had drawn."""
-        if not isinstance(self.generator, BankedGenerator):
+        before, self._tally = self._tally, self._images_so_far()
+        if not self._tally:
             return {}
-        before, self._tally = self._tally, self.generator.tally
         drawn = {name: number - before.get(name, 0) for name, number in self._tally.items()}
         drawn["found"] = max(0, drawn["found"] - again)
         return {"images": drawn} if any(drawn.values()) else {}
 
     def _images(self, rounds: list[Record]) -> Record | None:
-        """Of all rounds together."""
-        if not isinstance(self.generator, BankedGenerator):
-            return None
-        return {name: sum(record.get("images", {}).get(name, 0) for record in rounds) for name in self.generator.tally}
+        """Of all rounds together; None where no images are kept."""
+        names = self._images_so_far()
+        return {name: sum(record.get("images", {}).get(name, 0) for record in rounds) for name in names} or None
+
+    def _images_so_far(self) -> dict[str, int]:
+        return dict(getattr(self.generator, "tally", {}))
 
     def _on_device(self, arrays: Arrays) -> Arrays:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
@@ -265,8 +268,13 @@ def ready_generator(
 ) -> Generator:
     """The config's generator, with a bank if there is to be one. It may have seen the official training part."""
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
-    generator = parse_generator(config.generator).ready(Setting(*about, config.data.protocol, str(device)))
-    return generator if bank is None else Bank(bank).of(generator)
+    setting = Setting(*about, config.data.protocol, str(device), held_out(config, dataset))
+    generator = parse_generator(config.generator).ready(setting)
+    if bank is None or isinstance(generator, HeldOutImages):  # which are on the disk already
+        return generator
+    if isinstance(generator, SharedPool):  # whose images are kept once, not once for each client
+        return SharedPool(Bank(bank).of(generator.generator))
+    return Bank(bank).of(generator)
 
 
 def trained(record: Record) -> list[int]:

@@ -14,6 +14,8 @@ from fedeas.config import PartitionConfig, RunConfig
 from fedeas.counts import LabelCounts
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.data.sources import Dataset
+from fedeas.errors import InputError
+from fedeas.streams import stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,38 @@ def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
         parts = split_as(labels, config.drawn_partition)
         pooled = np.concatenate(parts.test_indices)
         return FederatedData(dataset, images, labels, parts, images[pooled], labels[pooled])
-    parts = split_as(dataset.labels, config.drawn_partition)
-    return FederatedData(dataset, dataset.images, dataset.labels, parts, dataset.test_images, dataset.test_labels)
+    images, labels = dataset.images, dataset.labels
+    if config.data.held_out:
+        given, _ = set_aside(labels, config.data.held_out)
+        images, labels = images[given], labels[given]
+    parts = split_as(labels, config.drawn_partition)
+    return FederatedData(dataset, images, labels, parts, dataset.test_images, dataset.test_labels)
+
+
+def held_out(config: RunConfig, dataset: Dataset) -> tuple[Any, IntArray] | None:
+    """Images and labels of the training part that no client gets; None if clients get them all."""
+    if not config.data.held_out:
+        return None
+    _, aside = set_aside(dataset.labels, config.data.held_out)
+    return dataset.images[aside], dataset.labels[aside]
+
+
+def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Places of the samples that clients share, and of `count` others: equally many of each class, always the same.
+
+    >>> labels = np.array([0, 0, 1, 1, 1])
+    >>> given, aside = set_aside(labels, 2)
+    >>> given.size, labels[aside]
+    (3, array([0, 1]))
+    """
+    classes = np.unique(labels)
+    each, rest = divmod(count, classes.size)
+    members = [stream("held-out split", int(label)).permutation(np.flatnonzero(labels == label)) for label in classes]
+    if rest or min(part.size for part in members) <= each:
+        most = (min(part.size for part in members) - 1) * classes.size
+        raise InputError(f"data.held_out={count}: give a multiple of {classes.size} classes, {most} at most")
+    aside = np.sort(np.concatenate([part[:each] for part in members]))
+    return np.setdiff1d(np.arange(labels.size), aside), aside
 
 
 def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:

@@ -94,7 +94,7 @@ def test_every_spec_can_be_read_back(source):
 
 
 def test_all_kinds_have_the_name_they_are_known_by():
-    assert list(GENERATORS) == ["gaussian", "diffusion", "sd-turbo", "agreeing"]
+    assert list(GENERATORS) == ["gaussian", "diffusion", "sd-turbo", "agreeing", "shared", "held-out"]
 
 
 @pytest.mark.parametrize(

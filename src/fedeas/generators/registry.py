@@ -15,6 +15,7 @@ from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import PREFIX, check_custom, custom_content, load_custom
+from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.spec import Described, read_spec
 from fedeas.weights import description, folder_digest, generator_weights, name_of_dataset, weights_digest
@@ -30,6 +31,8 @@ class Setting:
     classes: tuple[str, ...]
     protocol: str = "clean"
     device: str = "cpu"
+    held_out: tuple[NDArray[np.uint8], IntArray] | None = None
+    """Images and labels of the training part that no client gets."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -221,6 +224,49 @@ class Agreeing(Settings):
 
 
 @dataclass(frozen=True)
+class Shared(Settings):
+    """One pool for all clients: image j of a class is the same for each of them."""
+
+    of: Described = Diffusion()
+
+    def ready(self, setting: Setting) -> Generator:
+        """The pool around the other generator."""
+        return SharedPool(self._source.ready(setting))
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """That of the other generator."""
+        return self._source.content(dataset)
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """That of the other generator."""
+        return self._source.unknown(dataset, protocol)
+
+    @property
+    def _source(self) -> Source:
+        source: Source = self.of  # type: ignore[assignment]
+        return source
+
+
+@dataclass(frozen=True)
+class HeldOut(Settings):
+    """Real images that no client holds, those of ``data.held_out``: the best that a generator could do."""
+
+    def ready(self, setting: Setting) -> Generator:
+        """The images that were set aside."""
+        if setting.held_out is None:
+            raise InputError("generator held-out needs images that no client has; set data.held_out, such as 10000")
+        return HeldOutImages(*setting.held_out, len(setting.classes))
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Nothing: they are part of the dataset."""
+        return {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+
+@dataclass(frozen=True)
 class Python:
     """A user's own callable, ``python:module:name``."""
 
@@ -243,7 +289,9 @@ class Python:
         return (code, *_images_seen(self.spec, protocol))
 
 
-GENERATORS: dict[str, type[Described]] = {kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, Agreeing)}
+GENERATORS: dict[str, type[Described]] = {
+    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, Agreeing, Shared, HeldOut)
+}
 
 
 def parse_generator(text: str) -> Source:

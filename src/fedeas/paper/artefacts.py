@@ -274,6 +274,26 @@ def _reference_row(study: Study, where: Setting, name: str, method: Method) -> t
     )
 
 
+def sources_sheet(study: Study) -> Sheet:
+    """Beyond the paper: is the allocation the limit, or the generator?"""
+    where, apart = setting("c10-k100-a0.1"), study.protocol == "clean"
+    sources = {"the generator": "", "one pool for all clients": "shared(of={generator})"}
+    if apart:
+        sources["real images that no client has"] = "held-out"
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    for title, generator in sources.items():
+        methods = [replace(method, generator=generator, held_out=apart) for method in (UNIFORM, FEDEAS)]
+        uniform, fedeas = (study.config(where, method) for method in methods)
+        reached = Cell((uniform,), accuracy), Cell((fedeas,), accuracy)
+        rows[title] = (*reached, Cell((uniform, fedeas), gain, compares=True))
+    level = window_of(study)
+    columns = (f"Uniform, {level}, %", f"FedEAS, {level}, %", "Uniform minus FedEAS, points")
+    note = (
+        "In all rows a fifth of the training images goes to no client; the last row trains on these." if apart else ""
+    )
+    return Sheet(study.named(f"Where images come from, {study.title(where)}"), columns, rows, note=note)
+
+
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
     """What the paper prints for this method in this setting; None where it prints nothing."""
     places = [each.id for each in published().settings]
@@ -316,6 +336,7 @@ ARTEFACTS = [
     Artefact("generators", "SD-Turbo instead of the DDPM", generator_sheet),
     Artefact("combination", "FedEAS with SCAFFOLD", combination_sheet),
     Artefact("wall-clock", "time of FedEAS and of Full-Balance", wall_clock_sheet),
+    Artefact("sources", "one shared pool and real images instead of the generator, beyond the paper", sources_sheet),
     Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", references_sheet),
 ]
 

@@ -11,28 +11,29 @@ from fedeas.data.known import known_dataset
 from fedeas.data.partition import PAPER_SEED
 from fedeas.paper.published import published
 from fedeas.policies import parse_policy
-from fedeas.split import split_as
+from fedeas.split import set_aside, split_as
 
 
 def counts_of(config: RunConfig) -> LabelCounts:
     """What the clients of a run hold."""
-    return _counts(config.data.dataset, config.drawn_partition)
+    return _counts(config.data.dataset, config.drawn_partition, config.data.held_out)
 
 
 def plan_of(config: RunConfig) -> Allocation:
     """What its policy makes of that."""
-    return _plan(config.policy, config.data.dataset, config.drawn_partition)
+    return _plan(config.policy, config.data.dataset, config.drawn_partition, config.data.held_out)
 
 
 @cache
-def _plan(policy: str, dataset: str, partition: PartitionConfig) -> Allocation:
-    return parse_policy(policy).allocate(_counts(dataset, partition))
+def _plan(policy: str, dataset: str, partition: PartitionConfig, held_out: int) -> Allocation:
+    return parse_policy(policy).allocate(_counts(dataset, partition, held_out))
 
 
 @cache
-def _counts(dataset: str, partition: PartitionConfig) -> LabelCounts:
+def _counts(dataset: str, partition: PartitionConfig, held_out: int) -> LabelCounts:
     if partition.scheme != "paper":
-        return split_as(_training_labels(dataset), partition).counts
+        labels = _training_labels(dataset)
+        return split_as(labels[set_aside(labels, held_out)[0]] if held_out else labels, partition).counts
     here = dataset, partition.clients, partition.alpha, partition.seed
     for known in published().settings:
         if here == (known.dataset, known.clients, float(known.alpha), PAPER_SEED):

@@ -19,6 +19,7 @@ from fedeas.config import (
     RunConfig,
     TrainConfig,
 )
+from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
 from fedeas.policies import FedEAS
@@ -41,6 +42,10 @@ class Method:
     algorithm: str = "fedavg"
     policy: str = NO_GENERATION
     other_generator: bool = False
+    generator: str = ""
+    """Instead of the profile's."""
+    held_out: bool = False
+    """Whether a part of the training images goes to no client."""
 
 
 def at_one_budget(policy: str, budget: str = BUDGET) -> str:
@@ -72,6 +77,9 @@ METHODS = {
     "fedeas": FEDEAS,
 }
 """The rows of the main table, under the names that ``published.toml`` has for them."""
+
+HELD_OUT_SHARE = 5
+"""One in this many training images is set aside where a study compares with real images."""
 
 GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
 OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
@@ -229,15 +237,25 @@ class Study:
         return RunConfig(
             label=f"{self._place(where)}-{_name(replace(method, policy=policy))}",
             policy=policy,
-            generator=profile.other_generator if method.other_generator else profile.generator,
+            generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
-            data=DataConfig(dataset=self._dataset(where), protocol=self.protocol),
+            data=DataConfig(
+                dataset=self._dataset(where), protocol=self.protocol, held_out=self._held_out(where) * method.held_out
+            ),
             partition=self._partition(where),
             model=self._model(where),
             train=profile.train,
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
             engine=EngineConfig(precision=self._precision),
         )
+
+    def _generator(self, method: Method) -> str:
+        if method.generator:
+            return method.generator.format(generator=self.profile.generator)
+        return self.profile.other_generator if method.other_generator else self.profile.generator
+
+    def _held_out(self, where: Setting) -> int:
+        return 200 if self.profile.clients else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
 
     def _model(self, where: Setting) -> ModelConfig:
         if self.profile.clients:
@@ -288,5 +306,8 @@ def combined(method: Method, algorithm: Method) -> Method:
 def _name(method: Method) -> str:
     """By what is computed, not by what a table calls it: a paused run must be found by all that need it."""
     generation = [] if method.policy == NO_GENERATION else [method.policy]
-    words = "-".join([method.algorithm, *generation, *["other"] * method.other_generator])
+    source = ["other"] * method.other_generator + ["apart"] * method.held_out
+    if method.generator:
+        source.append(method.generator.partition("(")[0])
+    words = "-".join([method.algorithm, *generation, *source])
     return re.sub(r"[^a-z0-9.]+", "-", words.replace("budget=", "").lower()).strip("-")

@@ -1,0 +1,131 @@
+"""One pool for all clients, and real images that none of them holds."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas import InputError
+from fedeas.config import load_config
+from fedeas.data.sources import load_dataset
+from fedeas.generators.base import address_noise, image_index, plan_addresses
+from fedeas.generators.pools import HeldOutImages, SharedPool
+from fedeas.run import Federation, execute
+from fedeas.split import held_out, set_aside, split_data
+from fedeas.store import RunStore
+
+SHAPE = (1, 2, 2)
+
+
+class Noise:
+    """Image of an address: its noise as bytes. Counts what it makes."""
+
+    num_classes, shape, batch_size, fingerprint = 3, SHAPE, 8, "noise"
+
+    def __init__(self):
+        self.made = 0
+
+    def sample(self, labels, index):
+        self.made += len(labels)
+        return (address_noise(labels, index, 4) * 40 + 128).clip(0, 255).astype(np.uint8).reshape(-1, *SHAPE)
+
+
+addresses = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=30)
+
+
+def asked(addresses):
+    labels, clients, numbers = np.array(addresses).T
+    return labels, (clients << 32) + numbers
+
+
+@given(addresses)
+def test_a_pool_gives_every_client_the_same_image_and_makes_it_once(addresses):
+    source = Noise()
+    images = SharedPool(source).sample(*asked(addresses))
+    assert source.made == len({(label, number) for label, _, number in addresses})
+    alone = Noise().sample(*asked([(label, 0, number) for label, _, number in addresses]))
+    assert np.array_equal(images, alone)
+
+
+REAL = np.arange(24, dtype=np.uint8).reshape(6, *SHAPE)
+CLASSES = np.array([0, 1, 2, 0, 1, 0])
+
+
+@given(addresses)
+def test_real_images_are_of_the_class_that_was_asked_for_and_depend_on_their_address_alone(addresses):
+    source = HeldOutImages(REAL, CLASSES, 3)
+    images = source.sample(*asked(addresses))
+    for address, image in zip(addresses, images, strict=True):
+        assert np.array_equal(source.sample(*asked([address]))[0], image)
+        (place,) = np.flatnonzero((image == REAL).all(axis=(1, 2, 3)))
+        assert CLASSES[place] == address[0]
+
+
+def test_a_client_sees_each_real_image_once_before_any_comes_again():
+    source = HeldOutImages(REAL, CLASSES, 3)
+    for client in range(5):
+        images = source.sample(np.zeros(6, np.int64), image_index(client, 6))
+        assert len(np.unique(images[:3].reshape(3, -1), axis=0)) == 3
+        assert np.array_equal(images[:3], images[3:])
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=20, max_size=60).filter(lambda labels: min(map(labels.count, range(4))) > 2)
+)
+def test_what_is_set_aside_is_balanced_and_goes_to_nobody_else(labels):
+    given_out, aside = set_aside(np.array(labels), 8)
+    assert sorted([*given_out, *aside]) == list(range(len(labels)))
+    assert np.bincount(np.array(labels)[aside]).tolist() == [2, 2, 2, 2]
+
+
+BASE = [
+    "train.lr=0.05",
+    "train.epochs=1",
+    "rounds.total=2",
+    "partition.clients=4",
+    "engine.threads=1",
+    "policy=fedeas(beta=4)",
+]
+
+
+def config(*overrides):
+    return load_config(None, [*BASE, *overrides])
+
+
+def test_no_client_of_a_run_holds_an_image_that_was_set_aside():
+    chosen, digits = config("data.held_out=200"), load_dataset("digits")
+    data = split_data(chosen, digits)
+    images, labels = held_out(chosen, digits)
+    assert data.counts.total == len(digits.labels) - 200
+    assert np.bincount(labels).tolist() == [20] * 10
+    everyone = {image.tobytes() for image in data.images}
+    assert sum(image.tobytes() in everyone for image in images) <= 1  # digits have hardly any doubles
+
+
+@pytest.mark.parametrize("generator", ["held-out", "shared(of=gaussian)"])
+def test_runs_train_on_images_of_a_pool(generator, tmp_path):
+    run = execute(config("data.held_out=200", f"generator={generator}"), RunStore(tmp_path))
+    assert run.summary()["generated"] > 0
+    assert run.summary()["images"] == (None if generator == "held-out" else run.summary()["images"])
+
+
+def test_the_pool_of_a_run_keeps_each_image_once(tmp_path):
+    run = execute(config("generator=shared(of=gaussian)", "rounds.participation=1"), RunStore(tmp_path))
+    _, plan = run.allocation()
+    assert run.summary()["images"]["made"] == plan.n.max(axis=0).sum() < plan.total
+
+
+def test_real_images_need_some_that_were_set_aside(tmp_path):
+    with pytest.raises(InputError, match=r"data\.held_out"):
+        execute(config("generator=held-out"), RunStore(tmp_path / "runs"))
+    with pytest.raises(InputError, match="multiple of 10"):
+        Federation(config("data.held_out=7"))
+    with pytest.raises(InputError, match="clean"):
+        config("data.held_out=10", "data.protocol=paper", "partition.scheme=paper")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_addresses_of_a_plan_meet_in_the_pool():
+    pool = SharedPool(Noise())
+    one, other = (pool.sample(*plan_addresses(client, np.array([2, 0, 3]))) for client in (0, 7))
+    assert np.array_equal(one, other)
