@@ -43,7 +43,7 @@ class Started:
     def __init__(self, loopback, store, overrides):
         from fedeas.deployment.app import write_app
 
-        self.config = load_config(None, overrides)
+        self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None
         given = {"config": "", "overrides": json.dumps(overrides), "runs": str(store.root), "data-root": ""}
 
@@ -53,7 +53,7 @@ class Started:
             except Exception as error:
                 self.failure = error
 
-        self.rounds = store.at(identified(self.config)).path / "rounds.jsonl"
+        self.rounds = store.at(self.config).path / "rounds.jsonl"
         self.thread = threading.Thread(target=work, daemon=True)  # of a killed server nobody hears the end
         self.thread.start()
 

@@ -81,4 +81,4 @@ def recorded_runs(root):
         for number in range(1, done + 1):
             run.append_round({"round": number, "accuracy": 0.5 + 0.05 * number + 0.01 * done})
         if done == 6:
-            run.write_json("summary.json", {"accuracy": 0.75})
+            run.write_json("summary.json", {"accuracy": 0.86, "window": [6, 6]})

@@ -58,7 +58,7 @@ def test_new_rounds_show_by_themselves_until_all_runs_have_ended_and_again_on_re
     assert len(asked) >= 2
     assert all(request.is_auto_rerun and request.fragment_id for request in asked)  # never the whole page
 
-    run.write_json("summary.json", {"accuracy": 0.66})
+    run.write_json("summary.json", {"accuracy": 0.66, "window": [5, 5]})
     rests(page)
     asked.clear()
     page.wait_for_timeout(3 * 1000 * LOOK_EVERY)

@@ -269,7 +269,7 @@ def test_the_page_says_whether_it_watches_the_runs(tmp_path, monkeypatch):
     recorded_runs(tmp_path)
     assert any("looked at every 3 seconds" in each.value for each in shown.run().caption)
     (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
-    run.write_json("summary.json", {"accuracy": 0.8})
+    run.write_json("summary.json", {"accuracy": 0.8, "window": [3, 3]})
     assert any("none is under way" in each.value for each in shown.run().caption)
     assert not shown.exception
 
