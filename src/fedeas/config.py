@@ -120,7 +120,8 @@ class EngineConfig(_Section):
     ``lanes`` trains several clients at once: in lanes on a GPU, in processes on a CPU. ``local`` trains one after the
     other; ``flower`` sends them to the nodes of a Flower federation, or simulates one.
     `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
-    `processes` is how many, 0 to choose by cores and time, 1 for none; `threads` is how many cores a run may take.
+    `processes` is how many, 0 to choose by cores and time, 1 for none.
+    `threads` is how many cores a run takes; on Flower, a client.
     On Flower, a round waits for its clients `timeout` seconds and goes on if at least `min_share` of them answered;
     `share_counts` allows what needs the clients' label counts.
     """

@@ -119,11 +119,21 @@ def test_runs_in_processes_equal_the_reference_bit_for_bit(tmp_path, algorithm, 
     )
 
 
-def test_the_number_of_processes_does_not_show_where_torch_has_several_threads(tmp_path, one_thread):
+@pytest.fixture
+def eager(monkeypatch):
+    """Processes pay as soon as that can be known."""
+    monkeypatch.setattr(module, "SHORT_ROUND", 0)
+    monkeypatch.setattr(module, "START_SECONDS", 0)
+
+
+def test_where_torch_has_several_threads_processes_do_not_show_either(tmp_path, one_thread, eager, caplog):
+    caplog.set_level("INFO")
     several = "engine.threads=2", "rounds.total=2"
     here = run_of(tmp_path / "here", *several, "engine.name=local")
     assert_same_runs(here, run_of(tmp_path / "none", *several, "engine.processes=1"))
-    assert_same_runs(here, run_of(tmp_path / "there", *several, "engine.processes=3"))
+    assert "2 clients at once" not in caplog.text
+    assert_same_runs(here, run_of(tmp_path / "there", *several))
+    assert "2 clients at once" in caplog.text
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
@@ -205,10 +215,8 @@ def test_replies_come_in_the_order_of_clients_with_all_their_metrics(engine_of, 
     assert [reply.client for reply in replies[1]] == [0, 2, 3, 5]
 
 
-def test_clients_begin_here_and_go_on_in_processes_once_these_pay(monkeypatch, engine_of, one_thread):
+def test_clients_begin_here_and_go_on_in_processes_once_these_pay(engine_of, one_thread, eager):
     expected = trained(LocalEngine(worker()))
-    monkeypatch.setattr(module, "SHORT_ROUND", 0)
-    monkeypatch.setattr(module, "START_SECONDS", 0)
     engine = engine_of(worker(), 2, given=False)
     assert_same(expected, trained(engine))
     assert len(engine.seconds) == 2
