@@ -1,8 +1,9 @@
 """How do rounds compare with Flower's simulation, what do they cost beside local SGD, and how do they grow with K?
 
 Both sides train ten clients a round with the same local loop (`local_sgd`), batch size and one thread for each client.
-Ours takes one client after the other; Flower runs on its Ray backend with as many actors as there are cores. The more
-local epochs, the more both sides do the same thing: one epoch shows what the runtimes themselves cost.
+On one core ours takes one client after the other and Flower has one actor on its Ray backend; on more, both have a
+process for each core. What these take to start is left out on both sides. The more local epochs, the more both sides
+do the same thing: one epoch shows what the runtimes themselves cost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1")
@@ -20,10 +22,12 @@ from measure import save
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, model_arrays
+from fedeas.arrays import cores
 from fedeas.checkpoint import save_checkpoint
 from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.engines.local import LocalEngine
+from fedeas.engines.processes import ProcessesEngine
 from fedeas.federate import Schedule, federate
 from fedeas.measures import gamma_hat
 from fedeas.models import build_model, parameter_names
@@ -41,18 +45,24 @@ def training(epochs: int) -> TrainConfig:
     return TrainConfig(lr=0.05, batch_size=64, epochs=epochs)
 
 
-def ours(epochs: int, rounds: int = 3 * ROUNDS) -> float:
-    """Seconds a round on the local engine; evaluation and Gamma-hat are left out on both sides."""
+def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
+    """Seconds a round; evaluation and Gamma-hat are left out on both sides."""
     federation = Federation(CONFIG.model_copy(update={"train": training(epochs)}))
-    engine = LocalEngine(federation._worker(None))
+    worker = federation._worker(None)
     server = FedAvg().init(federation.model, Fleet(federation.counts.sizes, 10))
-    start = time.perf_counter()
-    federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})
-    return (time.perf_counter() - start) / rounds
+
+    def run(engine: LocalEngine, rounds: int) -> float:
+        start = time.perf_counter()
+        federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})
+        return (time.perf_counter() - start) / rounds
+
+    with closing(ProcessesEngine(worker, cores) if cores > 1 else LocalEngine(worker)) as engine:
+        run(engine, 2)  # processes start, clients load their data
+        return run(engine, rounds)
 
 
-def flowers(epochs: list[int]) -> list[float]:
-    """Seconds a round on Flower's simulation for each number of local epochs; the start of its actors is left out."""
+def flowers(epochs: list[int], cores: int) -> list[float]:
+    """Seconds a round on Flower's simulation for each number of local epochs."""
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -97,7 +107,7 @@ def flowers(epochs: list[int]) -> list[float]:
         run(2, 1)  # actors start, clients load their data
         spent.extend(run(ROUNDS, each) for each in epochs)
 
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
     run_simulation(server_app, client_app, CLIENTS, backend_config=resources)
     return spent
 
@@ -165,20 +175,27 @@ def growth() -> list[dict[str, object]]:
     return rows
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    epochs = [1, 5]
-    ours(1, rounds=3)  # warm
-    mine, theirs = [ours(each) for each in epochs], flowers(epochs)
-    rows: list[dict[str, object]] = [
+def against_flower(epochs: list[int], numbers: list[int]) -> list[dict[str, object]]:
+    """A row for each number of local epochs on each number of cores."""
+    mine = {(each, number): ours(each, number) for each in epochs for number in numbers}
+    theirs = {number: dict(zip(epochs, flowers(epochs, number), strict=True)) for number in numbers}
+    return [
         {
             "local epochs": each,
-            "fedeas, rounds a second": round(1 / own, 2),
-            "Flower, rounds a second": round(1 / other, 2),
-            "times faster": round(other / own, 1),
+            "cores": number,
+            "fedeas, rounds a second": round(1 / mine[each, number], 2),
+            "times one core": round(mine[each, 1] / mine[each, number], 2),
+            "Flower, rounds a second": round(1 / theirs[number][each], 2),
+            "times faster": round(theirs[number][each] / mine[each, number], 1),
         }
-        for each, own, other in zip(epochs, mine, theirs, strict=True)
+        for each in epochs
+        for number in numbers
     ]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = against_flower([1, 5], sorted({1, min(cores(), PARTICIPANTS)}))
     question = "Rounds on digits: small CNN, 20 clients, 10 a round, the same local loop on both sides"
     save("rounds", question, rows)
     save("rounds-overhead", "What a round costs beside local SGD, evaluation apart", [overhead()])

@@ -32,7 +32,8 @@ def test_a_config_survives_json():
 
 def test_only_what_changes_the_result_changes_the_fingerprint():
     base = RunConfig()
-    for same in ("label=other", "data.root=/elsewhere", "engine.device=cpu", "engine.threads=1"):
+    engine = "engine.device=cpu", "engine.threads=1", "engine.processes=2", "engine.name=local"
+    for same in ("label=other", "data.root=/elsewhere", *engine):
         assert load_config(None, [same]).fingerprint == base.fingerprint
     different = ("seed=1", "train.lr=0.1", "policy=full-balance", "partition.clients=21", "rounds.total=9")
     assert len({load_config(None, [each]).fingerprint for each in different} | {base.fingerprint}) == 6

@@ -120,9 +120,11 @@ class RoundsConfig(_Section):
 class EngineConfig(_Section):
     """What computes it. Of these only the precision is part of the fingerprint.
 
-    ``lanes`` trains several clients at once on a GPU and, without one, is ``local``, which trains one after the other;
-    ``flower`` sends them to the nodes of a Flower federation, or simulates one.
+    ``lanes`` trains several clients at once: in lanes on a GPU, in processes on a CPU. ``local`` trains one after the
+    other; ``flower`` sends them to the nodes of a Flower federation, or simulates one.
     `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
+    `processes` is how many, 0 to choose by cores and time, 1 for none.
+    `threads` is how many cores a run takes; on Flower, a client.
     On Flower, a round waits for its clients `timeout` seconds and goes on if at least `min_share` of them answered;
     `share_counts` allows what needs the clients' label counts.
     """
@@ -132,6 +134,7 @@ class EngineConfig(_Section):
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Positive | None = None
     lanes: Annotated[int, Field(ge=0)] = 0
+    processes: Annotated[int, Field(ge=0)] = 0
     compile: bool = False
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     min_share: Share = 0.5

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -70,3 +71,14 @@ def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:
     if name != "bf16":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Compute with this many threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

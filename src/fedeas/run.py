@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Engine
 from fedeas.engines.lanes import LanesEngine
 from fedeas.engines.local import LocalEngine
+from fedeas.engines.processes import cpu_engine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
 from fedeas.generators.bank import Bank
@@ -122,7 +124,14 @@ class Federation:
         for words in self.unknown:
             log.warning("not known to the run: %s", words)
         run.write_json("env.json", {**environment(self.device), "unknown": list(self.unknown)})
-        engine, keep = self._engine(run), Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
+        with closing(self._engine(run)) as engine:
+            self._train(run, engine, progress, pause)
+        if len(run.rounds()) == self.config.rounds.total:
+            run.write_json("summary.json", self._summary(run))
+
+    def _train(self, run: Run, engine: Engine, progress: Progress | None, pause: Pause | None) -> None:
+        """All rounds that are left, each recorded and, from time to time, kept in the checkpoint."""
+        keep = Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
         returning = set(seen)  # an earlier start has counted their images, which this one reads again
@@ -140,8 +149,6 @@ class Federation:
             return paused
 
         federate(self.algorithm, engine, server, self._schedule(start), self._evaluation(), self._probes(), on_round)
-        if len(run.rounds()) == self.config.rounds.total:
-            run.write_json("summary.json", self._summary(run))
 
     def _starting_point(self, run: Run, engine: Engine) -> tuple[int, Arrays]:
         if run.checkpoint.exists():
@@ -181,10 +188,12 @@ class Federation:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
     def _engine(self, run: Run) -> Engine:
-        """Lanes where there is a GPU, unless the reference is asked for."""
+        """Lanes where there is a GPU, processes on a CPU, unless the reference is asked for."""
         run.save_allocation(self.counts, self.allocation)
         _keep_generator(run, self.config.generator, self.generator)
         chosen, worker = self.config.engine, self._worker(self.generator)
+        if self.device.type == "cpu":
+            return cpu_engine(worker, chosen, self.config.participants)
         if self.device.type != "cuda" or chosen.name == "local":
             return LocalEngine(worker)
         largest = int((self.counts.sizes + self.allocation.per_client).max())

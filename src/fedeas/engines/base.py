@@ -27,3 +27,6 @@ class Engine(Protocol):
 
     def restore(self, states: dict[int, Arrays]) -> None:
         """Give the clients back what a checkpoint kept."""
+
+    def close(self) -> None:
+        """End what was started for the run; it may be used again."""

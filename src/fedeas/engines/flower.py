@@ -182,6 +182,9 @@ class FlowerEngine:
     def restore(self, states: dict[int, Arrays]) -> None:
         """Nothing to give back."""
 
+    def close(self) -> None:
+        """Nothing to end: nodes stay."""
+
     def _asked(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]
     ) -> dict[int, Answer]:
