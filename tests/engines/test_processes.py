@@ -223,7 +223,8 @@ def test_clients_begin_here_and_go_on_in_processes_once_these_pay(engine_of, one
     assert len(engine.team) == 2
 
 
-def test_a_short_run_starts_no_processes(engine_of, one_thread):
+def test_no_processes_start_where_they_do_not_pay(monkeypatch, engine_of, one_thread):
+    monkeypatch.setattr(module, "START_SECONDS", float("inf"))
     engine = engine_of(worker(), 2, given=False)
     trained(engine)
     assert engine.team == []
