@@ -65,7 +65,7 @@ def test_new_rounds_show_by_themselves_until_all_runs_have_ended_and_again_on_re
     assert asked == []
 
     (run.path / "summary.json").unlink()  # as if another run had begun
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Refresh").click()
     says(page, "5 of 6 rounds")
     add_round(run, 6)
     says(page, "6 of 6 rounds")

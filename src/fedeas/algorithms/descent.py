@@ -1,6 +1,6 @@
-"""Stochastic gradient descent without ceremony: torch's own arithmetic, without what its optimiser class adds to it.
+"""SGD through torch's functional API, without the per-step overhead of torch.optim.
 
-The hooks and records around the steps of `torch.optim.SGD` show where networks are small.
+That overhead is a large part of a step where networks are small.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ def _save_samples(chosen: Study, path: Path) -> None:
 
 
 def _say_what_is_missing(missing: Sequence[RunConfig], outcomes: Sequence[Outcome]) -> None:
-    """Runs that are left, and which of them had better stay on this machine; with problems, the exit code is 1."""
+    """Name the runs that are left, and those to resume on this machine; exit with 1 if some could not be done."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     problems = [outcome for outcome in outcomes if outcome.run is None]
     if len(missing) > len(problems):

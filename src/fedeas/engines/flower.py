@@ -232,7 +232,7 @@ class FlowerEngine:
         log.warning("%s", self.failures[key])
 
     def _meet_newcomers(self, anew: bool, again_after: float) -> None:
-        """Ask nodes that are nobody yet who they are; a client may come back as another node."""
+        """Ask newly connected nodes for their client id; a client may come back as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
         strangers = [node for node in strangers if now - self.asked.get(node, -math.inf) > again_after]
@@ -276,7 +276,7 @@ class FlowerEngine:
 
 
 class UnusableError(Exception):
-    """An answer that is none; the reason in words."""
+    """A reply that cannot be used; the message says why."""
 
 
 class RefusedError(UnusableError):

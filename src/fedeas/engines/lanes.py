@@ -151,7 +151,7 @@ class LanesEngine(LocalEngine):
         return [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
 
     def _at_once(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
-        """What the lanes got done; out of memory, there are fewer of them and some clients left."""
+        """Train clients in the lanes; if the GPU runs out of memory, lanes are halved and some clients are left."""
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
         done: dict[int, Answer] = {}
 

@@ -52,5 +52,5 @@ def carry_out(
 
 
 def stays_here(config: RunConfig) -> bool:
-    """Whether a paused run had better go on on this machine: its clients' states are gigabytes for a deep network."""
+    """Whether a paused run should resume on the same machine: its checkpoint holds large client states."""
     return config.algorithm.partition("(")[0] in CLIENT_STATE

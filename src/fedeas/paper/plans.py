@@ -15,12 +15,12 @@ from fedeas.split import set_aside, split_as
 
 
 def counts_of(config: RunConfig) -> LabelCounts:
-    """What the clients of a run hold."""
+    """Label counts of a run's clients, without loading images."""
     return _counts(config.data.dataset, config.drawn_partition, config.data.held_out)
 
 
 def plan_of(config: RunConfig) -> Allocation:
-    """What its policy makes of that."""
+    """The run's allocation, computed from label counts without loading images."""
     return _plan(config.policy, config.data.dataset, config.drawn_partition, config.data.held_out)
 
 

@@ -1,4 +1,4 @@
-"""What a policy has to learn of a fleet whose counts stay at home, and a client's row from that alone."""
+"""Allocations when clients do not share label counts: what each policy needs of a client, and the client's own row."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
 
 
 def number_of(count: int, name: str) -> str:
-    """So many of these.
+    """Format a count with its noun, such as "3 runs".
 
     >>> number_of(1, "run"), number_of(1200, "run")
     ('1 run', '1,200 runs')

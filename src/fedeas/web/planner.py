@@ -253,7 +253,7 @@ def _show_prices(counts: LabelCounts, found: Outcome, rate: float, side: int) ->
 
 
 def _take_away(federation: Federation, choice: Choice, found: Outcome) -> None:
-    st.subheader("Take it away")
+    st.subheader("Download")
     files = st.container(horizontal=True)
     for ending in (".csv", ".parquet", ".json"):
         content = takeaway.allocation_file(federation.counts, found.allocation, ending)
@@ -279,7 +279,7 @@ def _show_runs(folder: Path, watching: bool) -> None:
     found = runs.listed(folder)
     if runs.any_under_way(found) is not watching:
         st.rerun()  # a fragment's clock is set, or stopped, by the whole page only
-    st.button("Look again")
+    st.button("Refresh")
     if not found:
         st.info(f"No run directories below {plain(folder)}; make one with `fedeas run`.")
         return
