@@ -111,3 +111,16 @@ def test_a_damaged_file_is_named(name, tmp_path):
     (run.path / name).write_text('{"round": 1\n')
     with pytest.raises(InputError, match=f"{name}: damaged"):
         run.summary() if name == "summary.json" else run.rounds()
+
+
+def test_packed_rounds_are_read_like_plain_ones_and_a_damaged_file_is_named(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2, 3):
+        run.append_round({"round": number, "accuracy": number / 10})
+    plain = run.rounds()
+    (run.path / "rounds.jsonl.gz").write_bytes(run.packed_rounds())
+    (run.path / "rounds.jsonl").unlink()
+    assert run.rounds() == plain
+    (run.path / "rounds.jsonl.gz").write_bytes(b"\x1f\x8b nothing")
+    with pytest.raises(InputError, match=r"rounds\.jsonl\.gz: damaged"):
+        run.rounds()

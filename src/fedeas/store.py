@@ -8,8 +8,10 @@ written last: its presence means *done*.
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from fedeas.errors import InputError, RunError
 from fedeas.files import written_whole
 
 Record = dict[str, Any]
+
+ROUNDS, PACKED_ROUNDS = "rounds.jsonl", "rounds.jsonl.gz"
 
 
 class UsedGenerator(NamedTuple):
@@ -69,10 +73,19 @@ class Run:
             return None
 
     def rounds(self) -> list[Record]:
-        """All complete lines of ``rounds.jsonl``; a line that was cut off by a kill is not one."""
-        path = self.path / "rounds.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        return [_record(path, line) for line in lines]
+        """All complete lines of ``rounds.jsonl``, or of what `packed_rounds` made of it; a cut-off line is not one."""
+        path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
+        if path.exists() or not packed.exists():
+            return [_record(path, line) for line in (path.read_bytes() if path.exists() else b"").split(b"\n")[:-1]]
+        try:
+            lines = gzip.decompress(packed.read_bytes()).split(b"\n")[:-1]
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{packed}: damaged; remove the directory and run it again") from None
+        return [_record(packed, line) for line in lines]
+
+    def packed_rounds(self) -> bytes:
+        """The content of ``rounds.jsonl.gz``, a fifth as long; the same lines give the same bytes."""
+        return gzip.compress((self.path / ROUNDS).read_bytes(), mtime=0)
 
     def course(self) -> Course:
         """Accuracy over the rounds that were evaluated."""
@@ -80,13 +93,13 @@ class Run:
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
-        with self._writing(), (self.path / "rounds.jsonl").open("a") as file:
+        with self._writing(), (self.path / ROUNDS).open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def keep_rounds(self, count: int) -> None:
         """Drop what was recorded beyond the checkpoint: those rounds will be done again."""
         kept = self.rounds()[:count]
-        with self._writing(), written_whole(self.path / "rounds.jsonl") as part:
+        with self._writing(), written_whole(self.path / ROUNDS) as part:
             part.write_text("".join(json.dumps(record) + "\n" for record in kept))
 
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:

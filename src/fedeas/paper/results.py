@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
-from fedeas.store import Run, read_run
+from fedeas.store import PACKED_ROUNDS, ROUNDS, Run, read_run
 
 log = logging.getLogger("fedeas")
 
 NUMBERS = ("accuracy", "final", "peak", "total")
 NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
-KEPT = ("env.json", "generator.json", "rounds.jsonl", "summary.json")
+KEPT = ("env.json", "generator.json", PACKED_ROUNDS, "summary.json")
 
 
 class Results:
@@ -74,6 +74,8 @@ def keep(run: Run, folder: Path) -> Path:
         for name in KEPT:
             if (run.path / name).exists():
                 shutil.copyfile(run.path / name, copy / name)
+        if (run.path / ROUNDS).exists():
+            (copy / PACKED_ROUNDS).write_bytes(run.packed_rounds())
         (copy / "config.json").write_text(json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise InputError(f"{copy}: cannot be written ({error.strerror or error})") from None
