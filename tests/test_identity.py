@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors.torch import save_file
 
 from fedeas import InputError
 from fedeas.cli import main
@@ -92,6 +93,8 @@ def test_what_auto_stands_for_is_named_when_a_run_starts():
         ["policy=uniform(budget=-5)"],
         ["engine.device=quantum"],
         ["engine.precision=bf16", "engine.device=cpu"],
+        ["train.batch_size=1", "model.norm=batch"],
+        ["algorithm=scaffold", "train.momentum=0.9"],
     ],
 )
 def test_a_config_that_cannot_run_leaves_nothing_behind(bad, tmp_path, monkeypatch, capsys):
@@ -162,8 +165,6 @@ def test_code_that_was_edited_under_a_running_process_is_refused(tmp_path, monke
 
 
 def test_weights_count_by_content_wherever_they_lie(tmp_path):
-    from safetensors.torch import save_file
-
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         save_file(build_model("small-cnn", (1, 8, 8), 10, seed=seed).state_dict(), tmp_path / f"{name}.safetensors")
     a, b, c = (identified(config(f"model.weights={tmp_path / name}.safetensors")).fingerprint for name in "abc")
@@ -178,6 +179,22 @@ def test_named_and_default_weights_of_a_generator_are_one_run():
     found = {identified(config("policy=fedeas", f"generator={each}")).fingerprint for each in spellings}
     assert len(found) == 1
     assert identified(config("policy=fedeas", "generator=diffusion(steps=9)")).fingerprint not in found
+
+
+def test_classifiers_of_nested_filters_all_count(tmp_path):
+    for name, seed in (("a", 0), ("b", 1)):
+        model = build_model("small-cnn", (1, 8, 8), 10, seed=seed)
+        about = json.dumps({"architecture": "small-cnn"})
+        save_file(model.state_dict(), tmp_path / f"{name}.safetensors", {"about": about})
+    a, b = (f'"{tmp_path / name}.safetensors"' for name in "ab")
+    specs = [
+        f"agreeing(of=shared(of=agreeing(of=gaussian, classifier={a})), classifier={b})",
+        f"agreeing(of=shared(of=agreeing(of=gaussian, classifier={b})), classifier={b})",
+        f"agreeing(of=shared(of=agreeing(of=gaussian, classifier={b})))",
+        f"agreeing(of=shared(of=agreeing(of=gaussian)), classifier={b})",
+    ]
+    found = {identified(config("policy=fedeas", f"generator={spec}")).fingerprint for spec in specs}
+    assert len(found) == len(specs)
 
 
 def test_a_config_can_insist_on_its_content(tmp_path):

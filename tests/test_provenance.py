@@ -49,7 +49,7 @@ def test_what_was_seen_once_is_never_unseen(parts):
         (Seen("cifar10", TRAIN, start=Seen("cifar10", BOTH)), "cifar10", True),
         (Seen("cifar10", TRAIN, start=NOT_KNOWN), "cifar10", None),
         (Seen("npz:a.npz", BOTH), "npz:./a.npz", True),  # these names do not tell the datasets apart
-        (Seen("npz:a.npz", TRAIN), "cifar10", False),
+        (Seen("npz:a.npz", TRAIN), "cifar10", None),
         (Seen("cifar10", BOTH), "hub:uoft-cs/cifar10", True),
         (Seen("cifar10", BOTH), "the dataset", True),  # one that has no name
         (NOT_KNOWN, "cifar10", None),
@@ -110,3 +110,9 @@ def test_the_digest_of_data_follows_images_and_labels_alone():
     first = data_digest(images, labels)
     assert data_digest(np.asfortranarray(images), labels.astype(np.int32)) == first
     assert len({first, data_digest(images[::-1], labels), data_digest(images, labels[::-1])}) == 3
+
+
+def test_the_training_part_of_a_file_may_hold_any_images():
+    assert Seen("npz:all.npz", ("train",)).seen_test_images_of("cifar10") is None
+    assert Seen("npz:all.npz", ("train",)).seen_test_images_of("npz:all.npz") is False
+    assert Seen("cifar10", ("train",)).seen_test_images_of("hub:owner/name") is None

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator, without_places
-from fedeas.hyperparameters import parse_hyperparameters
+from fedeas.hyperparameters import SCAFFOLD, parse_hyperparameters
 from fedeas.policies import parse_policy
 
 RULES = 2
@@ -62,7 +62,7 @@ class DataConfig(_Section):
 class PartitionConfig(_Section):
     """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol.
 
-    With `redraw` each seed of the run has a federation of its own: the split's seed is `seed` plus the run's.
+    With `redraw` the split is drawn with `seed` plus the run's seed, so that each seed of the run has its own clients.
     """
 
     scheme: Literal["dirichlet", "iid", "shards", "paper"] = "dirichlet"
@@ -94,7 +94,8 @@ class TrainConfig(_Section):
     """Local training; the defaults are the paper's, with nothing where it says nothing.
 
     With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
-    with whole batches: every client and every policy then does the same work.
+    with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also looks at all
+    data of a client once a round, which is not counted.)
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -178,6 +179,8 @@ class RunConfig(_Section):
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
+        if isinstance(algorithm := parse_hyperparameters(self.algorithm), SCAFFOLD):
+            algorithm.check_momentum(self.train.momentum)
         if self.data.held_out and self.data.protocol != "clean":
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
@@ -213,7 +216,7 @@ class RunConfig(_Section):
 
     @property
     def unpinned(self) -> RunConfig:
-        """The same run before its content was known, as tables ask for it."""
+        """The same config without digests. Tables look runs up by it, because they do not load data."""
         return self.model_copy(update={"content": ContentConfig()})
 
     def _meaning(self) -> dict[str, Any]:
@@ -262,7 +265,8 @@ ADDED_LATER: dict[tuple[str, str], object] = {
     ("partition", "redraw"): False,
     ("data", "held_out"): 0,
 }
-"""Fields that came after the first results, with the value that means what runs did before; hashed only if another."""
+"""Newer fields with the value that equals the old behaviour. At that value they are left out of the hash, so that old
+results keep their names."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "policy": parse_policy,

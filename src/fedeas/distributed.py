@@ -15,6 +15,7 @@ from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.engines.base import Engine
 from fedeas.engines.flower import FlowerEngine
+from fedeas.identity import unknown_content
 from fedeas.participant import About, refuse_foreign_code
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Numbers, needs, shares
@@ -43,7 +44,8 @@ class DistributedFederation(Federation):
         return LabelCounts(np.array(rows), classes=self.data.dataset.classes)
 
     def prepare(self) -> None:
-        """Nothing yet: plan and images are made with the clients, and by them."""
+        """Check what the parts have seen; plan and images are made with the clients, and by them."""
+        self.unknown = unknown_content(self.config)
 
     def _engine(self, run: Run) -> Engine:
         """Meet the clients and settle the plan with them."""

@@ -52,6 +52,11 @@ class SCAFFOLD(FedAvg):
         if self.weighting not in ("size", "uniform"):
             raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
 
+    def check_momentum(self, momentum: float) -> None:
+        """Refuse momentum with option II, which reads the mean gradient off the way that a client took."""
+        if momentum and self.option == "II":
+            raise InputError("scaffold's option II does not go with momentum; set train.momentum=0 or option=I")
+
 
 @dataclass(frozen=True)
 class MOON(FedAvg):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.errors import InputError
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models import suited_to
 from fedeas.split import FederatedData
 from fedeas.starts import check_clean_start
@@ -30,7 +27,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
         data=data.dataset.digest,
         partition=data.partition.digest,
         weights=content_of_start(config.model.weights).get("weights", ""),
-        generator=_generator_digest(config),
+        generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
     )
     for part, words in PARTS.items():
         wanted = getattr(config.content, part)
@@ -45,7 +42,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
 
 
 def unknown_content(config: RunConfig) -> tuple[str, ...]:
-    """What determines the result, or was seen in training, but cannot be known from here; one sentence each.
+    """What affects the result but cannot be verified, one sentence each.
 
     In the clean protocol, initial weights that have seen test images of the dataset are refused.
     """
@@ -53,9 +50,3 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
     start = check_clean_start(config.model.weights, dataset) if protocol == "clean" else ()
     generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
     return (*start, *generator)
-
-
-def _generator_digest(config: RunConfig) -> str:
-    """Of what the generator's spec leads to; nothing where the spec says it all, or nothing is generated."""
-    content = parse_generator(config.generator).content(config.data.dataset) if config.generates else {}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""

@@ -34,6 +34,7 @@ from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.custom import PREFIX
+from fedeas.generators.registry import content_digest
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Share, needs, numbers_of, own_row
 from fedeas.run import new_model, ready_generator
@@ -217,6 +218,8 @@ class Participant:
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             data = split_data(self.config, self.dataset)
+            self._check_content("data", data.dataset.digest)
+            self._check_content("partition", data.partition.digest)
             mine = data.partition.indices[self.client]
             with written_whole(path) as part:
                 np.savez(part, images=data.images[mine], labels=data.labels[mine])
@@ -254,7 +257,16 @@ class Participant:
                 np.save(part, self._generated(labels, index))
         return self.real.joined(np.load(path), labels)
 
+    def _check_content(self, part: str, digest: str) -> None:
+        """A node without data or a generator of its own must have what the run was begun with."""
+        if getattr(self.config.content, part) not in ("", digest):
+            raise InputError(
+                f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
+            )
+
     def _generated(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        if not self.node.generator:
+            self._check_content("generator", content_digest(self.config.generator, self.config.data.dataset))
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
         return generator.sample(labels, index)
 

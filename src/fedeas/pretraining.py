@@ -98,6 +98,7 @@ def pretrain(
         raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
     if path.exists():
         return _of_this_run(path, config)
+    identified(config)  # before a folder is made, the data must be there
     _make_folder(path.parent)
     run = execute(config, store, progress, pause=pause)
     if not run.finished:

@@ -67,8 +67,8 @@ class Seen:
     def seen_test_images_of(self, dataset: str) -> bool | None:
         """Whether these weights, or any that they were continued from, have seen test images; None if not known.
 
-        Datasets are told apart by name. The name of a file does not tell what is in it, so that test images of such a
-        dataset count as those of every other.
+        Datasets are told apart by name. The name of a file does not tell what is in it, so weights that saw the test
+        part of a file are taken to have seen the test images of every other dataset.
 
         >>> Seen("cifar100", ("train", "test")).seen_test_images_of("cifar10")
         False
@@ -86,9 +86,11 @@ class Seen:
             yield from self.start._chain()
 
     def _alone(self, dataset: str) -> bool | None:
+        other = _tells(self.dataset) and _tells(dataset) and self.dataset != dataset
         if "test" in self.parts:
-            return self.dataset == dataset or not (_tells(self.dataset) and _tells(dataset))
-        return False if self.dataset and self.parts else None
+            return not other
+        # The training part of a file can hold another dataset's test images.
+        return False if self.parts and (other or self.dataset == dataset) else None
 
     @property
     def _alone_in_words(self) -> str:

@@ -118,6 +118,7 @@ class Federation:
         self.unknown = unknown_content(self.config)
         if self.allocation.total:
             self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
+        self._worker(self.generator)  # which checks that model and training go together
 
     def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
@@ -168,7 +169,7 @@ class Federation:
         return int(self.allocation.per_client[sorted(newcomers)].sum())
 
     def _drawn(self, again: int) -> Record:
-        """Images found in the bank and made since the last round, but for those that an earlier start had drawn."""
+        """Images read from the bank and newly made since the last round, without those counted before a resume."""
         before, self._tally = self._tally, self._images_so_far()
         if not self._tally:
             return {}

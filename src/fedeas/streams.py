@@ -1,7 +1,8 @@
 """Independent random streams: one for each use and each place in a run.
 
 NumPy fills short seed tuples up with zeros, so that ``(seed, round)`` and ``(seed, round, 0)`` give the same numbers.
-Here the seed of a stream is a hash of what it is used for and of all its numbers, so that no two uses can share one.
+Here the seed of a stream is a hash of what it is used for and of all its numbers, so that no two uses in a run share
+one. Splits over clients keep NumPy's plain seeds, and so do trainings of generators and classifiers.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def test_option_one_does_not_depend_on_synthetic_samples_being_sorted():
 
 
 def test_momentum_is_refused_where_it_would_be_wrong():
-    with pytest.raises(InputError, match="option II reads gradients off the way taken"):
+    with pytest.raises(InputError, match="option II does not go with momentum"):
         solve(QuadraticSCAFFOLD(), 10, rounds=1, train=TrainConfig(lr=0.05, batch_size=64, epochs=2, momentum=0.9))
 
 

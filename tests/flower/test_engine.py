@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
@@ -21,8 +21,10 @@ from fedeas.data.sources import load_dataset
 from fedeas.engines.flower import Parcel, packed, unpacked
 from fedeas.errors import InputError, RunError
 from fedeas.flower_app import run_on
+from fedeas.models import build_model
 from fedeas.participant import About, Node, Participant
-from fedeas.run import Federation, execute
+from fedeas.provenance import Seen
+from fedeas.run import Federation, execute, identified
 from fedeas.store import RunStore
 
 CLIENTS = 4
@@ -364,3 +366,29 @@ def test_overrides_can_be_written_as_on_a_command_line():
     spaced = "rounds.total=2 'policy=fedeas(beta=2, fill=all)'"
     assert _listed(spaced) == ["rounds.total=2", "policy=fedeas(beta=2, fill=all)"]
     assert _listed('["rounds.total=2", "label=a b"]') == ["rounds.total=2", "label=a b"]
+
+
+def test_a_node_with_other_data_under_the_runs_name_is_refused(tmp_path):
+    known = identified(config(LOCAL_POLICY))
+    about, node = About.of(load_dataset("digits")), Node(tmp_path / "state")
+    assert Participant(known, 0, about, node).introduced()["size"] > 0
+    for part in ("data", "partition"):
+        content = known.content.model_copy(update={part: "0" * 64})
+        other = known.model_copy(update={"content": content})
+        with pytest.raises(InputError, match=f"its {part} differs"):
+            Participant(other, 0, about, Node(tmp_path / part)).introduced()
+
+
+def test_a_clean_run_on_flower_refuses_a_start_that_saw_its_test_images(tmp_path):
+    path = tmp_path / "dirty.safetensors"
+    seen = Seen("digits", ("train", "test")).record
+    save_file(
+        build_model("small-cnn", (1, 8, 8), 10, seed=0).state_dict(), path, {"fedeas": json.dumps({"seen": seen})}
+    )
+    with pytest.raises(InputError, match="which a clean run on digits tests on"):
+        run_on(
+            StraightGrid(tmp_path, CLIENTS),
+            config(f"model.weights={path}", "engine.name=flower"),
+            RunStore(tmp_path / "r"),
+        )
+    assert not (tmp_path / "r").exists()

@@ -21,11 +21,13 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def addresses(config):
-    """Every image that a run asks for, by generator, client, class and number."""
-    plan = plan_of(config).n
+    """Every image that a run has made, by generator, client, class and number; a pool is that of client 0."""
+    if config.generator == "held-out":
+        return set()
+    inner = config.generator.removeprefix("shared(of=").removesuffix(")") if "shared" in config.generator else ""
     return {
-        (config.generator, client, label, number)
-        for client, row in enumerate(plan)
+        (inner or config.generator, 0 if inner else client, label, number)
+        for client, row in enumerate(plan_of(config).n)
         for label, wanted in enumerate(row)
         for number in range(wanted)
     }
@@ -98,9 +100,17 @@ def test_the_speeds_are_the_measured_ones():
     measured = json.loads((BENCHMARKS / "gpu-rounds.json").read_text())
     (speed,) = [key for key in measured["rows"][0] if key.startswith("lanes, bf16")]
     assert _speeds()["machine"] == measured["machine"]["gpu"]
-    assert _speeds()["training"] == {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    found = {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    assert found.items() <= _speeds()["training"].items()
     samplers = json.loads((BENCHMARKS / "gpu-generator-sampling.json").read_text())["rows"]
     (default,) = [row for row in samplers if row["sampler"] == "fedeas: dpm-20, guidance 1.5, bf16, batch 512"]
     assert _speeds()["generation"] == default["images/s"]
     whole = json.loads((BENCHMARKS / "gpu-runs.json").read_text())["rows"][0]
     assert _speeds()["start"] == round(whole["total"] - whole["train"], 1)
+
+
+def test_a_pool_makes_the_images_of_one_client_and_real_images_none():
+    plan = plan_of(FULL.config(HERE, FEDEAS)).n
+    pool, real = (replace(FEDEAS, generator=name) for name in ("shared(of={generator})", "held-out"))
+    assert estimate([FULL.config(HERE, pool)]).images == plan.max(axis=0).sum()
+    assert estimate([FULL.config(HERE, real)]).images == 0

@@ -27,6 +27,7 @@ from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, 
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
 from fedeas.policies import parse_policy
 from fedeas.store import RunStore, read_run
+from fedeas.weights import model_weights, weights_digest
 
 FULL = study("full")
 HERE = setting(EXAMPLE)
@@ -137,6 +138,19 @@ def test_other_weights_under_the_same_name_are_told(finished, tmp_path):
     assert "Not all runs" not in table(references_sheet, tmp_path).remarks
     run.write_json("generator.json", {"fingerprint": "b", "description": "", "spec": "diffusion"})
     assert "the same diffusion" in table(references_sheet, tmp_path).remarks
+
+
+def test_runs_with_other_weights_than_todays_do_not_count(finished, tmp_path):
+    config = FULL.config(setting("c10-k100-a0.1"), FEDAVG)
+    assert config.model.weights == "cifar100-imagenet-stem"
+    finished(config.model_copy(update={"content": ContentConfig(weights="0" * 64)}))
+    assert not Results([tmp_path]).has(config)
+    finished(
+        config.model_copy(
+            update={"content": ContentConfig(weights=weights_digest(model_weights(config.model.weights)))}
+        )
+    )
+    assert Results([tmp_path]).has(config)
 
 
 def test_other_images_under_the_same_name_are_told(finished, tmp_path):

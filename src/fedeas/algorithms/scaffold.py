@@ -23,7 +23,6 @@ from fedeas.algorithms.base import (
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.algorithms.plan import one_pass
-from fedeas.errors import InputError
 from fedeas.streams import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
@@ -57,8 +56,7 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """Corrected local steps; the reply holds the model and what was added to the client's control."""
-        if job.train.momentum and self.option == "II":
-            raise InputError("scaffold's option II reads gradients off the way taken; set train.momentum=0 or option=I")
+        self.check_momentum(job.train.momentum)
         load_model(job.model, job.broadcast)
         old = {key: job.state.get(key, torch.zeros_like(c)) for key, c in group(job.broadcast, CONTROL).items()}
         at_start = self._full_gradient(job) if self.option == "I" else {}

@@ -192,6 +192,7 @@ def _print_estimate(wanted: Sequence[Artefact], chosen: Study, seeds: int, found
 def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, keeping: bool) -> list[Outcome]:
     from fedeas.run import execute
 
+    able, done = _able([where.placed(config) for config in configs])
     where.make(keeping)
     deadline, console = None if minutes is None else Deadline(minutes), Console(stderr=True, highlight=False)
 
@@ -199,7 +200,6 @@ def _run(configs: Sequence[RunConfig], where: Places, minutes: float | None, kee
         with progress(config) as show:
             return execute(config, RunStore(where.runs), show, where.bank_of(config), pause=deadline)
 
-    able, done = _able([where.placed(config) for config in configs])
     for number, outcome in enumerate(carry_out(able, one, deadline), 1):
         done.append(outcome)
         console.print(f"{number} of {len(able)}  {_said(outcome)}", soft_wrap=True, markup=False)

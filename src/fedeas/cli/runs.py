@@ -167,12 +167,16 @@ def _tensorboard(store: RunStore, config: RunConfig, wanted: bool) -> Iterator[A
         raise InputError("--tensorboard needs the package: pip install tensorboard") from None
     from fedeas.run import identified
 
-    writer = SummaryWriter(str(store.at(identified(config)).path / "tensorboard"))
+    folder = store.at(identified(config)).path / "tensorboard"
+    writers: list[Any] = []
 
     def log(record: Record) -> None:
+        if not writers:  # not before the run has begun: it makes a folder
+            writers.append(SummaryWriter(str(folder)))
         for key in ("accuracy", "test_loss", "train_loss", "gamma_hat"):
             if key in record:
-                writer.add_scalar(key, record[key], record["round"])
+                writers[0].add_scalar(key, record[key], record["round"])
 
     yield log
-    writer.close()
+    for writer in writers:
+        writer.close()

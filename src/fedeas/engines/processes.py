@@ -43,8 +43,8 @@ log = logging.getLogger("fedeas")
 def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
     """The engine for `participants` clients a round on the cores that torch may use.
 
-    The cores are shared out over the clients of a round, whether these are trained at once or not: the number of
-    threads shows in the last bits of a result, and the number of processes must not.
+    The cores are shared out over the clients of a round, whether these are trained at once or not: the last
+    bits of a result depend on the threads of a client, so that number is the same with and without processes.
     """
     cores = torch.get_num_threads()
     at_once = min(cores, participants)
@@ -153,6 +153,8 @@ class ProcessesEngine(LocalEngine):
         """Wait for the next ones; the client of a process that died waits for another."""
         busy: dict[Any, Child] = {process.pipe: process for process in self.team if process.client >= 0}
         for pipe in wait(list(busy)):
+            if busy[pipe] not in self.team:  # given up meanwhile, with all the others
+                continue
             client, answer = busy[pipe].client, busy[pipe].take()
             self.deaths = 0 if answer is not None else self.deaths + 1
             if answer is None:

@@ -161,7 +161,7 @@ def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Gen
     module, named = _found(spec)
     thing = _made(named, spec)
     channels, height, width = map(int, shape)
-    return Custom(spec, num_classes, (channels, height, width), thing, _sources(spec, thing, module))
+    return Custom(spec, num_classes, (channels, height, width), thing, _sources(spec, module, named, thing))
 
 
 def custom_content(spec: str) -> str:
@@ -170,10 +170,10 @@ def custom_content(spec: str) -> str:
     A class, or a function without arguments, is called unless it has a `fingerprint` itself.
     """
     spec = spec.strip()
-    module, thing = _found(spec)
-    if not isinstance(getattr(thing, "fingerprint", None), str):
-        thing = _made(thing, spec)
-    code = _code(spec, thing, _sources(spec, thing, module))
+    module, named = _found(spec)
+    own = isinstance(getattr(named, "fingerprint", None), str)
+    thing = named if own else _made(named, spec)
+    code = _code(spec, thing, _sources(spec, module, named, thing))
     return hashlib.sha256(json.dumps([FORMAT, code]).encode()).hexdigest()
 
 
@@ -197,10 +197,10 @@ def _code(spec: str, thing: Any, sources: tuple[str, ...]) -> list[str]:
     return list(sources) if own is None else [own]
 
 
-def _sources(spec: str, thing: Any, module: ModuleType) -> tuple[str, ...]:
-    """Hashes of the files that a thing is named and defined in; none if one of them has no file."""
-    home = sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module)
-    hashes = [_source(spec, own) for own in dict.fromkeys((module, home))]
+def _sources(spec: str, module: ModuleType, *things: Any) -> tuple[str, ...]:
+    """Hashes of the files that these things are named and defined in; none if one of them has no file."""
+    homes = (sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module) for thing in things)
+    hashes = [_source(spec, own) for own in dict.fromkeys((module, *homes))]
     return tuple(own for own in hashes if own) if all(hashes) else ()
 
 

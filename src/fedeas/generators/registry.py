@@ -204,8 +204,7 @@ class Agreeing(Settings):
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, and the classifier's file if one is named."""
-        prefix = "of " if isinstance(self.of, Agreeing) else ""  # which has a classifier of its own
-        content = {f"{prefix}{name}": value for name, value in self._source.content(dataset).items()}
+        content = _inner(self._source.content(dataset))
         if self.classifier:
             settings = _settings(Path(self.classifier), "architecture", "shape", "num_classes", "mean", "std")
             content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
@@ -235,7 +234,7 @@ class Shared(Settings):
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator."""
-        return self._source.content(dataset)
+        return _inner(self._source.content(dataset))
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """That of the other generator."""
@@ -304,6 +303,17 @@ def parse_generator(text: str) -> Source:
         return Python(text)
     source: Source = read_spec(text, GENERATORS, "generator")  # type: ignore[assignment]
     return source
+
+
+def content_digest(text: str, dataset: str) -> str:
+    """One hash of what a spec leads to: files and code; empty where the spec says it all."""
+    content = parse_generator(text).content(dataset)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""
+
+
+def _inner(content: dict[str, str]) -> dict[str, str]:
+    """The content of a generator inside another, apart from the other's own."""
+    return {f"of {name}": value for name, value in content.items()}
 
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:

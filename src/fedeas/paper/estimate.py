@@ -13,6 +13,7 @@ import numpy as np
 
 from fedeas.arrays import IntArray
 from fedeas.config import RunConfig
+from fedeas.generators.registry import HeldOut, Shared, parse_generator
 from fedeas.paper.plans import counts_of, plan_of
 
 TIMED = "diffusion"  # the generator whose speed was measured
@@ -49,13 +50,22 @@ def _most_of_each_class(configs: Iterable[RunConfig]) -> dict[tuple[str, str], I
     """For each bank, how many images of each client and class any of the runs asks for: all draw on the same ones."""
     most: dict[tuple[str, str], IntArray] = {}
     for config in configs:
-        key, plan = (config.generator, config.data.dataset), plan_of(config).n
+        generator, plan = _made(config.generator, plan_of(config).n)
+        key = generator, config.data.dataset
         before = most.get(key, np.zeros_like(plan))
         wider = np.zeros((max(len(before), len(plan)), plan.shape[1]), dtype=np.int64)
         wider[: len(before)] = before
         wider[: len(plan)] = np.maximum(wider[: len(plan)], plan)
         most[key] = wider
     return most
+
+
+def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
+    """Which generator makes images for a plan, and how many of each client and class: a pool makes one client's."""
+    source = parse_generator(generator)
+    if isinstance(source, Shared):
+        return source.of.spec, plan.max(axis=0, keepdims=True)
+    return generator, np.zeros_like(plan) if isinstance(source, HeldOut) else plan
 
 
 def _trained(config: RunConfig) -> float:

@@ -10,8 +10,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedeas.config import RunConfig
+from fedeas.config import ContentConfig, RunConfig
 from fedeas.errors import InputError
+from fedeas.generators.registry import content_digest
+from fedeas.starts import content as content_of_start
 from fedeas.store import PACKED_ROUNDS, ROUNDS, Run, read_run
 
 log = logging.getLogger("fedeas")
@@ -25,13 +27,30 @@ class Results:
     """The finished runs below some folders; which label, machine or folder a run had does not matter."""
 
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
-        self._runs: dict[str, dict[int, Run]] = {}
+        self._runs: dict[str, dict[int, list[Run]]] = {}
+        self._content: dict[tuple[str, str, str], tuple[str, str]] = {}
         for run in (run for folder in folders for run in _finished(Path(folder))):
-            self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, run)
+            self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
-        """The finished runs that differ from this one in nothing but the seed."""
-        return self._runs.get(config.unpinned.method, {})
+        """The finished runs that differ from this one in nothing but the seed, and had the weights of today."""
+        found = self._runs.get(config.unpinned.method, {})
+        today = ((seed, self._of_today(config, runs)) for seed, runs in found.items())
+        return {seed: run for seed, run in today if run is not None}
+
+    def _of_today(self, config: RunConfig, runs: Sequence[Run]) -> Run | None:
+        return next((run for run in runs if not self._outdated(config, run.config.content)), None)
+
+    def _outdated(self, config: RunConfig, content: ContentConfig) -> bool:
+        """Whether the names of weights and generator lead to other content now; not where they lead nowhere."""
+        names = config.model.weights, config.generator, config.data.dataset
+        if names not in self._content:
+            self._content[names] = _content_now(config)
+        weights, generator = self._content[names]
+        return bool(
+            (weights and content.weights and weights != content.weights)
+            or (generator and content.generator and generator != content.generator)
+        )
 
     def has(self, config: RunConfig) -> bool:
         """Whether this very run is finished."""
@@ -50,6 +69,15 @@ class Results:
             for name, content in _contents(run):
                 meant.setdefault((name, run.config.data.dataset), set()).add(content)
         return sorted({name for (name, _), contents in meant.items() if len(contents) > 1})
+
+
+def _content_now(config: RunConfig) -> tuple[str, str]:
+    """Digests of the initial weights and of the generator's content; empty where they are not to be had."""
+    try:
+        weights = content_of_start(config.model.weights).get("weights", "")
+        return weights, content_digest(config.generator, config.data.dataset)
+    except InputError:
+        return "", ""
 
 
 def _contents(run: Run) -> Iterator[tuple[str, str]]:

@@ -304,7 +304,7 @@ def combined(method: Method, algorithm: Method) -> Method:
 
 
 def _name(method: Method) -> str:
-    """By what is computed, not by what a table calls it: a paused run must be found by all that need it."""
+    """Named after its settings, so that every table that needs a paused run finds the same folder."""
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["other"] * method.other_generator + ["apart"] * method.held_out
     if method.generator:

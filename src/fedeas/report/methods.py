@@ -80,9 +80,9 @@ class Method:
 
     @property
     def total(self) -> int:
-        """B: partitions have a seed of their own, so that the plan is the same whatever the run's seed."""
+        """B; where each seed has a partition of its own, the mean over seeds."""
         if self.finished:
-            return int(next(iter(self.seeds.summaries.values()))["total"])
+            return round(self.seeds.average("total") or 0)
         planned = self.runs[0].planned
         return planned[1].total if planned else 0
 
@@ -94,7 +94,9 @@ class Method:
     @property
     def federation(self) -> tuple[object, ...]:
         """Methods are comparable where this is the same: the data and who holds them."""
-        return self.config.data.dataset, self.config.data.protocol, self.config.partition
+        data, content, partition = self.config.data, self.config.content, self.config.partition
+        drawn = "" if partition.redraw else content.partition
+        return content.data or data.dataset, data.protocol, data.held_out, partition, drawn
 
     @property
     def setting(self) -> str:
