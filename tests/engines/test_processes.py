@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -328,3 +329,26 @@ def test_no_descriptor_stays_open(one_thread):
     engine.close()
     del engine
     assert opened() == before
+
+
+class Dying:
+    """A worker process that ends without an answer."""
+
+    def __init__(self, client):
+        self.client, self.pipe = client, object()
+        self.popen = type("Ended", (), {"returncode": -signal.SIGKILL})
+
+    def take(self):
+        return None
+
+    def end(self):
+        pass
+
+
+def test_processes_that_keep_dying_together_leave_all_clients_to_the_serial_engine(monkeypatch):
+    engine = ProcessesEngine(worker(), 2)
+    engine.team, engine.deaths = [Dying(0), Dying(1)], 2 * module.MOST_DEATHS - 1
+    monkeypatch.setattr(module, "wait", lambda pipes: pipes)  # both at once
+    replies, errors = {}, {}
+    engine._take_answers(deque(), replies, errors)
+    assert (engine.processes, engine.team, replies, errors) == (1, [], {}, {})

@@ -279,6 +279,16 @@ def test_the_fingerprint_follows_source_name_shape_and_classes(here):
     assert changed.fingerprint != custom("Made").fingerprint
 
 
+def test_the_code_of_a_factory_counts_wherever_it_is_named_and_whatever_it_makes(here):
+    (here / "made_here.py").write_text(SOURCE)
+    (here / "factory.py").write_text("import made_here\ndef make():\n    return made_here.good\n")
+    (here / "shop.py").write_text("from factory import make\n")
+    first = load_custom("python:shop:make", 3, SHAPE).fingerprint
+    (here / "factory.py").write_text("import made_here\ndef make():\n    return made_here.flat\n")
+    forget("shop", "factory", "made_here")
+    assert load_custom("python:shop:make", 3, SHAPE).fingerprint != first
+
+
 def test_a_function_named_elsewhere_is_followed_home(here):
     (here / "names.py").write_text("from own_images import good\n")
     first = load_custom("python:names:good", 3, SHAPE).fingerprint
