@@ -177,7 +177,27 @@ class SdTurbo(Settings):
 
 
 @dataclass(frozen=True)
-class Agreeing(Settings):
+class Wrapper(Settings):
+    """A generator around another one."""
+
+    of: Described = Diffusion()
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """That of the other generator, under names of its own."""
+        return {f"of {name}": value for name, value in self._source.content(dataset).items()}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """That of the other generator."""
+        return self._source.unknown(dataset, protocol)
+
+    @property
+    def _source(self) -> Source:
+        source: Source = self.of  # type: ignore[assignment]
+        return source
+
+
+@dataclass(frozen=True)
+class Agreeing(Wrapper):
     """Only the images of another generator whose class a classifier confirms.
 
     Args:
@@ -186,7 +206,6 @@ class Agreeing(Settings):
             training part.
     """
 
-    of: Described = Diffusion()
     classifier: str = ""
 
     def ready(self, setting: Setting) -> Generator:
@@ -204,7 +223,7 @@ class Agreeing(Settings):
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, and the classifier's file if one is named."""
-        content = _inner(self._source.content(dataset))
+        content = super().content(dataset)
         if self.classifier:
             settings = _settings(Path(self.classifier), "architecture", "shape", "num_classes", "mean", "std")
             content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
@@ -214,36 +233,16 @@ class Agreeing(Settings):
         """That of the other generator, and what the classifier has seen, if its file does not say so."""
         asked = self.classifier and protocol == "clean"
         judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
-        return (*self._source.unknown(dataset, protocol), *judge)
-
-    @property
-    def _source(self) -> Source:
-        source: Source = self.of  # type: ignore[assignment]
-        return source
+        return (*super().unknown(dataset, protocol), *judge)
 
 
 @dataclass(frozen=True)
-class Shared(Settings):
+class Shared(Wrapper):
     """One pool for all clients: image j of a class is the same for each of them."""
-
-    of: Described = Diffusion()
 
     def ready(self, setting: Setting) -> Generator:
         """The pool around the other generator."""
         return SharedPool(self._source.ready(setting))
-
-    def content(self, dataset: str) -> dict[str, str]:
-        """That of the other generator."""
-        return _inner(self._source.content(dataset))
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator."""
-        return self._source.unknown(dataset, protocol)
-
-    @property
-    def _source(self) -> Source:
-        source: Source = self.of  # type: ignore[assignment]
-        return source
 
 
 @dataclass(frozen=True)
@@ -309,11 +308,6 @@ def content_digest(text: str, dataset: str) -> str:
     """One hash of what a spec leads to: files and code; empty where the spec says it all."""
     content = parse_generator(text).content(dataset)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""
-
-
-def _inner(content: dict[str, str]) -> dict[str, str]:
-    """The content of a generator inside another, apart from the other's own."""
-    return {f"of {name}": value for name, value in content.items()}
 
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
