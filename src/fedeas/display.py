@@ -271,6 +271,8 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, mac
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
     says = [protocol, "Images as if the bank were empty."]
     if any(left.minutes for _, _, left in rows):
-        says.append(f"Minutes on one {machine}, by speeds measured there, without those of SD-Turbo's images.")
+        says.append(
+            f"Minutes on one {machine}, by speeds measured there, without FedGen's training and SD-Turbo's images."
+        )
     table.caption = " ".join(says)
     return table

@@ -29,12 +29,12 @@ class Estimate:
 
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
-    """What these runs take together, each image generated once; images of generators that were not timed take none."""
+    """What these runs take together, each image generated once; what was not timed takes no minutes."""
     images = {bank: int(table.sum()) for bank, table in _most_of_each_class(configs).items()}
     if any(config.engine.precision != "bf16" for config in configs):  # not the protocol that was timed
         return Estimate(len(configs), sum(images.values()), None)
     speeds = _speeds()
-    seconds = sum(speeds["start"] + _trained(config) / _speed(config.algorithm) for config in configs)
+    seconds = sum(speeds["start"] + _training_seconds(config) for config in configs)
     seconds += sum(
         number / speeds["generation"] for (generator, _), number in images.items() if _name(generator) == TIMED
     )
@@ -77,8 +77,10 @@ def _trained(config: RunConfig) -> float:
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
 
 
-def _speed(algorithm: str) -> float:
-    return float(_speeds()["training"][_name(algorithm)])
+def _training_seconds(config: RunConfig) -> float:
+    """Nothing for algorithms whose speed was not measured."""
+    speed = _speeds()["training"].get(_name(config.algorithm))
+    return _trained(config) / speed if speed else 0.0
 
 
 def _name(spec: str) -> str:
