@@ -13,6 +13,7 @@ from fedeas.algorithms.plan import batch_sizes
 from fedeas.arrays import IntArray
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData
+from fedeas.devices import copy_all
 
 # Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
 Arrays = dict[str, Tensor]
@@ -107,14 +108,17 @@ class Algorithm(Protocol):
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers."""
     plain = torch.contiguous_format  # whatever suits the device the model is on
-    return {MODEL + name: tensor.detach().clone(memory_format=plain) for name, tensor in model.state_dict().items()}
+    own = {MODEL + name: tensor.detach() for name, tensor in model.state_dict().items()}
+    copies = {name: torch.empty_like(tensor, memory_format=plain) for name, tensor in own.items()}
+    copy_all(list(copies.values()), list(own.values()))
+    return copies
 
 
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    for name, tensor in model.state_dict().items():
-        tensor.copy_(arrays[MODEL + name])
+    own = model.state_dict()
+    copy_all(list(own.values()), [arrays[MODEL + name] for name in own])
 
 
 def features_of(model: Any, images: Tensor) -> Tensor:

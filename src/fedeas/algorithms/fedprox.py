@@ -26,5 +26,5 @@ class FedProx(hyperparameters.FedProx, FedAvg):
 
     def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         pairs = ((parameter, shared[ANCHOR + name]) for name, parameter in model.named_parameters())
-        distance = torch.stack([(parameter - anchor).square().sum() for parameter, anchor in pairs]).sum()
+        distance = torch.stack([batch.total((parameter - anchor).square()) for parameter, anchor in pairs]).sum(dim=0)
         return cross_entropy(model, batch, shared) + self.mu / 2 * distance

@@ -20,11 +20,28 @@ from fedeas.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one step, normalised and augmented, and what the algorithm drew for them."""
+    """Samples of one step, normalised and augmented, and what the algorithm drew for them.
+
+    Args:
+        images: of one client, or of several clients one after the other, each with as many rows.
+        labels: of the images.
+        drawn: rows that the algorithm drew for these samples or for this step.
+        shares: of several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
+            fill the batch. None for one client whose rows all count.
+    """
 
     images: Tensor
     labels: Tensor
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
+    shares: Tensor | None = None
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of a value of each sample: one number, or one for each client."""
+        return values.mean() if self.shares is None else (values.view(self.shares.shape) * self.shares).sum(dim=1)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of a tensor shaped as a model's parameter: one number, or one for each client."""
+        return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
 Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
@@ -33,7 +50,7 @@ Correction = Callable[[nn.Module, Arrays], None]
 
 def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
     """The loss of plain training."""
-    return functional.cross_entropy(model(batch.images), batch.labels)
+    return batch.mean(functional.cross_entropy(model(batch.images), batch.labels, reduction="none"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +58,9 @@ class Objective:
     """What a client minimises, as functions of tensors alone, which are the same functions for every client.
 
     Args:
-        loss: of a model and a batch, given the shared tensors.
-        shared: what all steps read.
+        loss: of a model and a batch, given the shared tensors; it sums over samples and parameters by the batch's
+            `mean` and `total` alone, so that the same function serves several clients at once.
+        shared: what all steps read, under ``group/name``; a tensor named like a parameter or buffer is shaped like it.
         per_sample: rows that go with the samples in the order in which they are seen, over all epochs.
         per_step: rows that go with the steps.
         correct: changes the gradients between backward and step, given the shared tensors.
@@ -96,21 +114,21 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
-    """One step of SGD; gives the loss before it."""
+    """One step of SGD; gives the loss before it, of each client if there are several."""
     with autocast(precision, batch.labels.device):
         value = objective.loss(model, batch, objective.shared)
     descent.clear()
-    value.backward()  # type: ignore[no-untyped-call]
+    value.sum().backward()  # type: ignore[no-untyped-call]
     if objective.correct is not None:
         objective.correct(model, objective.shared)
     descent.step()
     return value.detach()
 
 
-def plan_of(job: ClientJob) -> Plan:
-    """The client's batches in this round."""
+def plan_of(job: ClientJob, device: torch.device | None = None) -> Plan:
+    """The client's batches in this round, on this device or the data's own."""
     rng = stream("batches", job.seed, job.round, job.client)
-    return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, job.data.labels.device)
+    return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, device or job.data.labels.device)
 
 
 def learning_rate(job: ClientJob) -> float:

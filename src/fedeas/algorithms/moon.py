@@ -44,15 +44,16 @@ class MOON(hyperparameters.MOON, FedAvg):
         features = features_of(model, batch.images)
         logits = head_of(model)(features)
         near, far = (frozen_features(model, batch.images, shared, which) for which in (NEAR, FAR))
-        return functional.cross_entropy(logits, batch.labels) + self.mu * contrast(features, near, far, self.tau)
+        own = functional.cross_entropy(logits, batch.labels, reduction="none")
+        return batch.mean(own + self.mu * contrast(features, near, far, self.tau))
 
 
 def contrast(features: Tensor, near: Tensor, far: Tensor, tau: float) -> Tensor:
-    """l_con of Eq. (3), averaged over the batch."""
+    """l_con of Eq. (3), for each sample."""
     similar = functional.cosine_similarity(features, near, dim=1) / tau
     dissimilar = functional.cosine_similarity(features, far, dim=1) / tau
     # -log(e^s / (e^s + e^d)) = log(1 + e^(d - s)), which cannot overflow
-    return functional.softplus(dissimilar - similar).mean()
+    return functional.softplus(dissimilar - similar)
 
 
 @torch.no_grad()

@@ -20,7 +20,19 @@ MAX_GROUPS = 32
 _CHANNELS_LAST = torch.channels_last
 
 
-class BatchNorm(nn.BatchNorm2d):
+class NormThenRelu(nn.Module):
+    """A norm that can do the steps after it as well."""
+
+    def fuses(self, x: Tensor) -> bool:
+        """Whether it can do so for these images."""
+        raise NotImplementedError
+
+    def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
+        """Relu(norm(x) + shortcut) in one go, for images that `fuses` says yes to."""
+        raise NotImplementedError
+
+
+class BatchNorm(NormThenRelu, nn.BatchNorm2d):
     """torch's own, until `fuse_norms` lets it train in kernels that do the steps after it as well."""
 
     tickets: Tensor | None = None
@@ -71,7 +83,7 @@ def norm_layer(norm: Norm, channels: int) -> nn.Module:
 
 def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
     """Relu(norm(x) + shortcut), where there is one."""
-    if isinstance(norm, BatchNorm) and norm.fuses(x):
+    if isinstance(norm, NormThenRelu) and norm.fuses(x):
         return norm.then_relu(x, shortcut)
     result: Tensor = norm(x)
     return functional.relu(result if shortcut is None else result + shortcut, inplace=True)
@@ -87,7 +99,7 @@ def fuse_norms(model: nn.Module) -> None:
         return
     for module in model.modules():
         if isinstance(module, BatchNorm):
-            module.tickets = kernels.tickets_for(module.num_features, module.weight.device)
+            module.tickets = kernels.tickets_for(1, module.num_features, module.weight.device)
 
 
 @cache

@@ -5,6 +5,10 @@ The steps around it are done in the same kernels: result = relu(norm(x) + shortc
 has no such kernel for bfloat16, and small batches spend a third of their time in its norms. Images lie channels last,
 so that a tensor is a matrix of pixels x channels. A column is summed in parts; whoever finishes the last part adds
 them up in their order, so that results are the same every time.
+
+Images may be those of several clients, one after the other and each with as many, which then have weights and
+statistics of their own. Of each client the first images may be valid alone: the others count nowhere, their results
+and gradients are zero.
 """
 
 from __future__ import annotations
@@ -23,13 +27,18 @@ ROWS = 64
 COLUMNS = 64
 """Channels of a program, at most."""
 
-PROGRAMS = 128
-"""About as many as the GPU has processors; the other lanes want some too."""
+PROGRAMS = 512
+"""A few for each processor of the GPU."""
+
+FEW = 256
+"""A client's pixels that one program can hold, so that one kernel does it all; `FEW_COLUMNS` channels of them."""
+
+FEW_COLUMNS = 16
 
 WARPS = 4
 """Of the programs that sum."""
 
-_WITHOUT_VARIANTS = ["rows", "part", "parts"]  # one compilation for all batch sizes
+_WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
 
 
 def norm(
@@ -42,13 +51,14 @@ def norm(
     tickets: Tensor,
     shortcut: Tensor | None = None,
     relu: bool = False,
+    valid: Tensor | None = None,
 ) -> Tensor:
     """Batch norm with the batch's own statistics; `running` mean, variance and count of batches are brought up to date.
 
     Args:
         x: images, channels last.
-        weight: of each channel.
-        bias: of each channel.
+        weight: of each channel, or of each client and channel.
+        bias: likewise.
         running: changed in place.
         momentum: weight of this batch in the running statistics.
         eps: added to the variance.
@@ -56,9 +66,10 @@ def norm(
             same time need their own.
         shortcut: added to the result.
         relu: whether negative results become zero.
+        valid: how many of its images count, for each client; all of them if None.
     """
     result: Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, running, momentum, eps, tickets, shortcut, relu
+        x, weight, bias, running, momentum, eps, tickets, shortcut, relu, valid
     )
     return result
 
@@ -68,18 +79,18 @@ def evaluated(
     shortcut: Tensor | None = None, relu: bool = False,
 ) -> Tensor:  # fmt: skip
     """Batch norm with given statistics, without gradients."""
-    grid, result = _Grid.of(x), torch.empty_like(x)
+    grid, result = _Grid.of(x, weight), torch.empty_like(x)
     other = x if shortcut is None else shortcut
     _result[grid.tiles](
-        x, other, result, mean, (variance + eps).rsqrt(), weight, bias,
-        grid.rows, grid.columns, shortcut is not None, relu, ROWS, grid.width,
+        x, other, result, mean, (variance + eps).rsqrt(), weight, bias, x,
+        grid.rows, grid.columns, grid.pixels, shortcut is not None, relu, False, ROWS, grid.width,
     )  # fmt: skip
     return result
 
 
-def tickets_for(channels: int, device: torch.device) -> Tensor:
+def tickets_for(clients: int, channels: int, device: torch.device) -> Tensor:
     """A counter for each program that sums columns."""
-    return torch.zeros(triton.cdiv(channels, _width(channels)), dtype=torch.int32, device=device)
+    return torch.zeros(clients * triton.cdiv(channels, _width(channels)), dtype=torch.int32, device=device)
 
 
 class _Norm(torch.autograd.Function):
@@ -87,75 +98,105 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: Any, momentum: float, eps: float,
-                tickets: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:  # fmt: skip
-        grid, result = _Grid.of(x), torch.empty_like(x)
-        mean, inverse = x.new_empty((2, grid.columns), dtype=torch.float32)
-        _statistics[grid.sums](
-            x, *grid.sheets(x), tickets, mean, inverse, *running,
-            grid.rows, grid.columns, grid.part, grid.parts, momentum, eps,
-            ROWS, grid.width, grid.most_parts, num_warps=WARPS,
-        )  # fmt: skip
+                tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None) -> Tensor:  # fmt: skip
+        grid, result = _Grid.of(x, weight), torch.empty_like(x)
+        mean, inverse = x.new_empty((2, grid.clients, grid.columns), dtype=torch.float32)
+        masked, counts = valid is not None, x if valid is None else valid
         other = x if shortcut is None else shortcut
-        _result[grid.tiles](
-            x, other, result, mean, inverse, weight, bias,
-            grid.rows, grid.columns, shortcut is not None, relu, ROWS, grid.width,
-        )  # fmt: skip
+        if grid.rows <= FEW:
+            _result_of_few[grid.few](
+                x, other, result, mean, inverse, weight, bias, *running, counts,
+                grid.rows, grid.columns, grid.pixels, momentum, eps,
+                shortcut is not None, relu, masked, grid.few_rows, FEW_COLUMNS,
+            )  # fmt: skip
+        else:
+            _statistics[grid.sums](
+                x, *grid.sheets(x), tickets, mean, inverse, *running, counts,
+                grid.rows, grid.columns, grid.pixels, grid.part, grid.parts, momentum, eps,
+                masked, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
+            )  # fmt: skip
+            _result[grid.tiles](
+                x, other, result, mean, inverse, weight, bias, counts,
+                grid.rows, grid.columns, grid.pixels, shortcut is not None, relu, masked, ROWS, grid.width,
+            )  # fmt: skip
         # Where x tells which results are positive, they need not be kept.
         ctx.save_for_backward(x, x if shortcut is None else result, weight, bias, mean, inverse)
         ctx.relu, ctx.with_shortcut, ctx.tickets = relu, shortcut is not None, tickets
+        ctx.masked, ctx.counts = masked, counts  # counts are as they were: a batch goes forth and back before the next
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, result, weight, bias, mean, inverse = ctx.saved_tensors
-        grid, slope = _Grid.of(x), slope.contiguous(memory_format=torch.channels_last)
+        grid, slope = _Grid.of(x, weight), slope.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x)
         of_shortcut = torch.empty_like(x) if ctx.with_shortcut else None
-        of_weight, of_bias, factor = x.new_empty((3, grid.columns), dtype=torch.float32)
+        of_weight, of_bias, factor = (torch.empty_like(weight, dtype=torch.float32) for _ in range(3))
+        with_shortcut = of_x if of_shortcut is None else of_shortcut
+        if grid.rows <= FEW:
+            _slopes_of_few[grid.few](
+                slope, x, result, of_x, with_shortcut, mean, inverse, weight, bias, of_weight, of_bias, ctx.counts,
+                grid.rows, grid.columns, grid.pixels,
+                ctx.relu, ctx.with_shortcut, ctx.masked, grid.few_rows, FEW_COLUMNS,
+            )  # fmt: skip
+            return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None, None
         _slope_sums[grid.sums](
             slope, x, result, *grid.sheets(x), ctx.tickets, mean, inverse, weight, bias, of_weight, of_bias, factor,
-            grid.rows, grid.columns, grid.part, grid.parts,
-            ctx.relu, ctx.with_shortcut, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
+            ctx.counts, grid.rows, grid.columns, grid.pixels, grid.part, grid.parts,
+            ctx.relu, ctx.with_shortcut, ctx.masked, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
         )  # fmt: skip
         _slopes[grid.tiles](
-            slope, x, result, of_x, of_x if of_shortcut is None else of_shortcut,
-            mean, inverse, weight, bias, of_bias, factor,
-            grid.rows, grid.columns, ctx.relu, ctx.with_shortcut, ROWS, grid.width,
+            slope, x, result, of_x, with_shortcut, mean, inverse, weight, bias, of_bias, factor, ctx.counts,
+            grid.rows, grid.columns, grid.pixels, ctx.relu, ctx.with_shortcut, ctx.masked, ROWS, grid.width,
         )  # fmt: skip
-        return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None
+        return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None, None
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """How a matrix is cut: `sums` in parts of columns, `tiles` in small pieces."""
+    """How each client's matrix is cut: `sums` in parts of columns, `tiles` in small pieces, `few` in whole columns."""
 
+    clients: int
     rows: int
     columns: int
+    pixels: int
     width: int
     part: int
     parts: int
     most_parts: int
 
     @staticmethod
-    def of(x: Tensor) -> _Grid:
-        rows, columns = x.numel() // x.shape[1], x.shape[1]
-        width = _width(columns)
-        most = max(1, PROGRAMS // int(triton.next_power_of_2(triton.cdiv(columns, width))))
+    def of(x: Tensor, weight: Tensor) -> _Grid:
+        columns = x.shape[1]
+        clients = weight.numel() // columns
+        rows, width = x.numel() // columns // clients, _width(columns)
+        programs = int(triton.next_power_of_2(clients * triton.cdiv(columns, width)))
+        most = max(1, PROGRAMS // programs)
         part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
-        return _Grid(rows, columns, width, part, triton.cdiv(rows, part), most)
+        parts = triton.cdiv(rows, part)
+        most = int(triton.next_power_of_2(parts))
+        return _Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
 
     @property
-    def sums(self) -> tuple[int, int]:
-        return self.parts, triton.cdiv(self.columns, self.width)
+    def sums(self) -> tuple[int, int, int]:
+        return self.parts, triton.cdiv(self.columns, self.width), self.clients
 
     @property
-    def tiles(self) -> tuple[int, int]:
-        return triton.cdiv(self.rows, ROWS), triton.cdiv(self.columns, self.width)
+    def tiles(self) -> tuple[int, int, int]:
+        return triton.cdiv(self.rows, ROWS), triton.cdiv(self.columns, self.width), self.clients
+
+    @property
+    def few(self) -> tuple[int, int]:
+        return triton.cdiv(self.columns, FEW_COLUMNS), self.clients
+
+    @property
+    def few_rows(self) -> int:
+        return int(triton.next_power_of_2(self.rows))
 
     def sheets(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Where the programs note two sums of every part."""
-        first, second = like.new_empty((2, self.parts, self.columns), dtype=torch.float32)
+        first, second = like.new_empty((2, self.clients, self.parts, self.columns), dtype=torch.float32)
         return first, second
 
 
@@ -165,13 +206,17 @@ def _width(columns: int) -> int:
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _statistics(
-    x, means, squares, done, mean_out, inverse_out, running_mean, running_var, batches,
-    rows, columns, part, parts, momentum, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
+    x, means, squares, done, mean_out, inverse_out, running_mean, running_var, batches, valid,
+    rows, columns, pixels, part, parts, momentum, eps,
+    MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Mean and 1 / deviation of each channel; running statistics as torch keeps them."""
-    number, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < columns
-    start, end = number * part, tl.minimum(number * part + part, rows)
+    number, column, client = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2)
+    inside, own = column < columns, client * columns + column
+    x += client.to(tl.int64) * rows * columns
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    start = number * part
+    end = tl.maximum(tl.minimum(start + part, counted), start)
     # Squares of the distance to some pixel lose no digits where the mean is far from zero.
     pivot = tl.load(x + start.to(tl.int64) * columns + column, inside, 0.0).to(tl.float32)
     total, square = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -182,66 +227,76 @@ def _statistics(
         value = tl.where(there, value - pivot[None, :], 0.0)
         total += value
         square += value * value
-    count = (end - start).to(tl.float32)
+    count = tl.maximum(end - start, 1).to(tl.float32)
     sums = tl.sum(total, 0)
-    tl.store(means + number * columns + column, pivot + sums / count, inside)
-    tl.store(squares + number * columns + column, tl.sum(square, 0) - sums * sums / count, inside)
+    sheet = (client * parts + number) * columns + column
+    tl.store(means + sheet, pivot + sums / count, inside)
+    tl.store(squares + sheet, tl.sum(square, 0) - sums * sums / count, inside)
     tl.debug_barrier()
-    if tl.atomic_add(done + tl.program_id(1), 1, sem="acq_rel") == parts - 1:
+    ticket = done + client * tl.num_programs(1) + tl.program_id(1)
+    if tl.atomic_add(ticket, 1, sem="acq_rel") == parts - 1:
         each = tl.arange(0, PARTS)
-        noted, place = (each < parts)[:, None] & inside[None, :], each[:, None] * columns + column[None, :]
-        counts = tl.minimum(part, rows - each * part).to(tl.float32)[:, None]
+        noted = (each < parts)[:, None] & inside[None, :]
+        place = (client * parts + each)[:, None] * columns + column[None, :]
+        counts = tl.maximum(tl.minimum(part, counted - each * part), 0).to(tl.float32)[:, None]
         their_means = tl.load(means + place, noted, 0.0, cache_modifier=".cg")
-        mean = tl.sum(tl.where(noted, counts * their_means, 0.0), 0) / rows
+        mean = tl.sum(tl.where(noted, counts * their_means, 0.0), 0) / counted
         away = their_means - mean[None, :]
         within = tl.load(squares + place, noted, 0.0, cache_modifier=".cg")
-        spread = tl.sum(tl.where(noted, within + counts * away * away, 0.0), 0)
-        tl.store(mean_out + column, mean, inside)
-        tl.store(inverse_out + column, 1 / tl.sqrt(spread / rows + eps), inside)
-        old_mean, old_var = tl.load(running_mean + column, inside, 0.0), tl.load(running_var + column, inside, 0.0)
-        tl.store(running_mean + column, old_mean + momentum * (mean - old_mean), inside)
-        tl.store(running_var + column, old_var + momentum * (spread / (rows - 1) - old_var), inside)
-        tl.store(done + tl.program_id(1), 0)
+        spread = tl.sum(tl.where(noted & (counts > 0), within + counts * away * away, 0.0), 0)
+        tl.store(mean_out + own, mean, inside)
+        tl.store(inverse_out + own, 1 / tl.sqrt(spread / counted + eps), inside)
+        old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
+        tl.store(running_mean + own, old_mean + momentum * (mean - old_mean), inside)
+        tl.store(running_var + own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
+        tl.store(ticket, 0)
         if tl.program_id(1) == 0:
-            tl.store(batches, tl.load(batches) + 1)
+            tl.store(batches + client, tl.load(batches + client) + 1)
 
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _result(
-    x, shortcut, out, mean_in, inverse_in, weight, bias, rows, columns,
-    ADD: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, shortcut, out, mean_in, inverse_in, weight, bias, valid, rows, columns, pixels,
+    ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """(x - mean) / deviation * weight + bias, and what follows."""
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < columns
-    there, place = (row < rows)[:, None] & inside[None, :], row.to(tl.int64)[:, None] * columns + column[None, :]
-    mean, shift = tl.load(mean_in + column, inside, 0.0), tl.load(bias + column, inside, 0.0)
-    scale = tl.load(inverse_in + column, inside, 0.0) * tl.load(weight + column, inside, 0.0)
+    client, inside = tl.program_id(2), column < columns
+    own = client * columns + column
+    there = (row < rows)[:, None] & inside[None, :]
+    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    scale = tl.load(inverse_in + own, inside, 0.0) * tl.load(weight + own, inside, 0.0)
     value = (tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :] + shift[None, :]
     if ADD:
         value += tl.load(shortcut + place, there, 0.0).to(tl.float32)
     if RELU:
         value = tl.maximum(value, 0.0)
+    if MASKED:
+        value = tl.where((row < tl.load(valid + client) * pixels)[:, None], value, 0.0)
     tl.store(out + place, value.to(out.dtype.element_ty), there)
 
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _slope_sums(
-    slope, x, out, sums, products, done, mean_in, inverse_in, weight, bias, of_weight, of_bias, factor,
-    rows, columns, part, parts,
-    RELU: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
+    slope, x, out, sums, products, done, mean_in, inverse_in, weight, bias, of_weight, of_bias, factor, valid,
+    rows, columns, pixels, part, parts,
+    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of weight and bias; `factor` is what the gradient of x takes of (x - mean)."""
-    number, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < columns
-    start, end = number * part, tl.minimum(number * part + part, rows)
-    mean, shift = tl.load(mean_in + column, inside, 0.0), tl.load(bias + column, inside, 0.0)
-    inverse = tl.load(inverse_in + column, inside, 0.0)
-    scale = inverse * tl.load(weight + column, inside, 0.0)
+    number, column, client = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2)
+    inside, own, above = column < columns, client * columns + column, client.to(tl.int64) * rows
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    start = number * part
+    end = tl.minimum(start + part, counted)
+    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    inverse = tl.load(inverse_in + own, inside, 0.0)
+    scale = inverse * tl.load(weight + own, inside, 0.0)
     total, product = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(start, end, ROWS):
         row = first + tl.arange(0, ROWS)
-        there, place = (row < end)[:, None] & inside[None, :], row.to(tl.int64)[:, None] * columns + column[None, :]
+        there, place = (row < end)[:, None] & inside[None, :], (above + row)[:, None] * columns + column[None, :]
         value = tl.load(slope + place, there, 0.0).to(tl.float32)
         away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
         if RELU:
@@ -249,38 +304,112 @@ def _slope_sums(
             value = tl.where(height > 0, value, 0.0)
         total += value
         product += value * away
-    tl.store(sums + number * columns + column, tl.sum(total, 0), inside)
-    tl.store(products + number * columns + column, tl.sum(product, 0), inside)
+    sheet = (client * parts + number) * columns + column
+    tl.store(sums + sheet, tl.sum(total, 0), inside)
+    tl.store(products + sheet, tl.sum(product, 0), inside)
     tl.debug_barrier()
-    if tl.atomic_add(done + tl.program_id(1), 1, sem="acq_rel") == parts - 1:
+    ticket = done + client * tl.num_programs(1) + tl.program_id(1)
+    if tl.atomic_add(ticket, 1, sem="acq_rel") == parts - 1:
         each = tl.arange(0, PARTS)
-        noted, place = (each < parts)[:, None] & inside[None, :], each[:, None] * columns + column[None, :]
+        noted = (each < parts)[:, None] & inside[None, :]
+        place = (client * parts + each)[:, None] * columns + column[None, :]
         whole = tl.sum(tl.load(sums + place, noted, 0.0, cache_modifier=".cg"), 0)
         mixed = tl.sum(tl.load(products + place, noted, 0.0, cache_modifier=".cg"), 0)
-        tl.store(of_weight + column, mixed * inverse, inside)
-        tl.store(of_bias + column, whole, inside)
-        tl.store(factor + column, mixed * inverse * inverse / rows, inside)
-        tl.store(done + tl.program_id(1), 0)
+        tl.store(of_weight + own, mixed * inverse, inside)
+        tl.store(of_bias + own, whole, inside)
+        tl.store(factor + own, mixed * inverse * inverse / counted, inside)
+        tl.store(ticket, 0)
 
 
 @triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
 def _slopes(
-    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_bias, factor_in, rows, columns,
-    RELU: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_bias, factor_in, valid,
+    rows, columns, pixels,
+    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of x and of the shortcut."""
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < columns
-    there, place = (row < rows)[:, None] & inside[None, :], row.to(tl.int64)[:, None] * columns + column[None, :]
-    mean, shift = tl.load(mean_in + column, inside, 0.0), tl.load(bias + column, inside, 0.0)
-    scale = tl.load(inverse_in + column, inside, 0.0) * tl.load(weight + column, inside, 0.0)
+    client, inside = tl.program_id(2), column < columns
+    own = client * columns + column
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    there = (row < rows)[:, None] & inside[None, :]
+    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    scale = tl.load(inverse_in + own, inside, 0.0) * tl.load(weight + own, inside, 0.0)
     value = tl.load(slope + place, there, 0.0).to(tl.float32)
     away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
     if RELU:
         height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
         value = tl.where(height > 0, value, 0.0)
+    if MASKED:
+        value = tl.where((row < counted)[:, None], value, 0.0)
     if ADD:
         tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)
-    centre, factor = tl.load(of_bias + column, inside, 0.0) / rows, tl.load(factor_in + column, inside, 0.0)
+    centre, factor = tl.load(of_bias + own, inside, 0.0) / counted, tl.load(factor_in + own, inside, 0.0)
     result = scale[None, :] * (value - centre[None, :] - away * factor[None, :])
+    if MASKED:
+        result = tl.where((row < counted)[:, None], result, 0.0)
     tl.store(of_x + place, result.to(of_x.dtype.element_ty), there)
+
+
+@triton.jit(do_not_specialize=["rows", "pixels"])
+def _result_of_few(
+    x, shortcut, out, mean_out, inverse_out, weight, bias, running_mean, running_var, batches, valid,
+    rows, columns, pixels, momentum, eps,
+    ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """`_statistics` and `_result` in one, for clients whose columns a program can hold."""
+    row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
+    inside, own = column < columns, client * columns + column
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    there, counts = (row < rows)[:, None] & inside[None, :], (row < counted)[:, None] & inside[None, :]
+    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    value = tl.load(x + place, counts, 0.0).to(tl.float32)
+    mean = tl.sum(value, 0) / counted
+    away = tl.where(counts, value - mean[None, :], 0.0)
+    spread = tl.sum(away * away, 0)
+    inverse = 1 / tl.sqrt(spread / counted + eps)
+    tl.store(mean_out + own, mean, inside)
+    tl.store(inverse_out + own, inverse, inside)
+    old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
+    tl.store(running_mean + own, old_mean + momentum * (mean - old_mean), inside)
+    tl.store(running_var + own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
+    if tl.program_id(0) == 0:
+        tl.store(batches + client, tl.load(batches + client) + 1)
+    scale, shift = inverse * tl.load(weight + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    value = away * scale[None, :] + shift[None, :]
+    if ADD:
+        value += tl.load(shortcut + place, counts, 0.0).to(tl.float32)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(out + place, tl.where(counts, value, 0.0).to(out.dtype.element_ty), there)
+
+
+@triton.jit(do_not_specialize=["rows", "pixels"])
+def _slopes_of_few(
+    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_weight, of_bias, valid,
+    rows, columns, pixels,
+    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """`_slope_sums` and `_slopes` in one, for clients whose columns a program can hold."""
+    row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
+    inside, own = column < columns, client * columns + column
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    there, counts = (row < rows)[:, None] & inside[None, :], (row < counted)[:, None] & inside[None, :]
+    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    inverse = tl.load(inverse_in + own, inside, 0.0)
+    scale = inverse * tl.load(weight + own, inside, 0.0)
+    value = tl.load(slope + place, counts, 0.0).to(tl.float32)
+    away = tl.where(counts, tl.load(x + place, counts, 0.0).to(tl.float32) - mean[None, :], 0.0)
+    if RELU:
+        height = tl.load(out + place, counts, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
+        value = tl.where(height > 0, value, 0.0)
+    if ADD:
+        tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)
+    total, product = tl.sum(value, 0), tl.sum(value * away, 0)
+    tl.store(of_weight + own, product * inverse, inside)
+    tl.store(of_bias + own, total, inside)
+    centre, factor = total / counted, product * inverse * inverse / counted
+    result = scale[None, :] * (value - centre[None, :] - away * factor[None, :])
+    tl.store(of_x + place, tl.where(counts, result, 0.0).to(of_x.dtype.element_ty), there)

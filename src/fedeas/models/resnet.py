@@ -40,6 +40,14 @@ class BasicBlock(nn.Module):
         return norm_relu(self.bn2, self.conv2(inner), shortcut)
 
 
+class MaxPool(nn.Module):
+    """The largest value of each 3x3 window, at every second place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Half as many rows and columns."""
+        return functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+
+
 class ResNet18(nn.Module):
     """18 layers: a stem, four stages of two blocks, and a linear head.
 
@@ -60,6 +68,7 @@ class ResNet18(nn.Module):
         self.stem = stem
         self.conv1 = _conv(channels, WIDTHS[0], 3) if stem == "3x3" else _conv(channels, WIDTHS[0], 7, stride=2)
         self.bn1 = norm_layer(norm, WIDTHS[0])
+        self.pool = MaxPool() if stem == "imagenet" else nn.Identity()
         self.layer1 = _stage(WIDTHS[0], WIDTHS[0], 1, norm)
         self.layer2 = _stage(WIDTHS[0], WIDTHS[1], 2, norm)
         self.layer3 = _stage(WIDTHS[1], WIDTHS[2], 2, norm)
@@ -74,9 +83,7 @@ class ResNet18(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: (B, 512), the average over the last feature map."""
-        x = norm_relu(self.bn1, self.conv1(x))
-        if self.stem == "imagenet":
-            x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        x = self.pool(norm_relu(self.bn1, self.conv1(x)))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
         return x.mean(dim=(2, 3))

@@ -1,0 +1,185 @@
+"""The local training loop for several clients at once: one stacked model, and one recorded step for each width.
+
+The width of a step is the number of clients that still train. Clients with more steps come first, so that those that
+are done fall off the end. All batches have one size: rows that only fill a last batch count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedeas.algorithms.base import Arrays, ClientJob
+from fedeas.algorithms.descent import Descent
+from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
+from fedeas.algorithms.plan import Plan, augmented, batch_sizes
+from fedeas.capture import WARM_UP, Captured, graph_pool
+from fedeas.data.client import Normaliser
+from fedeas.models.stacked import Stack, normalised, tensors_of
+
+CPU = torch.device("cpu")
+
+
+class FusedSGD:
+    """`local_sgd` for clients that are trained together.
+
+    Args:
+        model: of one client.
+        normalise: of the images.
+        capacity: samples of the largest client.
+        clients: the most that are trained together.
+    """
+
+    def __init__(self, model: nn.Module, normalise: Normaliser, capacity: int, clients: int) -> None:
+        self.model, self.normalise, self.capacity, self.clients = model, normalise, capacity, clients
+        self.device = normalise.scale.device
+        self.tensors: dict[nn.Module, list[Tensor]] = {}
+        self.stacks: dict[int, Stack] = {}
+        self.descents: dict[int, Descent] = {}
+        self.buffers: dict[str, Tensor] = {}
+        self.steps: dict[tuple[object, ...], Captured] = {}
+        self.pool = graph_pool(self.device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.totals = torch.zeros(clients, device=self.device)
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling, warming up and recording."""
+        return sum(step.seconds for step in self.steps.values())
+
+    def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
+        """Train these clients; the models of their jobs are changed."""
+        plans = [plan_of(job, CPU) for job in jobs]
+        order = sorted(range(len(jobs)), key=lambda i: -len(plans[i].sizes))
+        jobs, objectives, sorted_plans = ([each[i] for i in order] for each in (jobs, objectives, plans))
+        objective = self._begin(jobs, objectives, sorted_plans)
+        drawn, (stack, _) = tuple(sorted_plans[0].drawn), self._narrowed(len(jobs), jobs[0])
+        models = [self._tensors(job.model) for job in jobs]
+        stack.load(models)
+        for step in range(len(sorted_plans[0].sizes)):
+            width = sum(len(plan.sizes) > step for plan in sorted_plans)
+            self._step(width, objective, drawn, jobs[0])()
+        stack.unload(models)
+        losses = self.totals.tolist()
+        results = {
+            place: LocalResult(len(plan.sizes), len(plan.index), finite(loss / len(plan.index), job))
+            for place, job, plan, loss in zip(order, jobs, sorted_plans, losses, strict=False)
+        }
+        return [results[i] for i in range(len(jobs))]
+
+    def _tensors(self, model: nn.Module) -> list[Tensor]:
+        """Looked up once: the clients' models are the same in every round."""
+        if model not in self.tensors:
+            self.tensors[model] = tensors_of(model)
+        return self.tensors[model]
+
+    def _begin(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective], plans: Sequence[Plan]) -> Objective:
+        """Everything that the steps read, in its place: data, plans, shared tensors, counters, learning rate."""
+        train, rate = jobs[0].train, learning_rate(jobs[0])
+        if not self.stacks:
+            shape = tuple(jobs[0].data.images.shape[1:])
+            self.stacks[self.clients] = Stack(self.model, self.clients, shape, whole=train.weight_decay > 0)
+            self.stacks[self.clients].model.train()
+            descent = self.descents[self.clients] = Descent(self.stacks[self.clients].model, train, rate)
+            if train.momentum:
+                descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
+        for each in self.descents.values():
+            each.begin(rate)
+        self.number.zero_()
+        self.totals.zero_()
+        self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
+        self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
+        sizes = batch_sizes(self.capacity, train)
+        for name, table in tables(plans, [len(job.data) for job in jobs], self.clients, train.batch_size).items():
+            self._put(name, torch.from_numpy(table), len(sizes))
+        shared = {key: self._stacked(key, [each.shared[key] for each in objectives]) for key in objectives[0].shared}
+        return Objective(objectives[0].loss, shared, correct=objectives[0].correct)
+
+    def _stacked(self, key: str, tensors: Sequence[Tensor]) -> Tensor:
+        """The clients' shared tensors of this name, laid out like the parameter or buffer that they are named after."""
+        laid_out = self.stacks[self.clients].laid_out(key.partition("/")[2], torch.stack(list(tensors)))
+        return self._put("shared/" + key, laid_out, self.clients)
+
+    def _put(self, name: str, tensor: Tensor, rows: int) -> Tensor:
+        """Copy a tensor into a buffer of so many rows; one that has become too small is made anew."""
+        buffer, shape = self.buffers.get(name), (max(rows, len(tensor)), *tensor.shape[1:])
+        if buffer is None or len(buffer) < len(tensor) or buffer.shape[1:] != shape[1:]:
+            self.steps.clear()  # they read the old one
+            self.pool = graph_pool(self.device)
+            buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
+        buffer[: len(tensor)].copy_(tensor)
+        return buffer
+
+    def _step(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Captured:
+        key = (width, objective.loss, objective.correct, tuple(objective.shared), drawn)
+        if key not in self.steps:
+            work = self._work(width, objective, drawn, job)
+            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP
+            self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
+        return self.steps[key]
+
+    def _work(
+        self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob
+    ) -> Callable[[], Tensor]:
+        """One step of the first clients, as a function without arguments."""
+        stack, descent = self._narrowed(width, job)
+        shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
+        own = Objective(objective.loss, shared, correct=objective.correct)
+        short: Callable[[], AbstractContextManager[None]] = stack.shortened if job.precision == "bf16" else nullcontext
+
+        def work() -> Tensor:
+            batch = self._batch(stack, drawn, torch.bfloat16 if job.precision == "bf16" else torch.float32)
+            with short():
+                value = one_step(stack.model, descent, own, batch, job.precision)
+            self.totals[:width].addcmul_(value.float(), stack.valid.float())
+            self.number.add_(1)
+            return value
+
+        return work
+
+    def _narrowed(self, width: int, job: ClientJob) -> tuple[Stack, Descent]:
+        if width not in self.stacks:
+            whole = self.descents[self.clients]
+            self.stacks[width] = self.stacks[self.clients].narrowed(width)
+            descent = self.descents[width] = Descent(self.stacks[width].model, job.train, learning_rate(job))
+            descent.rate = whole.rate
+            descent.velocities = [None if each is None else each[:width] for each in whole.velocities]
+        return self.stacks[width], self.descents[width]
+
+    def _batch(self, stack: Stack, drawn: tuple[str, ...], dtype: torch.dtype) -> Batch:
+        def now(name: str) -> Tensor:
+            return self.buffers[name].index_select(0, self.number)[0, : stack.clients]
+
+        stack.valid.copy_(now("valid"))
+        index = now("index").flatten()
+        images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
+        images = normalised(images, self.normalise, dtype)
+        return Batch(images, self.buffers["labels"][index], shares=now("shares"))
+
+
+def tables(plans: Sequence[Plan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:
+    """Plans as tables of steps x clients (x rows): how many rows are valid, and for each its sample, share and draws.
+
+    Samples count through all clients, whose data follow each other.
+    """
+    steps = max(len(plan.sizes) for plan in plans)
+    rows = {"index": plans[0].index.numpy(), **{name: drawn.numpy() for name, drawn in plans[0].drawn.items()}}
+    filled = {name: np.zeros((steps, clients, batch_size), dtype=values.dtype) for name, values in rows.items()}
+    filled["valid"] = np.zeros((steps, clients), dtype=np.int32)
+    filled["shares"] = np.zeros((steps, clients, batch_size), dtype=np.float32)
+    for client, (plan, offset) in enumerate(zip(plans, np.cumsum([0, *sizes]), strict=False)):
+        lengths = np.array(plan.sizes)
+        filled["valid"][: len(lengths), client] = lengths
+        filled["shares"][: len(lengths), client] = (np.arange(batch_size) < lengths[:, None]) / lengths[:, None]
+        step = np.repeat(np.arange(len(lengths)), lengths)
+        row = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        filled["index"][step, client, row] = plan.index.numpy() + offset
+        for name, values in plan.drawn.items():
+            filled[name][step, client, row] = values.numpy()
+    return filled

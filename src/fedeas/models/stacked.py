@@ -1,0 +1,409 @@
+"""One model for several clients at once: every layer holds the weights of all of them, stacked along a first axis.
+
+Images of the clients follow each other in the batch, each client with as many rows. Whatever treats every image alike
+(ReLU, pooling, sums) works as it is; convolutions, norms and linear layers are replaced by those of this module. A
+convolution becomes a matrix product: every row holds the pixels that one output sees, and clients are the batch of the
+product. Weights lie as the product needs them; `laid_out` and `taken_out` convert.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedeas.data.client import Normaliser
+from fedeas.devices import copy_all
+from fedeas.models.conv import Conv
+from fedeas.models.norm import BatchNorm, NormThenRelu
+from fedeas.models.resnet import MaxPool
+
+ALIGNMENT = 8
+"""Rows of a weight matrix come in multiples of this many, since products of other sizes are slow on a GPU."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a kernel that ever meets a pixel, and how far it reaches over the border.
+
+    On feature maps that are smaller than the kernel the rest of it only ever meets padding, and is never trained.
+    """
+
+    rows: slice
+    columns: slice
+    top: int
+    left: int
+
+    @staticmethod
+    def of(conv: nn.Conv2d, height: int, width: int, whole: bool = False) -> Window:
+        """Of a convolution over maps of this size; `whole` keeps all of the kernel."""
+        stride, padding = conv.stride, conv.padding
+        sizes = (conv.kernel_size[0], height), (conv.kernel_size[1], width)
+        met = [
+            [at for at in range(kernel) if whole or _meets(at, kernel, size, stride[axis], int(padding[axis]))]
+            for axis, (kernel, size) in enumerate(sizes)
+        ]
+        rows, columns = (slice(each[0], each[-1] + 1) for each in met)
+        return Window(rows, columns, int(padding[0]) - rows.start, int(padding[1]) - columns.start)
+
+
+def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
+    outputs = (size + 2 * padding - kernel) // stride + 1
+    return any(0 <= output * stride + at - padding < size for output in range(outputs))
+
+
+class StackedConv(nn.Module):
+    """A convolution for each client, which computes with its short weight while it has one and trains."""
+
+    short: Tensor | None = None
+
+    def __init__(self, conv: nn.Conv2d, clients: int, window: Window) -> None:
+        super().__init__()
+        self.window, self.stride, self.padding = window, conv.stride[0], int(conv.padding[0])
+        self.kernel_size = conv.kernel_size
+        like = self.laid_out(conv.weight.detach())
+        self.weight = nn.Parameter(like.new_zeros(clients, *like.shape))
+        self.bias = None if conv.bias is None else nn.Parameter(conv.bias.detach().new_zeros(clients, conv.out_channels))
+
+    def laid_out(self, kernels: Tensor) -> Tensor:
+        """Kernels of one client, or of many, as they lie in the stack: a matrix of (row, column, channel) x output."""
+        matrix = self._met(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1)).flatten(-4, -2)
+        return functional.pad(matrix, (0, 0, 0, -matrix.shape[-2] % ALIGNMENT))
+
+    def put_back(self, kernels: Tensor) -> None:
+        """Write the stacked weights into kernels of their usual shape, (clients, outputs, channels, rows, columns)."""
+        target = self._met(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1))
+        target.copy_(self.weight[:, : target[0, ..., 0].numel()].view(target.shape))
+
+    def _met(self, kernels: Tensor) -> Tensor:
+        return kernels[..., self.window.rows, self.window.columns]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The convolved images."""
+        short = self.short if self.training else None
+        if short is None and torch.is_autocast_enabled(x.device.type):
+            short = self.weight.to(torch.get_autocast_dtype(x.device.type))
+        weight, kernels = self.weight if short is None else short, _kernels_for(x)
+        x = x.to(weight.dtype)
+        if kernels is None:
+            result = _convolved(x, weight, self._geometry(x))
+        else:
+            result = kernels.convolved(x, self.weight, weight, self._geometry(x))
+        if self.bias is not None:
+            spread = self.bias.to(result.dtype)[:, None, :, None, None]
+            result = (result.unflatten(0, (len(weight), -1)) + spread).flatten(0, 1)
+        return result
+
+    def _geometry(self, x: Tensor) -> Geometry:
+        height, width = (
+            (size + 2 * self.padding - kernel) // self.stride + 1
+            for size, kernel in zip(x.shape[2:], self.kernel_size, strict=True)
+        )
+        rows, columns = (part.stop - part.start for part in (self.window.rows, self.window.columns))
+        return Geometry(rows, columns, self.stride, self.window.top, self.window.left, height, width)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a window of so many rows and columns moves over images, and the size of what it gives."""
+
+    rows: int
+    columns: int
+    stride: int
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def sees_one_pixel(self) -> bool:
+        """Whether outputs see the input of their own place alone, so that nothing has to be gathered."""
+        return (self.rows, self.columns, self.stride, self.top, self.left) == (1, 1, 1, 0, 0)
+
+
+def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """The plain form, of torch's own functions."""
+    patches = _patches(x, geometry)
+    matrix = functional.pad(patches, (0, weight.shape[1] - patches.shape[-1]))
+    result = torch.bmm(matrix.reshape(len(weight), -1, weight.shape[1]), weight)
+    return result.view(len(x), geometry.height, geometry.width, -1).permute(0, 3, 1, 2)
+
+
+def _patches(x: Tensor, geometry: Geometry) -> Tensor:
+    """What each output sees, (images, outputs, rows * columns * channels)."""
+    height, width, stride = geometry.height, geometry.width, geometry.stride
+    bottom = (height - 1) * stride + geometry.rows - geometry.top - x.shape[2]
+    right = (width - 1) * stride + geometry.columns - geometry.left - x.shape[3]
+    padded = functional.pad(x, (geometry.left, right, geometry.top, bottom))
+    seen = padded.unfold(2, geometry.rows, stride).unfold(3, geometry.columns, stride)
+    return seen.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
+
+
+class StackedBatchNorm(NormThenRelu):
+    """Batch norm of each client over its own valid rows; the other rows become zero and give no gradient."""
+
+    tickets: Tensor | None = None
+
+    def __init__(self, norm: nn.BatchNorm2d, clients: int, valid: Tensor) -> None:
+        super().__init__()
+        assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
+        self.momentum, self.eps, self.num_features, self.valid = norm.momentum, norm.eps, norm.num_features, valid
+        self.weight, self.bias = (
+            nn.Parameter(each.detach().new_zeros(clients, norm.num_features)) for each in (norm.weight, norm.bias)
+        )
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            like = getattr(norm, name)
+            self.register_buffer(name, like.new_zeros(clients, *like.shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised images."""
+        return self._normalised(x, None, relu=False)
+
+    def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
+        """Relu(norm(x) + shortcut)."""
+        return self._normalised(x, shortcut, relu=True)
+
+    def fuses(self, x: Tensor) -> bool:
+        """Whether `then_relu` can take these images; always."""
+        return True
+
+    def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        kernels = _kernels_for(x)
+        if kernels is not None and self.tickets is None:
+            self.tickets = kernels.tickets_for(len(self.weight), self.num_features, x.device)
+        if kernels is None or not (self.training or not torch.is_grad_enabled()):
+            result = self._trained(x) if self.training else self._evaluated(x)
+            result = result if shortcut is None else result + shortcut
+            return functional.relu(result) if relu else result
+        statistics = (self.running_mean, self.running_var)
+        if shortcut is not None:
+            shortcut = shortcut.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        fused: Tensor
+        if not self.training:
+            fused = kernels.evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
+        else:
+            running = *statistics, self.num_batches_tracked
+            own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
+            fused = kernels.norm(x, *own, shortcut, relu, self.valid)
+        return fused
+
+    def _trained(self, x: Tensor) -> Tensor:
+        """By the statistics of the valid rows, which the running ones take up."""
+        assert self.momentum is not None
+        images = x.unflatten(0, (len(self.weight), -1)).to(self.weight.dtype)  # (K, B, C, H, W)
+        rows = torch.arange(images.shape[1], device=x.device)[None, :] < self.valid[:, None]
+        mask = rows[:, :, None, None, None].to(images.dtype)
+        count = (self.valid * x.shape[2] * x.shape[3])[:, None].to(images.dtype)
+        mean = (images * mask).sum(dim=(1, 3, 4)) / count
+        away = (images - mean[:, None, :, None, None]) * mask
+        variance = away.square().sum(dim=(1, 3, 4)) / count
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+            self.num_batches_tracked.add_(1)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        result = (away * scale[:, None, :, None, None] + self.bias[:, None, :, None, None]) * mask
+        return result.flatten(0, 1).to(x.dtype)
+
+    def _evaluated(self, x: Tensor) -> Tensor:
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        images = x.unflatten(0, (len(self.weight), -1))
+        return (images * scale[:, None, :, None, None] + shift[:, None, :, None, None]).flatten(0, 1).to(x.dtype)
+
+
+class StackedGroupNorm(nn.Module):
+    """Group norm, whose statistics are an image's own; only weight and bias are the client's."""
+
+    def __init__(self, norm: nn.GroupNorm, clients: int) -> None:
+        super().__init__()
+        self.groups, self.eps = norm.num_groups, norm.eps
+        self.weight, self.bias = (
+            nn.Parameter(each.detach().new_zeros(clients, norm.num_channels)) for each in (norm.weight, norm.bias)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised images."""
+        plain = functional.group_norm(x, self.groups, eps=self.eps).unflatten(0, (len(self.weight), -1))
+        scaled = plain * self.weight[:, None, :, None, None] + self.bias[:, None, :, None, None]
+        return scaled.flatten(0, 1)
+
+
+class FastMaxPool(MaxPool):
+    """The same in kernels of our own, where there are any; the first derivative only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest values."""
+        kernels = _kernels_for(x)
+        result: Tensor = super().forward(x) if kernels is None else kernels.max_pooled(x)
+        return result
+
+
+class StackedLinear(nn.Module):
+    """A linear layer for each client."""
+
+    def __init__(self, linear: nn.Linear, clients: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(linear.weight.detach().new_zeros(clients, *linear.weight.shape))
+        self.bias = nn.Parameter(linear.weight.detach().new_zeros(clients, linear.out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs, clients one after the other."""
+        rows = x.unflatten(0, (len(self.weight), -1))
+        return torch.baddbmm(self.bias[:, None], rows, self.weight.transpose(1, 2)).flatten(0, 1)
+
+
+class Stack:
+    """A model stacked for some clients: the layers, and the way in and out of them.
+
+    Args:
+        model: of one client; its weights are not taken over.
+        clients: how many.
+        shape: channels, height and width of the images.
+        whole: also keep weights that never meet a pixel, which weight decay would change.
+    """
+
+    def __init__(self, model: nn.Module, clients: int, shape: tuple[int, int, int], whole: bool = False) -> None:
+        self.clients = clients
+        device = next(model.parameters()).device
+        self.valid = torch.zeros(clients, dtype=torch.int32, device=device)
+        self.model = copy.deepcopy(model)
+        sizes = _map_sizes(model, shape)
+        for name, module in list(self.model.named_modules()):
+            twin = self._twin(module, sizes.get(name, (0, 0)), whole)
+            if twin is not None:
+                parent, _, last = name.rpartition(".")
+                setattr(self.model.get_submodule(parent), last, twin)
+        own = model.state_dict()
+        self.kernels = {
+            f"{name}.weight": own[f"{name}.weight"].new_zeros(clients, *own[f"{name}.weight"].shape)
+            for name in self._convolutions
+        }
+
+    def _twin(self, module: nn.Module, size: tuple[int, int], whole: bool) -> nn.Module | None:
+        if isinstance(module, nn.Conv2d):
+            return StackedConv(module, self.clients, Window.of(module, *size, whole))
+        if isinstance(module, nn.BatchNorm2d):
+            return StackedBatchNorm(module, self.clients, self.valid)
+        if isinstance(module, nn.GroupNorm):
+            return StackedGroupNorm(module, self.clients)
+        if isinstance(module, MaxPool):
+            return FastMaxPool()
+        return StackedLinear(module, self.clients) if isinstance(module, nn.Linear) else None
+
+    def narrowed(self, clients: int) -> Stack:
+        """The first of the clients alone, in the same memory."""
+        twin = copy.copy(self)
+        for cached in ("_convolutions", "_slots"):
+            twin.__dict__.pop(cached, None)
+        shared = {id(tensor): tensor[:clients] for tensor in (*self.model.buffers(), self.valid)}
+        shared |= {id(tensor): nn.Parameter(tensor.data[:clients]) for tensor in self.model.parameters()}
+        twin.clients, twin.valid, twin.model = clients, shared[id(self.valid)], copy.deepcopy(self.model, shared)
+        twin.kernels = {name: tensor[:clients] for name, tensor in self.kernels.items()}
+        return twin
+
+    def laid_out(self, name: str, tensor: Tensor) -> Tensor:
+        """A tensor of one client or of many as it lies in the stack, if it is named like the weight of a convolution."""
+        layer = self._convolutions.get(name.removesuffix(".weight"))
+        return tensor if layer is None or not name.endswith(".weight") else layer.laid_out(tensor)
+
+    @torch.no_grad()
+    def load(self, models: Sequence[Sequence[Tensor]]) -> None:
+        """Take over the weights and statistics of these models, one for each client; `tensors_of` gives them."""
+        copy_all(self._slots, [tensor for tensors in models for tensor in tensors])
+        for name, layer in self._convolutions.items():
+            layer.weight.copy_(layer.laid_out(self.kernels[f"{name}.weight"]))
+
+    @torch.no_grad()
+    def unload(self, models: Sequence[Sequence[Tensor]]) -> None:
+        """Give these models the weights and statistics of their clients."""
+        for name, layer in self._convolutions.items():
+            layer.put_back(self.kernels[f"{name}.weight"])
+        copy_all([tensor for tensors in models for tensor in tensors], self._slots)
+
+    @contextmanager
+    def shortened(self) -> Iterator[None]:
+        """A context in which all convolutions compute with bfloat16 copies of their weights, made together.
+
+        Gradients arrive at the weights themselves, in their own precision.
+        """
+        layers = self._convolutions.values() if _kernels_for(self.valid) else ()
+        weights = [layer.weight.detach() for layer in layers]
+        copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights]
+        copy_all(copies, weights)
+        for layer, short in zip(layers, copies, strict=True):
+            layer.short = short
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.short = None
+
+    @cached_property
+    def _convolutions(self) -> dict[str, StackedConv]:
+        return {name: layer for name, layer in self.model.named_modules() if isinstance(layer, StackedConv)}
+
+    @cached_property
+    def _slots(self) -> list[Tensor]:
+        """Each client's tensors in the order of a model's own state, kernels in their usual shape."""
+        tensors = [self.kernels.get(name, stacked) for name, stacked in self.model.state_dict().items()]
+        return [tensor[client] for client in range(self.clients) for tensor in tensors]
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """All weights and statistics of one client's model, in the order in which a stack takes them."""
+    return list(model.state_dict().values())
+
+
+def normalised(images: Tensor, normalise: Normaliser, dtype: torch.dtype) -> Tensor:
+    """Normalised images in this precision, laid out as convolutions prefer."""
+    kernels = _kernels_for(images)
+    if kernels is None:
+        return normalise(images).to(dtype).contiguous(memory_format=torch.channels_last)
+    result: Tensor = kernels.normalised(images, normalise.scale, normalise.shift, dtype)
+    return result
+
+
+def can_be_stacked(model: nn.Module) -> bool:
+    """Whether all layers with weights are of a kind that can be stacked."""
+    known = (Conv, BatchNorm, nn.GroupNorm, nn.Linear)
+    return all(isinstance(module, known) or not list(module.parameters(recurse=False)) for module in model.modules())
+
+
+@torch.no_grad()
+def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple[int, int]]:
+    """Height and width of the images that each convolution sees."""
+    sizes: dict[str, tuple[int, int]] = {}
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs, name=name: sizes.update({name: inputs[0].shape[2:]}))  # type: ignore[misc]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d)
+    ]
+    was_training = model.training
+    model.eval()
+    model(torch.zeros(1, *shape, device=next(model.parameters()).device))
+    model.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    return sizes
+
+
+def _kernels_for(x: Tensor) -> ModuleType | None:
+    return _kernels() if x.is_cuda else None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The module that needs Triton, which comes with torch for GPUs."""
+    try:
+        return importlib.import_module("fedeas.models.stacked_kernels")
+    except ImportError:
+        return None
