@@ -90,11 +90,13 @@ class _Norm:
 
     def __init__(self, norm: nn.GroupNorm, silu: bool = True) -> None:
         self.norm, self.silu = norm, silu
+        self.no_shift = torch.zeros_like(norm.bias)
 
     def __call__(self, x: Tensor, other: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
-        norm = self.norm
-        result: Tensor = _kernels().group_norm(  # type: ignore[union-attr]
-            x, norm.weight, norm.bias, norm.num_groups, norm.eps, other=other, shift=shift, silu=self.silu
+        norm, kernels = self.norm, _kernels()
+        shift = self.no_shift.expand(len(x), -1) if shift is None else shift
+        result: Tensor = kernels.group_norm(  # type: ignore[union-attr]
+            x, norm.weight, norm.bias, norm.num_groups, norm.eps, shift=shift, other=other, silu=self.silu
         )
         return result
 

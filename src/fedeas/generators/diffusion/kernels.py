@@ -30,7 +30,7 @@ NORM_KEPT = 256
 NORM_ROWS = 128
 """Pixels that a program reads at once of larger images, which it reads twice: the second time from the cache."""
 
-NORM_WARPS = {"kept": 8, "large": 8}
+NORM_WARPS = 8
 
 ATTENTION_ROWS, ATTENTION_WARPS = 64, 4
 PROJECT_ROWS, PROJECT_LANES, PROJECT_DEPTH, PROJECT_WARPS = 128, 64, 32, 4
@@ -44,8 +44,8 @@ def group_norm(
     groups: int,
     eps: float,
     *,
+    shift: Tensor,
     other: Tensor | None = None,
-    shift: Tensor | None = None,
     silu: bool = True,
 ) -> Tensor:
     """SiLU(group_norm(cat(x, other) + shift)).
@@ -56,25 +56,22 @@ def group_norm(
         bias: of each channel.
         groups: of channels.
         eps: added to the variance.
-        other: more channels of the same images.
         shift: (images, channels), added to every pixel before the norm.
+        other: more channels of the same images.
         silu: whether to apply SiLU.
     """
     images, first, height, width = x.shape
-    second = 0 if other is None else other.shape[1]
-    channels, pixels = first + second, height * width
-    per_group = channels // groups
-    wide = max(NORM_LANES, _power_of_2(per_group))
-    taken = per_group * max(
-        count for count in range(1, groups + 1) if groups % count == 0 and count * per_group <= wide
-    )
+    second, pixels = 0 if other is None else other.shape[1], height * width
+    per_group = (first + second) // groups
+    most = max(1, NORM_LANES // per_group)
+    taken = per_group * max(count for count in range(1, most + 1) if groups % count == 0)
     kept = pixels <= NORM_KEPT
-    out = _images(x, channels)
-    _group_norm[(channels // taken, images)](
-        x, x if other is None else other, weight if shift is None else shift, weight, bias, out,
-        0 if shift is None else shift.stride(0), eps,
-        pixels, first, second, per_group, taken, _power_of_2(taken), _power_of_2(pixels) if kept else NORM_ROWS,
-        shift is not None, silu, num_warps=NORM_WARPS["kept" if kept else "large"],
+    out = _images(x, first + second)
+    _group_norm[((first + second) // taken, images)](
+        x, x if other is None else other, shift, weight, bias, out,
+        first, second, per_group, shift.stride(0), eps,
+        pixels, taken, _power_of_2(taken), _power_of_2(pixels) if kept else NORM_ROWS, kept, other is not None, silu,
+        num_warps=NORM_WARPS,
     )  # fmt: skip
     return out
 
@@ -90,12 +87,11 @@ def attention(qkv: Tensor, head: int) -> Tensor:
         (images, tokens, channels)
     """
     images, tokens, triple = qkv.shape
-    channels = triple // 3
+    channels, keys = triple // 3, max(16, _power_of_2(tokens))
     out = qkv.new_empty(images, tokens, channels)
-    keys = max(16, _power_of_2(tokens))
     _attention[(channels // head, images)](
-        qkv, out, math.log2(math.e) / math.sqrt(head),
-        tokens, channels, head, HEAD_TILE, min(ATTENTION_ROWS, keys), keys, num_warps=ATTENTION_WARPS,
+        qkv, out, channels, math.log2(math.e) / math.sqrt(head),
+        tokens, head, HEAD_TILE, min(ATTENTION_ROWS, keys), keys, num_warps=ATTENTION_WARPS,
     )  # fmt: skip
     return out
 
@@ -114,8 +110,8 @@ def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor 
     rows = x.numel() // first
     lanes = min(PROJECT_LANES, max(16, _power_of_2(columns)))
     _project[(triton.cdiv(columns, lanes), triton.cdiv(rows, PROJECT_ROWS))](
-        x, x if other is None else other, weight, bias, add, rows,
-        first, second, columns, PROJECT_ROWS, lanes, PROJECT_DEPTH, num_warps=PROJECT_WARPS,
+        x, x if other is None else other, weight, bias, add,
+        rows, columns, first, second, PROJECT_ROWS, lanes, PROJECT_DEPTH, num_warps=PROJECT_WARPS,
     )  # fmt: skip
     return add
 
@@ -166,135 +162,112 @@ def _power_of_2(number: int) -> int:
 
 @triton.jit
 def _group_norm(
-    x, other, shift, weight, bias, out, shift_stride, eps,
-    PIXELS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, GROUP: tl.constexpr,
-    WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, SHIFT: tl.constexpr, SILU: tl.constexpr,
+    x, other, shift, weight, bias, out, first, second, group, shift_stride, eps,
+    PIXELS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr,
+    KEPT: tl.constexpr, BOTH: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     """Some groups of one image."""
-    image, lane = tl.program_id(1).to(tl.int64), tl.arange(0, LANES)
+    image, lane, row = tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, ROWS)
     column, inside = tl.program_id(0) * WIDTH + lane, lane < WIDTH
-    x, other, out = x + image * PIXELS * FIRST, other + image * PIXELS * SECOND, out + image * PIXELS * (FIRST + SECOND)
+    x, other, out = x + image * PIXELS * first, other + image * PIXELS * second, out + image * PIXELS * (first + second)
     # Squares of the distance to some pixel lose no digits where the mean is far from zero.
-    pivot = tl.sum(_read(x, other, tl.arange(0, 1), column, inside, PIXELS, FIRST, SECOND, 1).to(tl.float32), 0)
-    value = _read(x, other, tl.arange(0, ROWS), column, inside, PIXELS, FIRST, SECOND, ROWS)
-    total, square = _sums(value, tl.arange(0, ROWS), pivot, PIXELS, ROWS)
-    if ROWS < PIXELS:
+    pivot = tl.sum(_read(x, other, tl.arange(0, 1), column, inside, first, second, PIXELS, BOTH).to(tl.float32), 0)
+    value = _read(x, other, row, column, inside, first, second, PIXELS, BOTH)
+    totals = _distance(value, pivot, row, PIXELS)
+    squares = totals * totals
+    if not KEPT:
         for start in range(ROWS, PIXELS, ROWS):
-            row = start + tl.arange(0, ROWS)
-            piece = _read(x, other, row, column, inside, PIXELS, FIRST, SECOND, ROWS)
-            more, squares = _sums(piece, row, pivot, PIXELS, ROWS)
-            total += more
-            square += squares
-    offset = tl.zeros((LANES,), tl.float32)
-    if SHIFT:
-        offset = tl.load(shift + image * shift_stride + column, inside, 0.0).to(tl.float32)
+            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
+            away = _distance(piece, pivot, start + row, PIXELS)
+            totals += away
+            squares += away * away
+    total, square = tl.sum(totals, 0), tl.sum(squares, 0)
+    offset = tl.load(shift + image * shift_stride + column, inside, 0.0).to(tl.float32)
     mean = pivot + total / PIXELS + offset
-    centre = _over_group(mean, lane, GROUP, LANES) / GROUP
-    away = tl.where(inside, mean - centre, 0.0)
-    spread = square - total * total / PIXELS + PIXELS * away * away
-    scale = tl.rsqrt(_over_group(spread, lane, GROUP, LANES) / (GROUP * PIXELS) + eps)
-    scale *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+    centre = _over_group(mean, lane, group) / group
+    gap = tl.where(inside, mean - centre, 0.0)
+    spread = _over_group(square - total * total / PIXELS + PIXELS * gap * gap, lane, group)
+    scale = tl.rsqrt(spread / (group * PIXELS) + eps) * tl.load(weight + column, inside, 0.0).to(tl.float32)
     base = tl.load(bias + column, inside, 0.0).to(tl.float32) + (offset - centre) * scale
-    if ROWS < PIXELS:
-        for start in range(0, PIXELS, ROWS):
-            row = start + tl.arange(0, ROWS)
-            piece = _read(x, other, row, column, inside, PIXELS, FIRST, SECOND, ROWS)
-            _write(out, piece, scale, base, row, column, inside, PIXELS, FIRST + SECOND, ROWS, SILU)
+    if KEPT:
+        _write(out, value, scale, base, row, column, inside, first + second, PIXELS, SILU)
     else:
-        _write(out, value, scale, base, tl.arange(0, ROWS), column, inside, PIXELS, FIRST + SECOND, ROWS, SILU)
+        for start in range(0, PIXELS, ROWS):
+            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
+            _write(out, piece, scale, base, start + row, column, inside, first + second, PIXELS, SILU)
 
 
 @triton.jit
-def _there(row, inside, PIXELS: tl.constexpr, ROWS: tl.constexpr):
-    there = inside[None, :]
-    if PIXELS % ROWS:
-        there = there & (row < PIXELS)[:, None]
-    return there
-
-
-@triton.jit
-def _read(
-    x, other, row, column, inside,
-    PIXELS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+def _read(x, other, row, column, inside, first, second, PIXELS: tl.constexpr, BOTH: tl.constexpr):
     """Rows of x, and of the other images beside it."""
-    there = _there(row, inside, PIXELS, ROWS)
-    if SECOND == 0:
-        return tl.load(x + row[:, None] * FIRST + column[None, :], there, 0.0)
-    left = tl.load(x + row[:, None] * FIRST + column[None, :], there & (column < FIRST)[None, :], 0.0)
-    place = row[:, None] * SECOND + (column - FIRST)[None, :]
-    return left + tl.load(other + place, there & (column >= FIRST)[None, :], 0.0)
+    there = (row < PIXELS)[:, None] & inside[None, :]
+    if BOTH:
+        value = tl.load(x + row[:, None] * first + column[None, :], there & (column < first)[None, :], 0.0)
+        place = row[:, None] * second + (column - first)[None, :]
+        value += tl.load(other + place, there & (column >= first)[None, :], 0.0)
+    else:
+        value = tl.load(x + row[:, None] * first + column[None, :], there, 0.0)
+    return value
 
 
 @triton.jit
-def _sums(value, row, pivot, PIXELS: tl.constexpr, ROWS: tl.constexpr):
-    """Of the distances to the pivot and of their squares, for each channel."""
-    away = value.to(tl.float32) - pivot[None, :]
-    if PIXELS % ROWS:
-        away = tl.where((row < PIXELS)[:, None], away, 0.0)
-    return tl.sum(away, 0), tl.sum(away * away, 0)
+def _distance(value, pivot, row, PIXELS: tl.constexpr):
+    return tl.where((row < PIXELS)[:, None], value.to(tl.float32) - pivot[None, :], 0.0)
 
 
 @triton.jit
-def _over_group(value, lane, GROUP: tl.constexpr, LANES: tl.constexpr):
+def _over_group(value, lane, group):
     """For each channel the sum over its group."""
-    same = (lane // GROUP)[:, None] == (lane // GROUP)[None, :]
+    same = (lane // group)[:, None] == (lane // group)[None, :]
     return tl.sum(tl.where(same, value[None, :], 0.0), 1)
 
 
 @triton.jit
-def _write(
-    out, value, scale, base, row, column, inside,
-    PIXELS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, SILU: tl.constexpr,
-):  # fmt: skip
+def _write(out, value, scale, base, row, column, inside, columns, PIXELS: tl.constexpr, SILU: tl.constexpr):
     result = value.to(tl.float32) * scale[None, :] + base[None, :]
     if SILU:
         result = result / (1 + tl.exp(-result))
-    place = row[:, None] * COLUMNS + column[None, :]
-    tl.store(out + place, result.to(out.dtype.element_ty), _there(row, inside, PIXELS, ROWS))
+    place, there = row[:, None] * columns + column[None, :], (row < PIXELS)[:, None] & inside[None, :]
+    tl.store(out + place, result.to(out.dtype.element_ty), there)
 
 
 @triton.jit
 def _attention(
-    qkv, out, scale,
-    TOKENS: tl.constexpr, CHANNELS: tl.constexpr, HEAD: tl.constexpr,
-    LANES: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    qkv, out, channels, scale,
+    TOKENS: tl.constexpr, HEAD: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One head of one image. Queries and keys are padded with zeros, values with ones, which sum the weights."""
     head, image, lane, key = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, KEYS)
-    qkv, out = qkv + image * TOKENS * 3 * CHANNELS + head * HEAD, out + image * TOKENS * CHANNELS + head * HEAD
-    mine, real = lane < HEAD, key < TOKENS
-    keys = tl.load(qkv + CHANNELS + key[None, :] * 3 * CHANNELS + lane[:, None], mine[:, None] & real[None, :], 0.0)
-    values = tl.load(
-        qkv + 2 * CHANNELS + key[:, None] * 3 * CHANNELS + lane[None, :], real[:, None] & mine[None, :], 1.0
-    )
+    queries, out = qkv + image * TOKENS * 3 * channels + head * HEAD, out + image * TOKENS * channels + head * HEAD
+    mine, real, place = lane < HEAD, key < TOKENS, key * 3 * channels
+    keys = tl.load(queries + channels + place[None, :] + lane[:, None], mine[:, None] & real[None, :], 0.0)
+    values = tl.load(queries + 2 * channels + place[:, None] + lane[None, :], real[:, None] & mine[None, :], 1.0)
     for start in range(0, TOKENS, ROWS):
         row = start + tl.arange(0, ROWS)
         there = (row < TOKENS)[:, None] & mine[None, :]
-        queries = tl.load(qkv + row[:, None] * 3 * CHANNELS + lane[None, :], there, 0.0)
-        scores = tl.dot(queries, keys, input_precision="ieee")
+        query = tl.load(queries + row[:, None] * 3 * channels + lane[None, :], there, 0.0)
+        scores = tl.dot(query, keys, input_precision="ieee")
         if KEYS > TOKENS:
             scores = tl.where(real[None, :], scores, float("-inf"))
-        weights = tl.exp2((scores - tl.max(scores, 1)[:, None]) * scale)
+        weights = tl.exp2(scores * scale - (tl.max(scores, 1) * scale)[:, None])
         mixed = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         total = tl.sum(tl.where((lane == HEAD)[None, :], mixed, 0.0), 1)
         result = (mixed / total[:, None]).to(out.dtype.element_ty)
-        tl.store(out + row[:, None] * CHANNELS + lane[None, :], result, there)
+        tl.store(out + row[:, None] * channels + lane[None, :], result, there)
 
 
 @triton.jit
 def _project(
-    x, other, weight, bias, add, rows,
-    FIRST: tl.constexpr, SECOND: tl.constexpr, COLUMNS: tl.constexpr,
+    x, other, weight, bias, add, rows, columns, FIRST: tl.constexpr, SECOND: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
     total = tl.zeros((ROWS, LANES), tl.float32)
-    total = _product(total, x, weight, row, column, rows, FIRST, FIRST + SECOND, COLUMNS, DEPTH)
+    total = _product(total, x, weight, row, column, rows, columns, FIRST, FIRST + SECOND, DEPTH)
     if SECOND:
-        total = _product(total, other, weight + FIRST, row, column, rows, SECOND, FIRST + SECOND, COLUMNS, DEPTH)
-    inside = column < COLUMNS
-    place, there = row.to(tl.int64)[:, None] * COLUMNS + column[None, :], (row < rows)[:, None] & inside[None, :]
+        total = _product(total, other, weight + FIRST, row, column, rows, columns, SECOND, FIRST + SECOND, DEPTH)
+    inside = column < columns
+    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
     total += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
     total += tl.load(add + place, there, 0.0).to(tl.float32)
     tl.store(add + place, total.to(add.dtype.element_ty), there)
@@ -302,42 +275,38 @@ def _project(
 
 @triton.jit
 def _product(
-    total, x, weight, row, column, rows,
-    INPUTS: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    total, x, weight, row, column, rows, columns, INPUTS: tl.constexpr, STRIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Total + x @ weight.T"""
+    """Total + x @ weight.T; a row of all weights is `STRIDE` long."""
     for start in range(0, INPUTS, DEPTH):
         inner = start + tl.arange(0, DEPTH)
         known = inner < INPUTS
         place = row.to(tl.int64)[:, None] * INPUTS + inner[None, :]
         left = tl.load(x + place, (row < rows)[:, None] & known[None, :], 0.0)
         place = column[None, :] * STRIDE + inner[:, None]
-        right = tl.load(weight + place, known[:, None] & (column < COLUMNS)[None, :], 0.0)
+        right = tl.load(weight + place, known[:, None] & (column < columns)[None, :], 0.0)
         total = tl.dot(left, right, total, input_precision="ieee")
     return total
 
 
 @triton.jit
-def _add(x, bias, add, rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):
+def _add(x, bias, add, rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
-    inside = column < COLUMNS
-    place, there = row.to(tl.int64)[:, None] * COLUMNS + column[None, :], (row < rows)[:, None] & inside[None, :]
+    inside = column < columns
+    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
     value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(add + place, there, 0.0).to(tl.float32)
     value += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
     tl.store(x + place, value.to(x.dtype.element_ty), there)
 
 
 @triton.jit
-def _interleave(
-    x, bias, out, rows,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
+def _interleave(x, bias, out, rows, height, width, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
-    inside = column < COLUMNS
+    inside = column < columns
     there = (row < rows)[:, None] & inside[None, :]
-    across, down, image = row % (2 * WIDTH), row // (2 * WIDTH) % (2 * HEIGHT), row // (4 * WIDTH * HEIGHT)
+    across, down, image = row % (2 * width), row // (2 * width) % (2 * height), row // (4 * width * height)
     i, j = down % 2, across % 2
-    pixel = (image.to(tl.int64) * (HEIGHT + 1) + down // 2 + i) * (WIDTH + 1) + across // 2 + j
-    place = (pixel * 4 + 2 * i + j)[:, None] * COLUMNS + column[None, :]
+    pixel = (image.to(tl.int64) * (height + 1) + down // 2 + i) * (width + 1) + across // 2 + j
+    place = (pixel * 4 + 2 * i + j)[:, None] * columns + column[None, :]
     value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
-    tl.store(out + row.to(tl.int64)[:, None] * COLUMNS + column[None, :], value.to(out.dtype.element_ty), there)
+    tl.store(out + row.to(tl.int64)[:, None] * columns + column[None, :], value.to(out.dtype.element_ty), there)
