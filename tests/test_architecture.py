@@ -25,7 +25,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
-    "triton": {"models.norm_kernels"},
+    "triton": {"generators.diffusion.kernels", "models.norm_kernels"},
     "flwr": {
         "deployment.executor",
         "deployment.node",
@@ -87,6 +87,7 @@ ALLOWED = {
         "starts",
     },
     "diffusers": {
+        "generators.diffusion.fused",
         "generators.diffusion.presets",
         "generators.diffusion.sampling",
         "generators.diffusion.trainer",

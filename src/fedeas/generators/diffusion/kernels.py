@@ -1,0 +1,312 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+"""GPU kernels for the diffusion network: group norm, attention with small heads, and sums around matrix products.
+
+Needs Triton. Images lie channels last, so that an image is a matrix of pixels x channels. Sums are in float32. Each
+kernel does the cheap steps around its main work, because reading and writing images is what takes time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+HEAD_TILE = 16
+"""The fewest channels that a matrix product in Triton takes."""
+
+MOST_TOKENS = 256
+"""All scores of a token must fit into registers."""
+
+NORM_LANES = 64
+"""Channels of a program of group norm, at most; more if one group has more."""
+
+NORM_KEPT = 256
+"""Images of up to so many pixels are read once and kept in registers."""
+
+NORM_ROWS = 128
+"""Pixels that a program reads at once of larger images, which it reads twice: the second time from the cache."""
+
+NORM_WARPS = 8
+
+ATTENTION_ROWS, ATTENTION_WARPS = 64, 4
+PROJECT_ROWS, PROJECT_LANES, PROJECT_DEPTH, PROJECT_WARPS = 128, 64, 32, 4
+COPY_ROWS = 64
+
+
+def group_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    eps: float,
+    *,
+    shift: Tensor,
+    other: Tensor | None = None,
+    silu: bool = True,
+) -> Tensor:
+    """SiLU(group_norm(cat(x, other) + shift)).
+
+    Args:
+        x: images, channels last.
+        weight: of each channel.
+        bias: of each channel.
+        groups: of channels.
+        eps: added to the variance.
+        shift: (images, channels), added to every pixel before the norm.
+        other: more channels of the same images.
+        silu: whether to apply SiLU.
+    """
+    images, first, height, width = x.shape
+    second, pixels = 0 if other is None else other.shape[1], height * width
+    per_group = (first + second) // groups
+    most = max(1, NORM_LANES // per_group)
+    taken = per_group * max(count for count in range(1, most + 1) if groups % count == 0)
+    kept = pixels <= NORM_KEPT
+    out = _images(x, first + second)
+    _group_norm[((first + second) // taken, images)](
+        x, x if other is None else other, shift, weight, bias, out,
+        first, second, per_group, shift.stride(0), eps,
+        pixels, taken, _power_of_2(taken), _power_of_2(pixels) if kept else NORM_ROWS, kept, other is not None, silu,
+        num_warps=NORM_WARPS,
+    )  # fmt: skip
+    return out
+
+
+def attention(qkv: Tensor, head: int) -> Tensor:
+    """Self-attention with heads of `head` channels.
+
+    Args:
+        qkv: (images, tokens, 3 x channels): queries, keys and values side by side; at most `MOST_TOKENS` tokens.
+        head: channels of a head, fewer than `HEAD_TILE`.
+
+    Returns:
+        (images, tokens, channels)
+    """
+    images, tokens, triple = qkv.shape
+    channels, keys = triple // 3, max(16, _power_of_2(tokens))
+    out = qkv.new_empty(images, tokens, channels)
+    _attention[(channels // head, images)](
+        qkv, out, channels, math.log2(math.e) / math.sqrt(head),
+        tokens, head, HEAD_TILE, min(ATTENTION_ROWS, keys), keys, num_warps=ATTENTION_WARPS,
+    )  # fmt: skip
+    return out
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor | None = None) -> Tensor:
+    """Add + cat(x, other) @ weight.T + bias for every pixel, written over `add`.
+
+    Args:
+        x: images, channels last.
+        weight: (channels of the result, channels of x and other).
+        bias: of each channel of the result.
+        add: images, channels last.
+        other: more channels of the same images.
+    """
+    first, second, columns = x.shape[1], 0 if other is None else other.shape[1], add.shape[1]
+    rows = x.numel() // first
+    lanes = min(PROJECT_LANES, max(16, _power_of_2(columns)))
+    _project[(triton.cdiv(columns, lanes), triton.cdiv(rows, PROJECT_ROWS))](
+        x, x if other is None else other, weight, bias, add,
+        rows, columns, first, second, PROJECT_ROWS, lanes, PROJECT_DEPTH, num_warps=PROJECT_WARPS,
+    )  # fmt: skip
+    return add
+
+
+def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
+    """X + bias + add for images that lie channels last, written over x."""
+    columns, lanes = x.shape[1], _lanes(x.shape[1])
+    rows = x.numel() // columns
+    _add[(triton.cdiv(columns, lanes), triton.cdiv(rows, COPY_ROWS))](x, bias, add, rows, columns, COPY_ROWS, lanes)
+    return x
+
+
+def interleave(x: Tensor, bias: Tensor) -> Tensor:
+    """Put the four quarters of the pixels of doubled images together, and add a bias.
+
+    Args:
+        x: (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
+            (2 y + i, 2 x + j) at (y + i, x + j).
+        bias: of each channel.
+    """
+    images, fourfold, height, width = x.shape
+    columns, height, width = fourfold // 4, height - 1, width - 1
+    out = torch.empty(
+        (images, columns, 2 * height, 2 * width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+    rows, lanes = out.numel() // columns, _lanes(columns)
+    _interleave[(triton.cdiv(columns, lanes), triton.cdiv(rows, COPY_ROWS))](
+        x, bias, out, rows, height, width, columns, COPY_ROWS, lanes
+    )
+    return out
+
+
+def _images(like: Tensor, channels: int) -> Tensor:
+    images, _, height, width = like.shape
+    shape = images, channels, height, width
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _lanes(columns: int) -> int:
+    """The largest power of two that divides the columns, within limits."""
+    return max(16, min(128, columns & -columns))
+
+
+def _power_of_2(number: int) -> int:
+    result: Any = triton.next_power_of_2(number)
+    return int(result)
+
+
+@triton.jit
+def _group_norm(
+    x, other, shift, weight, bias, out, first, second, group, shift_stride, eps,
+    PIXELS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr,
+    KEPT: tl.constexpr, BOTH: tl.constexpr, SILU: tl.constexpr,
+):  # fmt: skip
+    """Some groups of one image."""
+    image, lane, row = tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, ROWS)
+    column, inside = tl.program_id(0) * WIDTH + lane, lane < WIDTH
+    x, other, out = x + image * PIXELS * first, other + image * PIXELS * second, out + image * PIXELS * (first + second)
+    # Squares of the distance to some pixel lose no digits where the mean is far from zero.
+    pivot = tl.sum(_read(x, other, tl.arange(0, 1), column, inside, first, second, PIXELS, BOTH).to(tl.float32), 0)
+    value = _read(x, other, row, column, inside, first, second, PIXELS, BOTH)
+    totals = _distance(value, pivot, row, PIXELS)
+    squares = totals * totals
+    if not KEPT:
+        for start in range(ROWS, PIXELS, ROWS):
+            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
+            away = _distance(piece, pivot, start + row, PIXELS)
+            totals += away
+            squares += away * away
+    total, square = tl.sum(totals, 0), tl.sum(squares, 0)
+    offset = tl.load(shift + image * shift_stride + column, inside, 0.0).to(tl.float32)
+    mean = pivot + total / PIXELS + offset
+    centre = _over_group(mean, lane, group) / group
+    gap = tl.where(inside, mean - centre, 0.0)
+    spread = _over_group(square - total * total / PIXELS + PIXELS * gap * gap, lane, group)
+    scale = tl.rsqrt(spread / (group * PIXELS) + eps) * tl.load(weight + column, inside, 0.0).to(tl.float32)
+    base = tl.load(bias + column, inside, 0.0).to(tl.float32) + (offset - centre) * scale
+    if KEPT:
+        _write(out, value, scale, base, row, column, inside, first + second, PIXELS, SILU)
+    else:
+        for start in range(0, PIXELS, ROWS):
+            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
+            _write(out, piece, scale, base, start + row, column, inside, first + second, PIXELS, SILU)
+
+
+@triton.jit
+def _read(x, other, row, column, inside, first, second, PIXELS: tl.constexpr, BOTH: tl.constexpr):
+    """Rows of x, and of the other images beside it."""
+    there = (row < PIXELS)[:, None] & inside[None, :]
+    if BOTH:
+        value = tl.load(x + row[:, None] * first + column[None, :], there & (column < first)[None, :], 0.0)
+        place = row[:, None] * second + (column - first)[None, :]
+        value += tl.load(other + place, there & (column >= first)[None, :], 0.0)
+    else:
+        value = tl.load(x + row[:, None] * first + column[None, :], there, 0.0)
+    return value
+
+
+@triton.jit
+def _distance(value, pivot, row, PIXELS: tl.constexpr):
+    return tl.where((row < PIXELS)[:, None], value.to(tl.float32) - pivot[None, :], 0.0)
+
+
+@triton.jit
+def _over_group(value, lane, group):
+    """For each channel the sum over its group."""
+    same = (lane // group)[:, None] == (lane // group)[None, :]
+    return tl.sum(tl.where(same, value[None, :], 0.0), 1)
+
+
+@triton.jit
+def _write(out, value, scale, base, row, column, inside, columns, PIXELS: tl.constexpr, SILU: tl.constexpr):
+    result = value.to(tl.float32) * scale[None, :] + base[None, :]
+    if SILU:
+        result = result / (1 + tl.exp(-result))
+    place, there = row[:, None] * columns + column[None, :], (row < PIXELS)[:, None] & inside[None, :]
+    tl.store(out + place, result.to(out.dtype.element_ty), there)
+
+
+@triton.jit
+def _attention(
+    qkv, out, channels, scale,
+    TOKENS: tl.constexpr, HEAD: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One head of one image. Queries and keys are padded with zeros, values with ones, which sum the weights."""
+    head, image, lane, key = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, KEYS)
+    queries, out = qkv + image * TOKENS * 3 * channels + head * HEAD, out + image * TOKENS * channels + head * HEAD
+    mine, real, place = lane < HEAD, key < TOKENS, key * 3 * channels
+    keys = tl.load(queries + channels + place[None, :] + lane[:, None], mine[:, None] & real[None, :], 0.0)
+    values = tl.load(queries + 2 * channels + place[:, None] + lane[None, :], real[:, None] & mine[None, :], 1.0)
+    for start in range(0, TOKENS, ROWS):
+        row = start + tl.arange(0, ROWS)
+        there = (row < TOKENS)[:, None] & mine[None, :]
+        query = tl.load(queries + row[:, None] * 3 * channels + lane[None, :], there, 0.0)
+        scores = tl.dot(query, keys, input_precision="ieee")
+        if KEYS > TOKENS:
+            scores = tl.where(real[None, :], scores, float("-inf"))
+        weights = tl.exp2(scores * scale - (tl.max(scores, 1) * scale)[:, None])
+        mixed = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        total = tl.sum(tl.where((lane == HEAD)[None, :], mixed, 0.0), 1)
+        result = (mixed / total[:, None]).to(out.dtype.element_ty)
+        tl.store(out + row[:, None] * channels + lane[None, :], result, there)
+
+
+@triton.jit
+def _project(
+    x, other, weight, bias, add, rows, columns, FIRST: tl.constexpr, SECOND: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    total = tl.zeros((ROWS, LANES), tl.float32)
+    total = _product(total, x, weight, row, column, rows, columns, FIRST, FIRST + SECOND, DEPTH)
+    if SECOND:
+        total = _product(total, other, weight + FIRST, row, column, rows, columns, SECOND, FIRST + SECOND, DEPTH)
+    inside = column < columns
+    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
+    total += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
+    total += tl.load(add + place, there, 0.0).to(tl.float32)
+    tl.store(add + place, total.to(add.dtype.element_ty), there)
+
+
+@triton.jit
+def _product(
+    total, x, weight, row, column, rows, columns, INPUTS: tl.constexpr, STRIDE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Total + x @ weight.T; a row of all weights is `STRIDE` long."""
+    for start in range(0, INPUTS, DEPTH):
+        inner = start + tl.arange(0, DEPTH)
+        known = inner < INPUTS
+        place = row.to(tl.int64)[:, None] * INPUTS + inner[None, :]
+        left = tl.load(x + place, (row < rows)[:, None] & known[None, :], 0.0)
+        place = column[None, :] * STRIDE + inner[:, None]
+        right = tl.load(weight + place, known[:, None] & (column < columns)[None, :], 0.0)
+        total = tl.dot(left, right, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def _add(x, bias, add, rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = column < columns
+    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
+    value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(add + place, there, 0.0).to(tl.float32)
+    value += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
+    tl.store(x + place, value.to(x.dtype.element_ty), there)
+
+
+@triton.jit
+def _interleave(x, bias, out, rows, height, width, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = column < columns
+    there = (row < rows)[:, None] & inside[None, :]
+    across, down, image = row % (2 * width), row // (2 * width) % (2 * height), row // (4 * width * height)
+    i, j = down % 2, across % 2
+    pixel = (image.to(tl.int64) * (height + 1) + down // 2 + i) * (width + 1) + across // 2 + j
+    place = (pixel * 4 + 2 * i + j)[:, None] * columns + column[None, :]
+    value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
+    tl.store(out + row.to(tl.int64)[:, None] * columns + column[None, :], value.to(out.dtype.element_ty), there)
