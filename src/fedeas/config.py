@@ -121,8 +121,9 @@ class RoundsConfig(_Section):
 class EngineConfig(_Section):
     """What computes it. Of these only the precision is part of the fingerprint.
 
-    ``lanes`` trains several clients at once: in lanes on a GPU, in processes on a CPU. ``local`` trains one after the
-    other; ``flower`` sends them to the nodes of a Flower federation, or simulates one.
+    ``fast`` trains several clients at once, in the way that suits device, model and algorithm: stacked into one model
+    (``fused``) or in ``lanes`` on a GPU, in processes on a CPU. ``local`` trains one after the other; ``flower`` sends
+    them to the nodes of a Flower federation, or simulates one.
     `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
     `processes` is how many, 0 to choose by cores and time, 1 for none.
     `threads` is how many cores a run takes; on Flower, a client.
@@ -130,7 +131,7 @@ class EngineConfig(_Section):
     `share_counts` allows what needs the clients' label counts.
     """
 
-    name: Literal["local", "lanes", "flower"] = "lanes"
+    name: Literal["fast", "local", "lanes", "fused", "flower"] = "fast"
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Positive | None = None

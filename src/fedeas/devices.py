@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -94,3 +95,10 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         pair[1].append(source)
     for group in by_type.values():
         torch._foreach_copy_(*group)
+
+
+def free_memory() -> None:
+    """Give back GPU memory that is not used any more; graphs and the functions they record refer to each other."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

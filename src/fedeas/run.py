@@ -27,7 +27,7 @@ from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Engine
-from fedeas.engines.lanes import LanesEngine
+from fedeas.engines.gpu import gpu_engine
 from fedeas.engines.local import LocalEngine
 from fedeas.engines.processes import cpu_engine
 from fedeas.errors import InputError
@@ -189,7 +189,7 @@ class Federation:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
     def _engine(self, run: Run) -> Engine:
-        """Lanes where there is a GPU, processes on a CPU, unless the reference is asked for."""
+        """What the config names, or what suits the device; the reference on devices other than CPUs and CUDA's."""
         run.save_allocation(self.counts, self.allocation)
         _keep_generator(run, self.config.generator, self.generator)
         chosen, worker = self.config.engine, self._worker(self.generator)
@@ -198,7 +198,7 @@ class Federation:
         if self.device.type != "cuda" or chosen.name == "local":
             return LocalEngine(worker)
         largest = int((self.counts.sizes + self.allocation.per_client).max())
-        return LanesEngine(worker, self.normalise, largest, chosen.lanes, chosen.compile)
+        return gpu_engine(worker, self.data.dataset.shape, self.normalise, largest, chosen, self.config.participants)
 
     def _worker(self, generator: Generator | None) -> Worker:
         return Worker(

@@ -82,6 +82,9 @@ class Algorithm(Protocol):
     shares_counts: ClassVar[bool]
     """Whether what clients send tells their label counts."""
 
+    stacks: ClassVar[bool]
+    """Whether its loss serves several clients at once, stacked into one model."""
+
     @property
     def spec(self) -> str:
         """The algorithm as one line of text."""

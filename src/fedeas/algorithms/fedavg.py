@@ -36,6 +36,7 @@ class FedAvg(hyperparameters.FedAvg):
     needs_setup: ClassVar[bool] = False
     differentiates_twice: ClassVar[bool] = False
     shares_counts: ClassVar[bool] = False
+    stacks: ClassVar[bool] = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights."""

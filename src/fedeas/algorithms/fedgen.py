@@ -75,6 +75,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
 
     needs_setup: ClassVar[bool] = True
     shares_counts: ClassVar[bool] = True
+    stacks: ClassVar[bool] = False
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, and a generator for the features that the model's head reads."""

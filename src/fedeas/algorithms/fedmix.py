@@ -32,6 +32,7 @@ class FedMix(hyperparameters.FedMix, FedAvg):
 
     needs_setup: ClassVar[bool] = True
     shares_counts: ClassVar[bool] = True
+    stacks: ClassVar[bool] = False
     differentiates_twice: ClassVar[bool] = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:

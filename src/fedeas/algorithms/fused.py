@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,20 @@ from fedeas.data.client import Normaliser
 from fedeas.models.stacked import Stack, normalised, tensors_of
 
 CPU = torch.device("cpu")
+
+
+class Part(NamedTuple):
+    """A client's part of a training: its place among the others, and what it is to do."""
+
+    place: int
+    job: ClientJob
+    objective: Objective
+    plan: Plan
+
+    def result(self, total: float) -> LocalResult:
+        """What came of it, from the sum of the losses of all samples."""
+        seen = len(self.plan.index)
+        return LocalResult(len(self.plan.sizes), seen, finite(total / seen, self.job))
 
 
 class FusedSGD:
@@ -55,23 +69,17 @@ class FusedSGD:
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
         """Train these clients; the models of their jobs are changed."""
-        plans = [plan_of(job, CPU) for job in jobs]
-        order = sorted(range(len(jobs)), key=lambda i: -len(plans[i].sizes))
-        jobs, objectives, sorted_plans = ([each[i] for i in order] for each in (jobs, objectives, plans))
-        objective = self._begin(jobs, objectives, sorted_plans)
-        drawn, (stack, _) = tuple(sorted_plans[0].drawn), self._narrowed(len(jobs), jobs[0])
-        models = [self._tensors(job.model) for job in jobs]
+        parts = [Part(place, *each) for place, each in enumerate(zip(jobs, objectives, map(_plan, jobs), strict=True))]
+        parts.sort(key=lambda part: -len(part.plan.sizes))
+        objective = self._begin(parts)
+        stack, models = self._narrowed(len(parts), parts[0].job)[0], [self._tensors(part.job.model) for part in parts]
         stack.load(models)
-        for step in range(len(sorted_plans[0].sizes)):
-            width = sum(len(plan.sizes) > step for plan in sorted_plans)
-            self._step(width, objective, drawn, jobs[0])()
+        for step in range(len(parts[0].plan.sizes)):
+            width = sum(len(part.plan.sizes) > step for part in parts)
+            self._step(width, objective, parts[0])()
         stack.unload(models)
-        losses = self.totals.tolist()
-        results = {
-            place: LocalResult(len(plan.sizes), len(plan.index), finite(loss / len(plan.index), job))
-            for place, job, plan, loss in zip(order, jobs, sorted_plans, losses, strict=False)
-        }
-        return [results[i] for i in range(len(jobs))]
+        results = zip(parts, self.totals.tolist(), strict=False)
+        return [part.result(total) for part, total in sorted(results, key=lambda result: result[0].place)]
 
     def _tensors(self, model: nn.Module) -> list[Tensor]:
         """Looked up once: the clients' models are the same in every round."""
@@ -79,12 +87,14 @@ class FusedSGD:
             self.tensors[model] = tensors_of(model)
         return self.tensors[model]
 
-    def _begin(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective], plans: Sequence[Plan]) -> Objective:
+    def _begin(self, parts: Sequence[Part]) -> Objective:
         """Everything that the steps read, in its place: data, plans, shared tensors, counters, learning rate."""
+        jobs, plans, objectives = zip(*((part.job, part.plan, part.objective) for part in parts), strict=True)
         train, rate = jobs[0].train, learning_rate(jobs[0])
         if not self.stacks:
-            shape = tuple(jobs[0].data.images.shape[1:])
-            self.stacks[self.clients] = Stack(self.model, self.clients, shape, whole=train.weight_decay > 0)
+            _, channels, height, width = jobs[0].data.images.shape
+            shape, whole = (channels, height, width), train.weight_decay > 0
+            self.stacks[self.clients] = Stack(self.model, self.clients, shape, whole)
             self.stacks[self.clients].model.train()
             descent = self.descents[self.clients] = Descent(self.stacks[self.clients].model, train, rate)
             if train.momentum:
@@ -116,17 +126,16 @@ class FusedSGD:
         buffer[: len(tensor)].copy_(tensor)
         return buffer
 
-    def _step(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Captured:
+    def _step(self, width: int, objective: Objective, part: Part) -> Captured:
+        drawn = tuple(part.plan.drawn)
         key = (width, objective.loss, objective.correct, tuple(objective.shared), drawn)
         if key not in self.steps:
-            work = self._work(width, objective, drawn, job)
+            work = self._work(width, objective, drawn, part.job)
             warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP
             self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
         return self.steps[key]
 
-    def _work(
-        self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob
-    ) -> Callable[[], Tensor]:
+    def _work(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Callable[[], Tensor]:
         """One step of the first clients, as a function without arguments."""
         stack, descent = self._narrowed(width, job)
         shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
@@ -161,6 +170,10 @@ class FusedSGD:
         images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
         images = normalised(images, self.normalise, dtype)
         return Batch(images, self.buffers["labels"][index], shares=now("shares"))
+
+
+def _plan(job: ClientJob) -> Plan:
+    return plan_of(job, CPU)
 
 
 def tables(plans: Sequence[Plan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:

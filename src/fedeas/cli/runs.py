@@ -29,7 +29,7 @@ def run(
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
-    engine: Annotated[str | None, typer.Option(help="local, lanes or flower, as engine.name.")] = None,
+    engine: Annotated[str | None, typer.Option(help="fast, local, lanes, fused or flower, as engine.name.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from the config's on.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,

@@ -7,19 +7,28 @@ trains them all, then each goes on with its own result. Algorithms need not know
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.algorithms.local_sgd import LocalResult, Objective
+from fedeas.data.client import Normaliser
+from fedeas.devices import free_memory
 from fedeas.engines.base import Task
 from fedeas.engines.local import LocalEngine
 from fedeas.worker import Worker
+
+MOST = 32
+"""Clients that are trained together; more bring nothing, the chip is full."""
+
+log = logging.getLogger("fedeas")
 
 
 class Meeting:
@@ -48,7 +57,7 @@ class Meeting:
         self.results.update(zip(clients, self.fused(jobs, objectives), strict=True))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Seat:
     """What a client brings to a meeting: a model of its own, and the way to train it."""
 
@@ -66,25 +75,54 @@ class Seat:
 
 
 class FusionEngine(LocalEngine):
-    """Trains the clients of a round together; set-up exchanges and states are the reference engine's."""
+    """Trains the clients of a round together; set-up exchanges and states are the reference engine's.
 
-    def __init__(self, worker: Worker, fused: FusedSGD) -> None:
+    Args:
+        worker: what does a client's job.
+        normalise: of the images; its device is where they are trained.
+        capacity: samples of the largest client.
+        together: how many clients at once; if memory does not suffice, half as many, and so on.
+    """
+
+    def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, together: int) -> None:
         super().__init__(worker)
-        self.fused = fused
-        self.models = [copy.deepcopy(worker.model) for _ in range(fused.clients)]
-        self.pool = ThreadPoolExecutor(fused.clients)
+        self.normalise, self.capacity = normalise, capacity
+        self._open(min(together, MOST))
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """All clients together, or as many at a time as can be trained together."""
+        """All clients, longest first, as many at a time as can be trained together."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
         replies: list[Reply] = []
-        waiting = sorted(clients)
+        waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
         while waiting:
-            together, waiting = waiting[: self.fused.clients], waiting[self.fused.clients :]
-            replies += self._together(broadcast, together, round)
-        return replies
+            together = waiting[: self.fused.clients]
+            try:
+                replies += self._together(broadcast, together, round)
+                waiting = waiting[len(together) :]
+            except torch.OutOfMemoryError:
+                if self.fused.clients == 1:
+                    raise
+                self._fewer()
+        return sorted(replies, key=lambda reply: reply.client)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.threads_of_clients.shutdown()
+
+    def _open(self, together: int) -> None:
+        self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
+        self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
+        self.threads_of_clients = ThreadPoolExecutor(together)
+
+    def _fewer(self) -> None:
+        together = self.fused.clients // 2
+        self.close()
+        del self.fused, self.models  # before new ones are made
+        free_memory()
+        self._open(together)
+        log.warning("out of memory; going on with %d clients at once", together)
 
     def _together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         meeting = Meeting(len(clients), self.fused)
@@ -98,7 +136,10 @@ class FusionEngine(LocalEngine):
                 meeting.barrier.abort()  # the others must not wait for this one
                 raise
 
-        jobs = {client: self.pool.submit(work, client, model) for client, model in zip(clients, self.models)}
+        jobs = {
+            client: self.threads_of_clients.submit(work, client, model)
+            for client, model in zip(clients, self.models, strict=False)
+        }
         wait(jobs.values())
         _raise_first([job.exception() for job in jobs.values()])
         answers = {client: job.result() for client, job in jobs.items()}

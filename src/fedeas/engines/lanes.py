@@ -7,7 +7,6 @@ trains which client.
 from __future__ import annotations
 
 import copy
-import gc
 import logging
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.captured import CapturedSGD, StepContext
 from fedeas.data.client import Normaliser
+from fedeas.devices import free_memory
 from fedeas.engines.base import Task
 from fedeas.engines.local import LocalEngine
 from fedeas.models import fuse_norms, shortened
@@ -195,7 +195,7 @@ class LanesEngine(LocalEngine):
         numbers = sorted({1, 2, 4, 6, len(self.lanes)} & set(range(1, len(self.lanes) + 1)))
         speeds = {number: self._steps_per_second(number) for number in numbers}
         self.lanes = self.lanes[: fewest_useful(speeds)]
-        _free_memory()
+        free_memory()
         found = ", ".join(f"{number}: {speed:,.0f}" for number, speed in speeds.items())
         log.info("%d lanes chosen; steps a second by lanes: %s", len(self.lanes), found)
 
@@ -216,7 +216,7 @@ class LanesEngine(LocalEngine):
     def _fewer(self) -> None:
         lanes = len(self.lanes) // 2
         self.lanes = []  # with their graphs and buffers, before the new ones are made
-        _free_memory()
+        free_memory()
         self._open(lanes)
         log.warning("out of memory; going on with %d clients at once", lanes)
 
@@ -243,13 +243,6 @@ def fewest_useful(speeds: dict[int, float]) -> int:
     """
     best = max(speeds.values())
     return min(number for number, speed in speeds.items() if speed * USEFUL >= best)
-
-
-def _free_memory() -> None:
-    """Give back what closed lanes held; graphs and the functions they record refer to each other."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def lanes_for(taken: int, free: int, whole: int) -> int:

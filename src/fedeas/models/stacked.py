@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +72,9 @@ class StackedConv(nn.Module):
         self.kernel_size = conv.kernel_size
         like = self.laid_out(conv.weight.detach())
         self.weight = nn.Parameter(like.new_zeros(clients, *like.shape))
-        self.bias = None if conv.bias is None else nn.Parameter(conv.bias.detach().new_zeros(clients, conv.out_channels))
+        self.bias = (
+            None if conv.bias is None else nn.Parameter(conv.bias.detach().new_zeros(clients, conv.out_channels))
+        )
 
     def laid_out(self, kernels: Tensor) -> Tensor:
         """Kernels of one client, or of many, as they lie in the stack: a matrix of (row, column, channel) x output."""
@@ -99,7 +102,7 @@ class StackedConv(nn.Module):
             result = kernels.convolved(x, self.weight, weight, self._geometry(x))
         if self.bias is not None:
             spread = self.bias.to(result.dtype)[:, None, :, None, None]
-            result = (result.unflatten(0, (len(weight), -1)) + spread).flatten(0, 1)
+            result = (_by_client(result, weight) + spread).flatten(0, 1)
         return result
 
     def _geometry(self, x: Tensor) -> Geometry:
@@ -151,10 +154,12 @@ class StackedBatchNorm(NormThenRelu):
     """Batch norm of each client over its own valid rows; the other rows become zero and give no gradient."""
 
     tickets: Tensor | None = None
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
 
     def __init__(self, norm: nn.BatchNorm2d, clients: int, valid: Tensor) -> None:
         super().__init__()
-        assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
         self.momentum, self.eps, self.num_features, self.valid = norm.momentum, norm.eps, norm.num_features, valid
         self.weight, self.bias = (
             nn.Parameter(each.detach().new_zeros(clients, norm.num_features)) for each in (norm.weight, norm.bias)
@@ -198,7 +203,7 @@ class StackedBatchNorm(NormThenRelu):
     def _trained(self, x: Tensor) -> Tensor:
         """By the statistics of the valid rows, which the running ones take up."""
         assert self.momentum is not None
-        images = x.unflatten(0, (len(self.weight), -1)).to(self.weight.dtype)  # (K, B, C, H, W)
+        images = _by_client(x, self.weight).to(self.weight.dtype)  # (K, B, C, H, W)
         rows = torch.arange(images.shape[1], device=x.device)[None, :] < self.valid[:, None]
         mask = rows[:, :, None, None, None].to(images.dtype)
         count = (self.valid * x.shape[2] * x.shape[3])[:, None].to(images.dtype)
@@ -216,7 +221,7 @@ class StackedBatchNorm(NormThenRelu):
     def _evaluated(self, x: Tensor) -> Tensor:
         scale = self.weight * torch.rsqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
-        images = x.unflatten(0, (len(self.weight), -1))
+        images = _by_client(x, self.weight)
         return (images * scale[:, None, :, None, None] + shift[:, None, :, None, None]).flatten(0, 1).to(x.dtype)
 
 
@@ -232,7 +237,7 @@ class StackedGroupNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
-        plain = functional.group_norm(x, self.groups, eps=self.eps).unflatten(0, (len(self.weight), -1))
+        plain = _by_client(functional.group_norm(x, self.groups, eps=self.eps), self.weight)
         scaled = plain * self.weight[:, None, :, None, None] + self.bias[:, None, :, None, None]
         return scaled.flatten(0, 1)
 
@@ -257,7 +262,7 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs, clients one after the other."""
-        rows = x.unflatten(0, (len(self.weight), -1))
+        rows = x.view(len(self.weight), -1, x.shape[-1])
         return torch.baddbmm(self.bias[:, None], rows, self.weight.transpose(1, 2)).flatten(0, 1)
 
 
@@ -311,7 +316,7 @@ class Stack:
         return twin
 
     def laid_out(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor of one client or of many as it lies in the stack, if it is named like the weight of a convolution."""
+        """A tensor of one client or of many as it lies in the stack; weights of convolutions lie otherwise."""
         layer = self._convolutions.get(name.removesuffix(".weight"))
         return tensor if layer is None or not name.endswith(".weight") else layer.laid_out(tensor)
 
@@ -358,6 +363,11 @@ class Stack:
         return [tensor[client] for client in range(self.clients) for tensor in tensors]
 
 
+def _by_client(images: Tensor, like: Tensor) -> Tensor:
+    """Split the first axis into clients and the images of each; there are as many clients as in `like`."""
+    return images.view(len(like), -1, *images.shape[1:])
+
+
 def tensors_of(model: nn.Module) -> list[Tensor]:
     """All weights and statistics of one client's model, in the order in which a stack takes them."""
     return list(model.state_dict().values())
@@ -378,12 +388,23 @@ def can_be_stacked(model: nn.Module) -> bool:
     return all(isinstance(module, known) or not list(module.parameters(recurse=False)) for module in model.modules())
 
 
+def gathered_values(model: nn.Module, shape: tuple[int, int, int]) -> int:
+    """Values that the convolutions of a stacked model gather for one image."""
+    total = 0
+    for name, (height, width) in _map_sizes(model, shape).items():
+        conv = model.get_submodule(name)
+        assert isinstance(conv, nn.Conv2d)
+        outputs = math.ceil(height / conv.stride[0]) * math.ceil(width / conv.stride[1])
+        total += outputs * conv.in_channels * math.prod(conv.kernel_size)
+    return total
+
+
 @torch.no_grad()
 def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple[int, int]]:
     """Height and width of the images that each convolution sees."""
     sizes: dict[str, tuple[int, int]] = {}
     hooks = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: sizes.update({name: inputs[0].shape[2:]}))  # type: ignore[misc]
+        module.register_forward_pre_hook(lambda _, inputs, name=name: sizes.update({name: inputs[0].shape[2:]}))
         for name, module in model.named_modules()
         if isinstance(module, nn.Conv2d)
     ]

@@ -24,7 +24,15 @@ ROWS, COLUMNS = 32, 128
 WIDE = 1024
 """Values of a program that treats each alike."""
 
-_WITHOUT_VARIANTS = ["height", "width", "out_height", "out_width", "stride", "top", "left"]  # one compilation for many layers
+_WITHOUT_VARIANTS = [
+    "height",
+    "width",
+    "out_height",
+    "out_width",
+    "stride",
+    "top",
+    "left",
+]  # one compilation for many layers
 
 
 def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
@@ -49,7 +57,7 @@ def max_pooled(x: Tensor) -> Tensor:
 
 def normalised(images: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 images to scale * image + shift for each channel, channels last."""
-    number, channels, height, width = images.shape
+    _, channels, height, width = images.shape
     result = torch.empty(images.shape, dtype=dtype, device=images.device, memory_format=torch.channels_last)
     _normalise[(triton.cdiv(images.numel(), WIDE),)](
         images, scale, shift, result, images.numel(), channels, height * width, WIDE
