@@ -34,8 +34,8 @@ log = logging.getLogger("fedeas")
 class Meeting:
     """Where clients wait until all of them are about to train."""
 
-    def __init__(self, clients: int, fused: FusedSGD) -> None:
-        self.fused = fused
+    def __init__(self, clients: int, fused: FusedSGD, thread: ThreadPoolExecutor) -> None:
+        self.fused, self.thread = fused, thread
         self.present: dict[int, tuple[ClientJob, Objective]] = {}
         self.results: dict[int, LocalResult] = {}
         self.barrier = threading.Barrier(clients, action=self._train_all)
@@ -54,7 +54,9 @@ class Meeting:
     def _train_all(self) -> None:
         clients = sorted(self.present)  # whoever came first, the result is the same
         jobs, objectives = zip(*(self.present[client] for client in clients), strict=True)
-        self.results.update(zip(clients, self.fused(jobs, objectives), strict=True))
+        # Always in the same thread: libraries keep their handles by thread, and making one cannot be recorded.
+        results = self.thread.submit(self.fused, jobs, objectives).result()
+        self.results.update(zip(clients, results, strict=True))
 
 
 @dataclass(eq=False)
@@ -109,12 +111,13 @@ class FusionEngine(LocalEngine):
 
     def close(self) -> None:
         """End the threads."""
-        self.threads_of_clients.shutdown()
+        self.clients.shutdown()
+        self.training.shutdown()
 
     def _open(self, together: int) -> None:
         self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
         self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
-        self.threads_of_clients = ThreadPoolExecutor(together)
+        self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
 
     def _fewer(self) -> None:
         together = self.fused.clients // 2
@@ -125,7 +128,7 @@ class FusionEngine(LocalEngine):
         log.warning("out of memory; going on with %d clients at once", together)
 
     def _together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        meeting = Meeting(len(clients), self.fused)
+        meeting = Meeting(len(clients), self.fused, self.training)
 
         def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
             try:
@@ -137,7 +140,7 @@ class FusionEngine(LocalEngine):
                 raise
 
         jobs = {
-            client: self.threads_of_clients.submit(work, client, model)
+            client: self.clients.submit(work, client, model)
             for client, model in zip(clients, self.models, strict=False)
         }
         wait(jobs.values())
