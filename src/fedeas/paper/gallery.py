@@ -18,57 +18,59 @@ from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
 from fedeas.paper.published import published
 from fedeas.paper.results import Results
-from fedeas.paper.studies import Study
-from fedeas.paper.tables import Entry, fill
+from fedeas.paper.tables import Entry
+from fedeas.paper.workbook import Workbook
 from fedeas.store import Run
 
 log = logging.getLogger("fedeas")
 
-Draw = Callable[[Study, Results], Figure]
+Draw = Callable[[Workbook], Figure]
 
 
-def accuracy_at_one_total(study: Study, results: Results) -> Figure:
+def accuracy_at_one_total(book: Workbook) -> Figure:
     """Fig. 1(b)."""
-    table = fill(allocation_sheet(study), results)
+    table = book.table(allocation_sheet)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return allocation_figure(bars, study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(study))
+    return allocation_figure(
+        bars, book.study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(book.study)
+    )
 
 
-def convergence(study: Study, results: Results) -> Figure:
+def convergence(book: Workbook) -> Figure:
     """Fig. 4."""
-    sheet, panels = convergence_sheet(study), dict[str, list[Line]]()
+    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
-        panels[study.named(title)] = [_line(name, row[place], results) for name, row in sheet.rows.items()]
+        panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
     return convergence_figure(panels, float(published().convergence.threshold) / 100)
 
 
-def accuracy_over_budgets(study: Study, results: Results) -> Figure:
+def accuracy_over_budgets(book: Workbook) -> Figure:
     """Fig. 5(a)."""
-    table = fill(sweep_sheet(study), results)
+    table = book.table(sweep_sheet)
     rows = table.rows
     betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
     sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
     fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
-    return budget_figure(sweeps, fedavg, full, table.title, window_of(study))
+    return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
 
 
-def courses_at_one_total(study: Study, results: Results) -> Figure:
+def courses_at_one_total(book: Workbook) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
-    sheet = references_sheet(study)
-    lines = [_line(name, row[1], results, paper=False) for name, row in sheet.rows.items()]
+    sheet = references_sheet(book.study)
+    lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
     return course_figure(lines, sheet.title)
 
 
-def accuracy_over_removal(study: Study, results: Results) -> Figure:
+def accuracy_over_removal(book: Workbook) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
-    table = fill(references_sheet(study), results)
+    table = book.table(references_sheet)
     removals = [
         Removal(removed.ours.mean, _bar(name, reached))
         for name, (removed, reached, *_) in table.rows.items()
         if removed is not None and removed.ours is not None
     ]
-    return removal_figure(removals, table.title, window_of(study))
+    return removal_figure(removals, table.title, window_of(book.study))
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {
@@ -79,19 +81,19 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 }
 
 
-def figures(artefact: str, study: Study, results: Results) -> Iterator[tuple[str, Figure]]:
+def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
     """The figures of an artefact by file name; those from label counts are the paper's whatever the study."""
     short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
     for name, draw_counts in COUNT_FIGURES.items():
         if artefact in short and name.startswith(short[artefact]):
             yield name, draw_counts()
     for name, draw in RUN_FIGURES.get(artefact, {}).items():
-        yield name, draw(study, results)
+        yield name, draw(book)
 
 
-def save_figures(artefact: str, study: Study, results: Results, folder: Path) -> list[Path]:
+def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
     """Write them as PNG and as SVG."""
-    return plots.save_all(figures(artefact, study, results), folder)
+    return plots.save_all(figures(artefact, book), folder)
 
 
 def _bar(name: str, entry: Entry | None) -> Bar:
