@@ -18,6 +18,7 @@ from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
+from fedeas.paper.ledger import Line
 from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.policies import CertifiedAllocation
 from fedeas.store import Run
@@ -257,8 +258,18 @@ def _entry(entry: Entry | None, count: bool) -> str:
         return ""
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [*entry.spread(count), entry.last, entry.printed, entry.difference]
+    lines = [entry.deviation, *entry.brackets(count), entry.last, entry.printed, entry.difference]
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
+
+
+def ledger_table(lines: Sequence[Line], remarks: str) -> RenderableType:
+    """What the paper says, and what our runs say about it."""
+    table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
+    for name in ("what the paper says", "there", "clean protocol", "the paper's protocol"):
+        table.add_column(name)
+    for line in lines:
+        table.add_row(f"{line.says}; {line.where}", line.paper, *map(str, line.found.values()), end_section=True)
+    return table
 
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:

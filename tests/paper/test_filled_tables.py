@@ -254,7 +254,7 @@ def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finis
     column = filled.columns.index(HERE.title)
     marks = {name: row[column].rank for name, row in filled.rows.items() if row[column] is not None}
     assert {name: rank for name, rank in marks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
-    assert "**70.00** (± 1.60)" in markdown(filled)
+    assert "**70.00** ± 1.60" in markdown(filled)
     assert "<u>60.00</u>" in markdown(filled)
     assert r"\textbf{70.00} $\pm$ 1.60" in latex(filled)
 

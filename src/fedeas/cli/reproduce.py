@@ -12,13 +12,17 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.runs import Folder, progress
-from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
+from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.execution import Outcome, stays_here
+from fedeas.paper.headline import headline
+from fedeas.paper.ledger import ledger, ledger_markdown, remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
+from fedeas.paper.studies import study
 from fedeas.paper.tables import markdown
+from fedeas.paper.workbook import Workbook
 
 reproduce = typer.Typer(no_args_is_help=True, help="The paper's tables, figures and numbers beside our own.")
 
@@ -67,6 +71,23 @@ def reproduce_counts(
         console.print(", ".join(f"{count} {status}" for status, count in tally.items()))
     if wrong:
         raise typer.Exit(1)
+
+
+@reproduce.command("summary")
+def reproduce_summary(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+    """What was found, in one paragraph: policies at one total, clean protocol."""
+    said = headline(Workbook(study("full", "clean"), Places(folder, results).scan()))
+    print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
+
+
+@reproduce.command("ledger")
+def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+    """Where our results agree with the paper, and where they do not."""
+    found = Places(folder, results).scan()
+    if as_markdown:
+        print(ledger_markdown(found))
+        return
+    Console().print(ledger_table(ledger(found), remarks(found)))
 
 
 def reproduce_artefact(

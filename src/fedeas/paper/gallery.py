@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from fedeas import plots
+from fedeas.comparison import Measured
 from fedeas.courses import Course
 from fedeas.errors import InputError
 from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
-from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet, window_of
-from fedeas.paper.cells import Cell
+from fedeas.paper.artefacts import (
+    POLICIES_AT_ONE_TOTAL,
+    allocation_sheet,
+    convergence_sheet,
+    references_sheet,
+    sweep_sheet,
+    window_of,
+)
+from fedeas.paper.cells import Cell, accuracy
 from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
-from fedeas.paper.published import published
+from fedeas.paper.ledger import PROTOCOLS
+from fedeas.paper.overview import Spot, overview_figure
+from fedeas.paper.plans import plan_of
+from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
+from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, HEADLINE, UNIFORM, Method, at_one_budget, study
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
+from fedeas.policies import FedEAS
 from fedeas.store import Run
 
 log = logging.getLogger("fedeas")
@@ -37,11 +51,12 @@ def accuracy_at_one_total(book: Workbook) -> Figure:
 
 
 def convergence(book: Workbook) -> Figure:
-    """Fig. 4."""
+    """Fig. 4, in the settings that were run; in both if none was."""
     sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
         panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
-    return convergence_figure(panels, float(published().convergence.threshold) / 100)
+    run = {title: lines for title, lines in panels.items() if any(line.courses for line in lines)}
+    return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
 
 
 def accuracy_over_budgets(book: Workbook) -> Figure:
@@ -71,6 +86,46 @@ def accuracy_over_removal(book: Workbook) -> Figure:
         if removed is not None and removed.ours is not None
     ]
     return removal_figure(removals, table.title, window_of(book.study))
+
+
+def overview(results: Results) -> Figure:
+    """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
+    panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
+    run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
+    return overview_figure(run or dict([*panels.items()][:1]), window_of(study("full")))
+
+
+def _spots(where: Setting, results: Results) -> Iterator[Spot]:
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has here, and the full balance."""
+    printed, sweep = published(), published().beta_sweep
+    whole = float(printed.totals.beta)
+    yield _spot(where, FEDAVG, "none", printed.printed(printed.accuracy, "fedavg", where), results)
+    betas = [float(beta) for beta in sweep.beta if beta is not None] if where.id == EXAMPLE else [whole]
+    for place, beta in enumerate(betas):
+        if beta == whole:
+            for name, method in POLICIES_AT_ONE_TOTAL.items():
+                if method != FEDAVG:
+                    number = printed.printed(printed.accuracy, name, where)
+                    yield _spot(where, method, f"β = {beta:g}", number, results)
+            continue
+        budget = FedEAS(beta).spec
+        for title, policy, row in (
+            (UNIFORM.title, at_one_budget("uniform", budget), sweep.uniform),
+            (FEDEAS.title, budget, sweep.fedeas),
+        ):
+            yield _spot(where, Method(title, policy=policy), f"β = {beta:g}", row[place], results)
+    full = printed.printed(printed.accuracy, "full-balance", where)
+    yield _spot(where, FULL_BALANCE, "full", full, results)
+
+
+def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
+    """A policy at a budget; the number of images is that of the paper's partition."""
+    chosen = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+    found = {protocol: results.values([config], accuracy) for protocol, config in chosen.items()}
+    ours = {protocol: Measured.of([each for each in values.values() if each]) for protocol, values in found.items()}
+    total = plan_of(chosen["paper"]).total
+    label = f"{budget}\n{total:,}" if total else budget
+    return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {

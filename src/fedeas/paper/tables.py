@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
-from fedeas.comparison import BEST, SECOND, Difference, Measured, fixed, ranks
+from fedeas.comparison import BEST, SECOND, Difference, Measured, fixed, ranks, signed
 from fedeas.paper.cells import Cell, Sheet, final
 from fedeas.paper.results import Results
 
@@ -39,12 +39,16 @@ class Entry:
         """Our mean, or why there is none."""
         return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
 
-    def spread(self, count: bool) -> list[str]:
-        """The interval and verdict of a difference, else the deviation over seeds; if wanted, the number of seeds."""
-        if self.ours is None:
-            return []
-        deviation = [] if self.ours.spread is None else [f"± {fixed(self.ours.spread, self.decimals)}"]
-        return [*(self.interval or deviation), *[f"n={self.ours.seeds}"] * (count and self.ours.seeds > 0)]
+    @property
+    def deviation(self) -> str:
+        """The deviation over seeds; a difference has its interval instead."""
+        if self.ours is None or self.ours.spread is None or self.interval:
+            return ""
+        return f"± {fixed(self.ours.spread, self.decimals)}"
+
+    def brackets(self, count: bool) -> list[str]:
+        """The interval and verdict of a difference and, if wanted, the number of seeds."""
+        return [*self.interval, *([f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else [])]
 
     @property
     def interval(self) -> list[str]:
@@ -68,7 +72,7 @@ class Entry:
         """Ours minus the paper's, signed."""
         if self.ours is None or self.paper is None:
             return ""
-        return f"{self.ours.mean - float(self.paper):+,.{self.decimals}f}".replace("-", "−")
+        return signed(self.ours.mean - float(self.paper), self.decimals)
 
 
 @dataclass(frozen=True)
@@ -205,8 +209,9 @@ def _markdown_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return ""
     marks = {BEST: "**{}**", SECOND: "<u>{}</u>"}
-    spread = ", ".join(entry.spread(count))
-    ours = marks.get(entry.rank, "{}").format(entry.number) + (f" ({spread})" if spread else "")
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"({inside})" * bool(inside))))
     paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
     return "<br>".join(filter(None, (ours, entry.last, paper)))
 
@@ -258,8 +263,9 @@ def _latex_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return "--"
     marks = {BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-    spread = ", ".join(entry.spread(count))
-    ours = f"{marks.get(entry.rank, '{}').format(entry.number)} {f'[{spread}]' if entry.interval else spread}".strip()
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"[{inside}]" * bool(inside))))
     brackets = ", ".join(filter(None, (entry.printed, entry.difference)))
     text = ", ".join(filter(None, (ours, entry.last))) + (f" ({brackets})" if brackets else "")
     return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")
