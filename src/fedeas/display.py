@@ -233,8 +233,8 @@ def filled_table(table: Filled) -> RenderableType:
     shown.add_column("", no_wrap=True)
     for column in table.heads:
         shown.add_column(_stacked(_short(column)), justify="right")
-    for name, row in table.rows.items():
-        cells = [_entry(entry, table.counts(name, entry)) for entry in row]
+    for name in table.rows:
+        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         shown.add_row(name, *table.lead(name), *cells, end_section=compared)
     return shown
 

@@ -23,32 +23,16 @@ from fedeas.paper.artefacts import (
     sweep_sheet,
     wall_clock_sheet,
 )
-from fedeas.paper.published import EXAMPLE, example_counts, published, setting
+from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results, keep
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
-from fedeas.policies import parse_policy
-from fedeas.store import RunStore, read_run
+from fedeas.store import read_run
 from fedeas.weights import model_weights, weights_digest
 
 FULL = study("full")
 HERE = setting(EXAMPLE)
 ACCURACY, DIFFERENCE = 1, 2  # columns of `references`
-
-
-@pytest.fixture
-def finished(tmp_path):
-    """Puts a finished run with such a summary into the folder `tmp_path`."""
-
-    def make(config, **summary):
-        run = RunStore(tmp_path).open(config)
-        total = parse_policy(config.policy).allocate(example_counts()).total
-        usual = {"accuracy": 0.5, "window": [181, 200], "final": 0.55, "peak": 0.6, "steps": 1200, "samples": None}
-        usual |= {"total": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
-        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
-        return run
-
-    return make
 
 
 def at_all_seeds(finished, values):
@@ -383,3 +367,15 @@ def test_a_damaged_summary_is_left_out_with_a_word(content, finished, tmp_path, 
     assert found.has(good.config)
     assert not found.has(bad.config)
     assert str(bad.path) in caplog.text
+
+
+def test_a_method_that_was_not_run_says_so_once_and_keeps_the_papers_numbers(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.7,)})
+    filled = table(references_sheet, tmp_path)
+    shown = [entry for entry in filled.shown("Uniform") if entry is not None and entry.ours is None]
+    assert [entry.printed for entry in shown] == ["58.81"]
+    assert markdown(filled).count("not run") == len(filled.rows) - 1
+    measures = table(measures_sheet, tmp_path)
+    assert [entry.printed for entry in measures.shown("Missing-only") if entry] == ["71.46", "100"]
+    statuses = [row["status"] for row in csv.DictReader(StringIO(comma_separated(filled))) if row["row"] == "Uniform"]
+    assert statuses.count("not run") == 5  # a file for machines says it of each cell

@@ -288,7 +288,7 @@ def _setting_sheet(study: Study, where: Setting) -> Sheet:
         method.title: (*_reached(study, where, name, method), _measures(study, where, name, method)[0])
         for name, method in methods.items()
     }
-    title = study.named(f"All methods, {study.title(where)}")
+    title = study.named(study.title(where))
     aside = (FULL_BALANCE.title,)
     return Sheet(title, columns, rows, ranked=(level, "final, %"), aside=aside, by_method=True)
 

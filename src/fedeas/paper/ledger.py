@@ -132,7 +132,7 @@ def _lines(where: Setting, views: Views) -> Iterator[Line]:
 
 def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> Line:
     def find(view: View) -> Finding:
-        return _size(view.minus(where, FEDEAS, other), float(paper))
+        return _size(view.minus(where, FEDEAS, other), paper)
 
     return _line(f"FedEAS above {other.title}, points", where, str(paper), views, find)
 
@@ -158,7 +158,7 @@ def _gamma_lines(views: Views) -> Iterator[Line]:
     def reduction(view: View) -> Finding:
         where = _where_gamma_was_run(view)
         found = Difference.of(list(view.values(where, FEDEAS, FEDAVG, measure=gamma_reduction).values()))
-        return _elsewhere(_size(found, float(less)), where)
+        return _elsewhere(_size(found, less), where)
 
     yield _line("Gamma-hat of FedAvg", setting(EXAMPLE), f"{printed:f}", views, level)
     yield _line("FedEAS lowers Gamma-hat by, %", setting(EXAMPLE), str(less), views, reduction)
@@ -214,15 +214,15 @@ def _verdict(one: Mapping[int, float], other: Mapping[int, float]) -> Verdict:
     return Verdict.ONE_SEED if found is None else found.verdict
 
 
-def _size(ours: Difference | None, paper: float) -> Finding:
-    """Whether our interval holds the paper's number; one that holds 0 as well decides nothing."""
+def _size(ours: Difference | None, paper: Decimal) -> Finding:
+    """Whether our interval holds the paper's number, as rounded there; one that holds 0 as well decides nothing."""
     if ours is None:
         return ABSENT
     evidence = _difference(ours)
     if ours.interval is None:
         return Finding(Standing.OPEN, evidence)
-    low, high = ours.interval
-    if not low <= paper <= high:
+    (low, high), digit = ours.interval, 0.5 * 10.0 ** int(paper.as_tuple().exponent)
+    if not low - digit <= float(paper) <= high + digit:
         return Finding(Standing.DIFFERS, evidence)
     return Finding(Standing.OPEN if ours.verdict is Verdict.UNDECIDED else Standing.AGREES, evidence)
 

@@ -104,6 +104,17 @@ class Filled:
         """What stands in a row before its entries: the number of seeds, where a row is one method."""
         return [str(self._seeds_of(name))] * self.by_method
 
+    def shown(self, name: str) -> tuple[Entry | None, ...]:
+        """The entries of a row for people; a method that was not run says so once."""
+        row = self.rows[name]
+        if not self.by_method or self._seeds_of(name):
+            return row
+        first = next((entry for entry in row if entry is not None and entry.ours is None), None)
+        return tuple(
+            None if entry is not None and entry.ours is None and entry.paper is None and entry is not first else entry
+            for entry in row
+        )
+
     def counts(self, name: str, entry: Entry | None) -> bool:
         """Whether the entry itself must say how many seeds it rests on."""
         if not self.by_method or entry is None or entry.ours is None:
@@ -195,8 +206,8 @@ def markdown(*tables: Filled) -> str:
 
 def _markdown_table(table: Filled) -> str:
     lines = [f"### {table.title}", "", _line(["", *table.heads]), _line(["---", *["---:"] * len(table.heads)])]
-    for name, row in table.rows.items():
-        cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in row]
+    for name in table.rows:
+        cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         lines.append(_line([name, *table.lead(name), *cells]))
     return "\n".join([*lines, "", *([table.remarks, ""] if table.remarks else [])])
 
@@ -253,8 +264,8 @@ def latex(*tables: Filled) -> str:
 def _tabular(table: Filled) -> str:
     lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
     lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
-    for name, row in table.rows.items():
-        cells = [_latex_entry(entry, table.counts(name, entry)) for entry in row]
+    for name in table.rows:
+        cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
