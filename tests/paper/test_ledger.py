@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import LEVEL_POINTS, Standing, ledger, ledger_markdown, settings_without_runs
+from fedeas.paper.ledger import LEVEL_POINTS, Standing, ledger, ledger_markdown, ledger_remarks, settings_without_runs
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, HEADLINE, METHODS, MISSING_ONLY, UNIFORM, study, with_seeds
@@ -108,14 +108,20 @@ def test_a_line_about_which_nothing_was_run_is_left_out_and_its_setting_is_named
     assert {line.where for line in ledger(Results([tmp_path]))} == {HERE.title, setting(EXAMPLE).title}
     empty = settings_without_runs(Results([tmp_path]))
     assert [each.id for each in empty] == [each.id for each in published().settings if each != HERE]
-    assert empty[0].title in ledger_markdown(Results([tmp_path]))
+    assert empty[0].title in rendered(tmp_path)
 
 
 def test_every_line_of_the_rendered_ledger_has_all_its_cells(run_as_printed, tmp_path):
     run_as_printed()
-    table = [line for line in ledger_markdown(Results([tmp_path])).splitlines() if line.startswith("|")]
+    table = [line for line in rendered(tmp_path).splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(ledger(Results([tmp_path])))
     assert {line.count("|") for line in table} == {5}
+
+
+def rendered(folder):
+    found = Results([folder])
+    lines = ledger(found)
+    return ledger_markdown(lines, ledger_remarks(lines, found))
 
 
 def words(folder, protocol="clean"):

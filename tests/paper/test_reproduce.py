@@ -9,11 +9,11 @@ import pytest
 from fedeas.cli import main
 from fedeas.deadline import Deadline
 from fedeas.errors import InputError, RunError
-from fedeas.paper import reproduce, results, workbook
+from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.execution import carry_out, stays_here
 from fedeas.paper.published import setting
-from fedeas.paper.reproduction import WRITERS, Places
+from fedeas.paper.reproduction import WRITERS
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
 from fedeas.paper.tables import comma_separated, fill

@@ -17,7 +17,7 @@ from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.execution import Outcome, stays_here
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import ledger, ledger_markdown, remarks
+from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.studies import study
@@ -84,10 +84,9 @@ def reproduce_summary(as_markdown: AsMarkdown = False, results: Kept = RESULTS, 
 def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Where our results agree with the paper, and where they do not."""
     found = Places(folder, results).scan()
-    if as_markdown:
-        print(ledger_markdown(found))
-        return
-    Console().print(ledger_table(ledger(found), remarks(found)))
+    lines = ledger(found)
+    remarks = ledger_remarks(lines, found)
+    print(ledger_markdown(lines, remarks)) if as_markdown else Console().print(ledger_table(lines, remarks))
 
 
 def reproduce_artefact(

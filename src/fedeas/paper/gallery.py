@@ -25,12 +25,21 @@ from fedeas.paper.artefacts import (
 from fedeas.paper.cells import Cell, accuracy
 from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
-from fedeas.paper.ledger import PROTOCOLS
 from fedeas.paper.overview import Spot, overview_figure
 from fedeas.paper.plans import plan_of
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, HEADLINE, UNIFORM, Method, at_one_budget, study
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    HEADLINE,
+    PROTOCOLS,
+    UNIFORM,
+    Method,
+    at_one_budget,
+    study,
+)
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
 from fedeas.policies import FedEAS
@@ -97,33 +106,38 @@ def overview(results: Results) -> Figure:
 
 def _spots(where: Setting, results: Results) -> Iterator[Spot]:
     """Policies by growing budget: none, FedEAS's for each beta that the paper has here, and the full balance."""
-    printed, sweep = published(), published().beta_sweep
-    whole = float(printed.totals.beta)
-    yield _spot(where, FEDAVG, "none", printed.printed(printed.accuracy, "fedavg", where), results)
-    betas = [float(beta) for beta in sweep.beta if beta is not None] if where.id == EXAMPLE else [whole]
-    for place, beta in enumerate(betas):
-        if beta == whole:
-            for name, method in POLICIES_AT_ONE_TOTAL.items():
-                if method != FEDAVG:
-                    number = printed.printed(printed.accuracy, name, where)
-                    yield _spot(where, method, f"β = {beta:g}", number, results)
-            continue
-        budget = FedEAS(beta).spec
-        for title, policy, row in (
-            (UNIFORM.title, at_one_budget("uniform", budget), sweep.uniform),
-            (FEDEAS.title, budget, sweep.fedeas),
-        ):
-            yield _spot(where, Method(title, policy=policy), f"β = {beta:g}", row[place], results)
-    full = printed.printed(printed.accuracy, "full-balance", where)
-    yield _spot(where, FULL_BALANCE, "full", full, results)
+    printed = published().accuracy
+    yield _spot(where, FEDAVG, "none", published().printed(printed, "fedavg", where), results)
+    for beta, methods in _budgets(where).items():
+        for method, number in methods:
+            yield _spot(where, method, f"β = {beta}", number, results)
+    yield _spot(where, FULL_BALANCE, "full", published().printed(printed, "full-balance", where), results)
+
+
+def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
+    """The policies at FedEAS's total for each beta, with what the paper prints; its sweep is of one setting."""
+    sweep, usual = published().beta_sweep, published().totals.beta
+    rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
+    found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
+    for beta, uniform, fedeas in rows:
+        assert beta is not None
+        budget = FedEAS(float(beta)).spec
+        even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
+        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
+    found[usual] = [
+        (method, published().printed(published().accuracy, name, where))
+        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        if method != FEDAVG
+    ]
+    return dict(sorted(found.items()))
 
 
 def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
     """A policy at a budget; the number of images is that of the paper's partition."""
-    chosen = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
-    found = {protocol: results.values([config], accuracy) for protocol, config in chosen.items()}
-    ours = {protocol: Measured.of([each for each in values.values() if each]) for protocol, values in found.items()}
-    total = plan_of(chosen["paper"]).total
+    configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+    found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
+    ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
+    total = plan_of(configs["paper"]).total
     label = f"{budget}\n{total:,}" if total else budget
     return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +15,18 @@ from fedeas.comparison import Difference, Measured, Verdict, fixed, paired_diffe
 from fedeas.paper.cells import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE, METHODS, MISSING_ONLY, UNIFORM, Method, Protocol, study
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    HEADLINE,
+    METHODS,
+    MISSING_ONLY,
+    PROTOCOLS,
+    UNIFORM,
+    Method,
+    Protocol,
+    study,
+)
 from fedeas.paper.tables import NOT_RUN
 
 LEVEL_POINTS = 3.0
@@ -24,8 +36,6 @@ LEVEL_FACTOR = 2.0
 """The same for Gamma-hat."""
 
 MOST_NAMED = 3  # pairs of methods, in a line about many
-
-PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
 
 
 class Standing(StrEnum):
@@ -273,20 +283,28 @@ def _chain(names: Sequence[str]) -> str:
     return " > ".join(METHODS[name].title for name in names)
 
 
-def ledger_markdown(results: Results) -> str:
-    """The ledger as a table, with what it could not judge below it."""
-    lines = ["| what the paper says | there | clean protocol | the paper's protocol |", "| --- | --- | --- | --- |"]
-    for line in ledger(results):
+def ledger_markdown(lines: Sequence[Line], remarks: str) -> str:
+    """The ledger as a table, with remarks below it."""
+    table = ["| what the paper says | there | clean protocol | the paper's protocol |", "| --- | --- | --- | --- |"]
+    for line in lines:
         cells = [f"**{each.standing}**{str(each).removeprefix(each.standing)}" for each in line.found.values()]
-        lines.append(f"| {line.says}; {line.where} | {line.paper} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", remarks(results), ""])
+        table.append(f"| {line.says}; {line.where} | {line.paper} | {' | '.join(cells)} |")
+    return "\n".join([*table, "", remarks, ""])
 
 
-def remarks(results: Results) -> str:
-    """How the ledger judges, and what it leaves out."""
-    said = (
+def ledger_remarks(lines: Sequence[Line], results: Results) -> str:
+    """How often we agree, how the ledger judges, and what it leaves out."""
+    said = [_tally(lines, protocol) for protocol in PROTOCOLS]
+    said.append(
         f"Levels agree within {LEVEL_POINTS:g} points, Gamma-hat within a factor of {LEVEL_FACTOR:g}. An order or a "
         "difference counts only if the 95 % interval over seeds shows it; brackets hold the interval and n."
     )
     empty = [where.title for where in settings_without_runs(results)]
-    return f"{said} Not run under either protocol: {'; '.join(empty)}." if empty else said
+    said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
+    return " ".join(said)
+
+
+def _tally(lines: Sequence[Line], protocol: Protocol) -> str:
+    """How many lines stand how under a protocol."""
+    found = Counter(line.found[protocol].standing for line in lines)
+    return f"Protocol {protocol}: {', '.join(f'{found[each]} {each}' for each in Standing if found[each]) or NOT_RUN}."

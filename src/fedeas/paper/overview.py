@@ -70,7 +70,7 @@ def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, plots.Lo
         place += 1
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.tick_params(axis="x", length=0)
-    axes.set(xlabel="budget: FedEAS's β, and synthetic images in all", xlim=(0, max(place, 1)))
+    axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
     axes.margins(y=0.12)
     axes.grid(axis="y", **plots.GRID)
 

@@ -165,11 +165,50 @@ def reproduce(
     book = Workbook(chosen, places.scan())
     configs, outcomes, folder = book.configs(wanted, seeds), list[Outcome](), None if out is None else Path(out)
     if train:
-        outcomes = _make_runs(book, configs, places, folder, minutes, name == TIMED, watch, tell)
+        able, outcomes = split_by_data([places.placed(config) for config in book.missing(configs)], tell)
+        places.prepare(folder)
+        outcomes += Training(places, name == TIMED, watch, tell).of(able, book.results, minutes)
+        keep_all(configs, book.results, places)
     done = Reproduction(book, wanted, configs, outcomes)
     if folder is not None and not done.is_fruitless:
         done.write(folder)
     return done
+
+
+@dataclass(frozen=True)
+class Training:
+    """How runs are made: where, whether each generates all its images, and who is told."""
+
+    places: Places
+    timed: bool
+    watch: Watch
+    tell: Callable[[str], None]
+
+    def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[Outcome]:
+        """Make these runs one after the other; those that finish count among the results, and are kept at once."""
+        deadline, outcomes = None if minutes is None else Deadline(minutes), list[Outcome]()
+        for outcome in carry_out(configs, lambda config: self._run(config, deadline), deadline):
+            outcomes.append(outcome)
+            self.tell(f"{len(outcomes)} of {len(configs)}  {told(outcome)}")
+            if outcome.run is not None and outcome.run.finished:
+                results.add(outcome.run)
+                keep_all([outcome.config], results, self.places)
+        return outcomes
+
+    def _run(self, config: RunConfig, deadline: Deadline | None) -> Run:
+        from fedeas.run import execute
+
+        store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
+        with self.watch(config) as on_round:
+            return execute(config, store, on_round, bank, pause=deadline)
+
+
+def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
+    """Copy finished runs to the kept results, those too that were finished earlier, if that is wanted."""
+    kept = places.results.resolve()
+    for copies in [found.copies(config) for config in configs] if places.keeps else ():
+        if copies and not any(kept in run.path.resolve().parents for run in copies):
+            keep(copies[0], places.results)
 
 
 def make_folder(folder: Path) -> None:
@@ -178,45 +217,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
-
-
-def _make_runs(
-    book: Workbook,
-    configs: Sequence[RunConfig],
-    places: Places,
-    out: Path | None,
-    minutes: float | None,
-    timed: bool,
-    watch: Watch,
-    tell: Callable[[str], None],
-) -> list[Outcome]:
-    """Make the runs that are missing, and keep what is finished."""
-    from fedeas.run import execute
-
-    able, outcomes = split_by_data([places.placed(config) for config in book.missing(configs)], tell)
-    places.prepare(out)
-    deadline = None if minutes is None else Deadline(minutes)
-
-    def one(config: RunConfig) -> Run:
-        with watch(config) as on_round:
-            return execute(config, RunStore(places.runs), on_round, places.bank_of(config, timed), pause=deadline)
-
-    for number, outcome in enumerate(carry_out(able, one, deadline), 1):
-        outcomes.append(outcome)
-        tell(f"{number} of {len(able)}  {told(outcome)}")
-        if outcome.run is not None and outcome.run.finished:
-            book.results.add(outcome.run)
-            _keep_all([outcome.config], book.results, places)
-    _keep_all(configs, book.results, places)
-    return outcomes
-
-
-def _keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
-    """Copy finished runs to the kept results, those too that were finished earlier, if that is wanted."""
-    kept = places.results.resolve()
-    for copies in [found.copies(config) for config in configs] if places.keeps else ():
-        if copies and not any(kept in run.path.resolve().parents for run in copies):
-            keep(copies[0], places.results)
 
 
 def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:

@@ -26,6 +26,9 @@ from fedeas.policies import FedEAS
 from fedeas.weights import IMAGENET_STEM, PRETRAINED
 
 Protocol = Literal["paper", "clean"]
+PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
+"""The one to believe first."""
+
 Precision = Literal["fp32", "tf32", "bf16"]
 
 BUDGET = "{budget}"
