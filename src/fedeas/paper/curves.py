@@ -5,6 +5,7 @@ They know nothing of runs. Whatever was not run is an empty place that says so.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from fedeas.paper.tables import NOT_RUN
 from fedeas.plots import Look
 
 COLUMNS = 2  # panels beside each other
+LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
@@ -46,7 +48,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     for axes, (title, lines) in zip(places, shown.items(), strict=True):
         run = any(mean_course(line.courses).rounds for line in lines)
         _number_rounds(axes, _last_round(lines) if run else last)
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
         _convergence_panel(axes, lines, threshold, looks)
         if not run:
             say_not_run(axes, bare=not last)

@@ -66,7 +66,7 @@ def _conclusion(differences: Mapping[str, Difference]) -> str:
     shown += [f"lower than {listed(names[Verdict.HIGHER])}"] if names[Verdict.HIGHER] else []
     said = [f"FedEAS is {' and '.join(shown)}."] if shown else []
     open_ = [*names[Verdict.UNDECIDED], *names[Verdict.ONE_SEED]]
-    said += [f"Between FedEAS and {listed(open_)} these seeds do not decide."] if open_ else []
+    said += [f"These seeds do not tell FedEAS from {listed(open_)}."] if open_ else []
     return " ".join(said)
 
 

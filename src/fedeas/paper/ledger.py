@@ -183,14 +183,13 @@ def _printed(where: Setting) -> dict[str, Decimal]:
 def _levels(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal]) -> Finding:
     """Which methods are within some points of what the paper prints for them."""
     apart = {name: mean(values.values()) - float(printed[name]) for name, values in run.items()}
-    near = [name for name, points in apart.items() if abs(points) <= LEVEL_POINTS]
-    parts = {f"within {LEVEL_POINTS:g} points": near, "farther": [name for name in apart if name not in near]}
-    said = [
-        f"{title}: {', '.join(f'{METHODS[name].title} {signed(apart[name], 2)}' for name in names)}"
-        for title, names in parts.items()
-        if names
-    ]
-    return Finding(_share(len(near), len(apart)), "; ".join(said)) if apart else ABSENT
+    if not apart:
+        return ABSENT
+    far = {name: points for name, points in apart.items() if abs(points) > LEVEL_POINTS}
+    said = f"{len(apart) - len(far)} of {len(apart)} within {LEVEL_POINTS:g} points"
+    if far:
+        said += f"; farther: {', '.join(f'{METHODS[name].title} {signed(points, 2)}' for name, points in far.items())}"
+    return Finding(_share(len(apart) - len(far), len(apart)), said)
 
 
 def _share(agreeing: int, of: int) -> Standing:
@@ -294,7 +293,7 @@ def ledger_markdown(lines: Sequence[Line], remarks: str) -> str:
 
 def ledger_remarks(lines: Sequence[Line], results: Results) -> str:
     """How often we agree, how the ledger judges, and what it leaves out."""
-    said = [_tally(lines, protocol) for protocol in PROTOCOLS]
+    said = [_tally(lines, protocol) for protocol in PROTOCOLS if lines]
     said.append(
         f"Levels agree within {LEVEL_POINTS:g} points, Gamma-hat within a factor of {LEVEL_FACTOR:g}. An order or a "
         "difference counts only if the 95 % interval over seeds shows it; brackets hold the interval and n."
@@ -307,4 +306,4 @@ def ledger_remarks(lines: Sequence[Line], results: Results) -> str:
 def _tally(lines: Sequence[Line], protocol: Protocol) -> str:
     """How many lines stand how under a protocol."""
     found = Counter(line.found[protocol].standing for line in lines)
-    return f"Protocol {protocol}: {', '.join(f'{found[each]} {each}' for each in Standing if found[each]) or NOT_RUN}."
+    return f"Lines, protocol {protocol}: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."
