@@ -311,3 +311,13 @@ def test_a_folder_that_is_named_twice_is_read_once(everything):
     once, twice = Results([everything / "runs"]), Results([everything / "runs", everything / "." / "runs"])
     config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
     assert len(once.copies(config)) == len(twice.copies(config)) == 1
+
+
+def test_the_summary_and_the_ledger_need_no_runs(tmp_path, capsys):
+    where = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    call("summary", *where, "--out", tmp_path / "out")
+    assert "not been run" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results-overview.png", "results-overview.svg"}
+    for form in ([], ["--markdown"]):
+        call("ledger", *where, *form)
+        assert "CIFAR-100" in capsys.readouterr().out  # among what was not run

@@ -18,7 +18,7 @@ from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.execution import Outcome, stays_here
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
-from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
+from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.studies import study
 from fedeas.paper.tables import markdown
@@ -74,10 +74,21 @@ def reproduce_counts(
 
 
 @reproduce.command("summary")
-def reproduce_summary(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
-    """What was found, in one paragraph: policies at one total, clean protocol."""
-    said = headline(Workbook(study("full", "clean"), Places(folder, results).scan()))
+def reproduce_summary(
+    as_markdown: AsMarkdown = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the summary figure.")] = None,
+    results: Kept = RESULTS,
+    folder: Folder = RUNS,
+) -> None:
+    """What was found, in one paragraph: policies at one total, clean protocol; with --out also as a figure."""
+    found = Places(folder, results).scan()
+    said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
+    if out is not None:
+        from fedeas.paper.gallery import save_overview
+
+        make_folder(out)
+        save_overview(found, out)
 
 
 @reproduce.command("ledger")

@@ -165,6 +165,11 @@ def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
     return plots.save_all(figures(artefact, book), folder)
 
 
+def save_overview(results: Results, folder: Path) -> list[Path]:
+    """Write the summary figure in the same way."""
+    return plots.save_all([("results-overview", overview(results))], folder)
+
+
 def _bar(name: str, entry: Entry | None) -> Bar:
     if entry is None:
         return Bar(name, None)
