@@ -57,12 +57,15 @@ def main() -> None:
 def draw_results(images: Path) -> None:
     """The figures of docs/results.md, from the finished runs in results/ alone."""
     from fedeas import plots
-    from fedeas.paper.gallery import figures
+    from fedeas.paper.gallery import figures, overview
     from fedeas.paper.results import Results
     from fedeas.paper.studies import study
+    from fedeas.paper.workbook import Workbook
 
+    found = Results([ROOT / "results"])
+    plots.save(overview(found), images / "results-overview.png")
     for artefact in ("references", "fig4"):
-        for name, figure in figures(artefact, study("full", "clean"), Results([ROOT / "results"])):
+        for name, figure in figures(artefact, Workbook(study("full", "clean"), found)):
             plots.save(figure, images / f"{name}.png")
 
 

@@ -44,6 +44,7 @@ ALLOWED = {
         "paper.figures",
         "paper.gallery",
         "paper.marks",
+        "paper.overview",
         "report.figures",
     },
     "pyarrow": {"tables.reading", "tables.writing", "data.parquet", "web.sources"},

@@ -30,6 +30,18 @@ def test_rendered_blocks_are_up_to_date(page, monkeypatch):
     assert load_renderer().rendered(text) == text, "run `make docs`"
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_the_clean_protocol_leads(name):
+    tables = re.findall(r"<!-- \$ fedeas reproduce (.*--show.*) -->", (ROOT / name).read_text())
+    assert tables[0].startswith("references --protocol clean ")
+
+
+def test_no_result_on_the_page_of_results_is_typed():
+    page = (ROOT / "docs" / "results.md").read_text()
+    typed = re.sub(r"```.*?```", "", load_renderer().BLOCK.sub("", page), flags=re.DOTALL)
+    assert not re.findall(r"\d+\.\d+", typed)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):

@@ -191,3 +191,12 @@ def fixed(value: float, decimals: int) -> str:
     ('−1,234.5', '0.0')
     """
     return f"{value:z,.{decimals}f}".replace("-", "−")
+
+
+def signed(value: float, decimals: int) -> str:
+    """The same with its sign.
+
+    >>> signed(1.25, 2), signed(-3, 1)
+    ('+1.25', '−3.0')
+    """
+    return f"{value:+,.{decimals}f}".replace("-", "−")

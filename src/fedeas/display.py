@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
@@ -13,11 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from fedeas import scores
-from fedeas.comparison import BEST, SECOND, Seeds, fixed
+from fedeas.comparison import BEST, SECOND, Seeds, fixed, listed
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
-from fedeas.paper.estimate import Estimate
+from fedeas.paper.estimate import Estimate, measured_on
+from fedeas.paper.ledger import Line
 from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.policies import CertifiedAllocation
 from fedeas.store import Run
@@ -230,10 +231,11 @@ def filled_table(table: Filled) -> RenderableType:
     notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
-    for column in table.columns:
+    for column in table.heads:
         shown.add_column(_stacked(_short(column)), justify="right")
-    for name, row in table.rows.items():
-        shown.add_row(name, *(_entry(entry, table.counts_seeds) for entry in row), end_section=compared)
+    for name in table.rows:
+        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        shown.add_row(name, *table.lead(name), *cells, end_section=compared)
     return shown
 
 
@@ -256,11 +258,21 @@ def _entry(entry: Entry | None, count: bool) -> str:
         return ""
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [*entry.spread(count), entry.last, entry.printed, entry.difference]
+    lines = [entry.deviation, *entry.brackets(count), entry.last, entry.printed, entry.difference]
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
-def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, machine: str) -> RenderableType:
+def ledger_table(lines: Sequence[Line], remarks: str) -> RenderableType:
+    """What the paper says, and what our runs say about it."""
+    table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
+    for name in ("what the paper says", "there", "clean protocol", "the paper's protocol"):
+        table.add_column(name)
+    for line in lines:
+        table.add_row(f"{line.says}; {line.where}", line.paper, *map(str, line.found.values()), end_section=True)
+    return table
+
+
+def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:
     """What artefacts take: their runs, and of those that are left the images and the minutes."""
     table = Table(title="What it takes", title_justify="left", caption_justify="left")
     table.add_column("artefact")
@@ -269,10 +281,15 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str, mac
     for name, runs, left in rows:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    says = [protocol, "Images as if the bank were empty."]
-    if any(left.minutes for _, _, left in rows):
-        says.append(
-            f"Minutes on one {machine}, by speeds measured there, without FedGen's training and SD-Turbo's images."
-        )
-    table.caption = " ".join(says)
+    table.caption = " ".join([protocol, "Images as if the bank were empty.", *_about_minutes([row[2] for row in rows])])
     return table
+
+
+def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
+    """Where the speeds come from, and what is not in them."""
+    if any(each.minutes for each in estimates):
+        yield f"Minutes on one {measured_on()}, by speeds measured there."
+    if slower := sorted(set.union(set(), *(each.slower for each in estimates))):
+        yield f"At most, for {listed(slower)}: measured with the 3x3 stem alone, which is slower."
+    if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
+        yield f"Not counted, for it was not measured: {listed(untimed)}."

@@ -158,3 +158,12 @@ SOMETHING = {
 @pytest.mark.parametrize("draw", SOMETHING.values(), ids=SOMETHING)
 def test_the_same_numbers_give_the_same_bytes(draw, tmp_path):
     assert svg_of(draw(), tmp_path) == svg_of(draw(), tmp_path)
+
+
+def test_titles_of_panels_beside_each_other_stay_within_their_own():
+    title = "CIFAR-100, K=100, alpha=0.05 (clean protocol, start scratch)"
+    figure = convergence_figure({title: [line("FedEAS")], f"{title} ": [line("FedEAS")]}, 0.7)
+    figure.draw_without_rendering()
+    left, right = (axes._left_title.get_window_extent() for axes in figure.axes)
+    assert not left.overlaps(right)
+    assert right.x1 <= figure.bbox.x1

@@ -104,12 +104,38 @@ def test_the_speeds_are_the_measured_ones():
     measured = json.loads((BENCHMARKS / "gpu-rounds.json").read_text())
     (speed,) = [key for key in measured["rows"][0] if key.startswith("lanes, bf16")]
     assert _speeds()["machine"] == measured["machine"]["gpu"]
-    assert _speeds()["training"] == {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    found = {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    assert _speeds()["training"]["lanes"]["bf16"]["3x3"] == found
     samplers = json.loads((BENCHMARKS / "gpu-generator-sampling.json").read_text())["rows"]
     (default,) = [row for row in samplers if row["sampler"] == "fedeas: dpm-20, guidance 1.5, bf16, batch 512"]
     assert _speeds()["generation"] == default["images/s"]
     whole = json.loads((BENCHMARKS / "gpu-runs.json").read_text())["rows"][0]
     assert _speeds()["start"] == round(whole["total"] - whole["train"], 1)
+
+
+def test_the_speed_is_that_of_the_stem_where_it_was_measured_and_else_a_bound():
+    speeds = _speeds()["training"]["lanes"]["bf16"]
+    own, slow = (study("full", start=start).config(HERE, FEDAVG) for start in ("cifar100-imagenet-stem", "scratch"))
+    begins = _speeds()["start"]
+    ratio = (60 * estimate([slow]).minutes - begins) / (60 * estimate([own]).minutes - begins)
+    assert ratio == pytest.approx(speeds["imagenet"]["fedavg"] / speeds["3x3"]["fedavg"])
+    assert estimate([own]).slower == estimate([slow]).slower == frozenset()
+    moon = estimate([FULL.config(HERE, METHODS["moon"])])
+    assert moon.slower == {"moon"}
+    assert moon.minutes == estimate([study("full", start="scratch").config(HERE, METHODS["moon"])]).minutes
+
+
+def test_an_estimate_names_what_it_leaves_out():
+    configs = [FULL.config(HERE, METHODS["fedgen"]), FULL.config(HERE, replace(FEDEAS, other_generator=True))]
+    assert estimate(configs).untimed == {"fedgen", "sd-turbo"}
+
+
+@pytest.mark.parametrize("engine", ["local", "flower"])
+def test_the_speed_of_another_engine_is_not_used(engine):
+    config = FULL.config(HERE, FEDEAS)
+    other = config.model_copy(update={"engine": config.engine.model_copy(update={"name": engine})})
+    assert estimate([config]).minutes
+    assert estimate([other]).minutes is None
 
 
 def test_a_pool_makes_the_images_of_one_client_and_real_images_none():

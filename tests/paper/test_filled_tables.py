@@ -16,37 +16,23 @@ from fedeas.paper.artefacts import (
     accuracy_sheet,
     convergence_sheet,
     gamma_sheet,
+    measures_sheet,
     peak_sheet,
     references_sheet,
+    setting_sheets,
     sweep_sheet,
     wall_clock_sheet,
 )
-from fedeas.paper.published import EXAMPLE, example_counts, published, setting
+from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results, keep
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
-from fedeas.policies import parse_policy
-from fedeas.store import RunStore, read_run
+from fedeas.store import read_run
 from fedeas.weights import model_weights, weights_digest
 
 FULL = study("full")
 HERE = setting(EXAMPLE)
 ACCURACY, DIFFERENCE = 1, 2  # columns of `references`
-
-
-@pytest.fixture
-def finished(tmp_path):
-    """Puts a finished run with such a summary into the folder `tmp_path`."""
-
-    def make(config, **summary):
-        run = RunStore(tmp_path).open(config)
-        total = parse_policy(config.policy).allocate(example_counts()).total
-        usual = {"accuracy": 0.5, "window": [181, 200], "final": 0.55, "peak": 0.6, "steps": 1200, "samples": None}
-        usual |= {"total": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
-        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
-        return run
-
-    return make
 
 
 def at_all_seeds(finished, values):
@@ -223,8 +209,8 @@ def test_times_are_told_only_of_runs_that_generated_all_their_images(finished, t
 
 def test_without_runs_no_cell_that_needs_one_has_a_number(tmp_path):
     for artefact in ARTEFACTS:
-        if artefact.sheet is not None:
-            filled = fill(artefact.sheet(FULL), Results([tmp_path / "nowhere"]))
+        for sheet in artefact.sheets(FULL):
+            filled = fill(sheet, Results([tmp_path / "nowhere"]))
             trained = [entry for entry in entries(filled) if entry.ours is None or entry.ours.seeds]
             assert all(entry.number == "not run" and not entry.difference for entry in trained)
             assert trained
@@ -252,7 +238,7 @@ def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finis
     column = filled.columns.index(HERE.title)
     marks = {name: row[column].rank for name, row in filled.rows.items() if row[column] is not None}
     assert {name: rank for name, rank in marks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
-    assert "**70.00** (± 1.60)" in markdown(filled)
+    assert "**70.00** ± 1.60" in markdown(filled)
     assert "<u>60.00</u>" in markdown(filled)
     assert r"\textbf{70.00} $\pm$ 1.60" in latex(filled)
 
@@ -268,16 +254,51 @@ def test_a_single_result_is_not_called_the_best(finished, tmp_path):
 
 
 def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_not(finished, tmp_path):
-    where = setting("c10-k100-a0.1")
-    for config in with_seeds(FULL.config(where, FEDEAS), 2):
+    for config in with_seeds(FULL.config(HERE, FEDEAS), 2):
         finished(config)
-    alike = markdown(table(references_sheet, tmp_path))
+    alike = markdown(table(accuracy_sheet, tmp_path))
     assert "n = 2 seeds" in alike
     assert "n=2" not in alike
-    finished(FULL.config(where, MISSING_ONLY))
-    unlike = markdown(table(references_sheet, tmp_path))
+    finished(FULL.config(HERE, MISSING_ONLY))
+    unlike = markdown(table(accuracy_sheet, tmp_path))
     assert "n=2" in unlike
     assert "n=1" in unlike
+
+
+def test_where_a_row_is_one_method_a_column_counts_its_seeds_and_a_pair_that_has_fewer_says_so(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.7, 0.71), GREEDY: (0.7, 0.72, 0.73), MISSING_ONLY: (0.6,)})
+    filled = table(references_sheet, tmp_path)
+    assert filled.heads[0] == "n"
+    counted = {name: filled.lead(name) for name in filled.rows}
+    assert {name: lead for name, lead in counted.items() if lead != ["0"]} == {
+        "FedEAS": ["2"],
+        "Greedy": ["3"],
+        "Missing-only": ["1"],
+    }
+    lines = {line.split(" | ")[0].strip("| "): line for line in markdown(filled).splitlines() if " | " in line}
+    assert "n=2" in lines["Greedy"]  # the seeds that FedEAS has, too
+    assert "n=" not in lines["FedEAS"] + lines["Missing-only"]
+
+
+def test_peaks_stand_apart_from_the_accuracy_that_is_compared():
+    assert not any("peak" in column for column in references_sheet(FULL).columns)
+    assert "peak, %" in measures_sheet(FULL).columns
+    assert not measures_sheet(FULL).ranked
+
+
+def test_each_setting_has_a_table_with_work_and_with_differences_to_fedeas(finished, tmp_path):
+    for method, accuracies in ((FEDEAS, (0.7, 0.72)), (FEDAVG, (0.5, 0.55))):
+        for config, accuracy in zip(with_seeds(FULL.config(HERE, method), 2), accuracies, strict=True):
+            finished(config, accuracy=accuracy, steps=1000 + 100 * config.seed, samples=64000)
+    filled = {sheet.title: fill(sheet, Results([tmp_path])) for sheet in setting_sheets(FULL)}
+    assert len(filled) == 8
+    (own,) = [each for each in filled.values() if each.is_run]
+    assert HERE.title in own.title
+    numbers = dict(zip(own.columns, own.rows["FedAvg"], strict=True))
+    assert numbers["minus FedEAS, points"].ours == Difference(pytest.approx(-18.5), pytest.approx(1.5 * 2**0.5), 2)
+    assert (numbers["steps"].ours.mean, numbers["images seen"].ours.mean) == (1050, 64000)
+    assert "Full-Balance" in own.rows  # the paper has it here
+    assert sum("Full-Balance" in each.rows for each in filled.values()) == 4
 
 
 @pytest.mark.parametrize("content", [b'{"accuracy": ', b"\xff\xfe", b"[1]", None], ids=["cut", "bytes", "list", "null"])
@@ -346,3 +367,15 @@ def test_a_damaged_summary_is_left_out_with_a_word(content, finished, tmp_path, 
     assert found.has(good.config)
     assert not found.has(bad.config)
     assert str(bad.path) in caplog.text
+
+
+def test_a_method_that_was_not_run_says_so_once_and_keeps_the_papers_numbers(finished, tmp_path):
+    at_all_seeds(finished, {FEDEAS: (0.7,)})
+    filled = table(references_sheet, tmp_path)
+    shown = [entry for entry in filled.shown("Uniform") if entry is not None and entry.ours is None]
+    assert [entry.printed for entry in shown] == ["58.81"]
+    assert markdown(filled).count("not run") == len(filled.rows) - 1
+    measures = table(measures_sheet, tmp_path)
+    assert [entry.printed for entry in measures.shown("Missing-only") if entry] == ["71.46", "100"]
+    statuses = [row["status"] for row in csv.DictReader(StringIO(comma_separated(filled))) if row["row"] == "Uniform"]
+    assert statuses.count("not run") == 5  # a file for machines says it of each cell

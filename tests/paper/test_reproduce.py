@@ -2,17 +2,21 @@
 
 import csv
 import shutil
+from collections import Counter
 
 import pytest
 
 from fedeas.cli import main
 from fedeas.deadline import Deadline
 from fedeas.errors import InputError, RunError
+from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.execution import carry_out, stays_here
 from fedeas.paper.published import setting
+from fedeas.paper.reproduction import WRITERS
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
+from fedeas.paper.tables import comma_separated, fill
 from fedeas.run import identified
 from fedeas.store import RunStore, read_run
 
@@ -45,11 +49,11 @@ def call(*arguments, code=0):
 def test_all_of_it_runs_on_digits(everything):
     written = {path.name for path in (everything / "out").iterdir()}
     for artefact in ARTEFACTS:
-        if artefact.sheet is not None:
+        if artefact.sheets(SMOKE):
             assert {f"{artefact.name}.{ending}" for ending in ("md", "csv", "tex")} <= written
             rows = cells(everything, artefact.name)
             assert not any(row["status"] == "not run" for row in rows)
-            assert len({(row["row"], row["column"]) for row in rows}) == len(rows)
+            assert len({(row["table"], row["row"], row["column"]) for row in rows}) == len(rows)
     pictures = {"fig1a-demand", "fig1b-accuracy", "fig2a-concentration", "fig2b-reduction", "fig3-overview"}
     pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form"}
     pictures |= {"references-courses", "references-imbalance"}
@@ -98,9 +102,9 @@ def test_times_can_be_had_by_their_own_command(tmp_path):
 
 
 def test_runs_are_kept_that_were_finished_before(everything, tmp_path):
-    results = tmp_path / "later"
-    call("fig1", *places(everything), "--results", results, "--keep")
-    assert len(list(results.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
+    later = tmp_path / "later"
+    call("fig1", *places(everything), "--results", later, "--keep")
+    assert len(list(later.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
 
 
 def test_a_run_has_one_directory_whatever_needs_it():
@@ -260,3 +264,60 @@ def test_only_algorithms_whose_clients_keep_state_are_said_to_stay():
     where = setting("c10-k20-a0.1")
     staying = {name for name, method in METHODS.items() if stays_here(study("full").config(where, method))}
     assert staying == {"scaffold", "moon"}
+
+
+def test_the_same_can_be_had_from_python(everything, tmp_path):
+    done = reproduce("table1", profile="smoke", places=Places(everything / "runs", tmp_path), out=tmp_path / "out")
+    assert not done.outcomes
+    assert not done.missing
+    (table,) = done.tables
+    assert comma_separated(table) == (everything / "out" / "table1.csv").read_text()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"table1.{ending}" for ending in WRITERS}
+
+
+def test_python_makes_the_runs_that_are_missing_and_tells_of_each(tmp_path):
+    lines, where = [], Places(tmp_path / "runs", tmp_path / "results", keeps=True)
+    before = reproduce("combination", profile="smoke", places=where, train=False)
+    assert len(before.missing) == 3
+    done = reproduce("combination", profile="smoke", places=where, tell=lines.append)
+    assert [outcome.config for outcome in done.outcomes] == before.missing
+    assert len(lines) == 3
+    assert all(table.is_run for table in done.tables)
+    assert not done.missing
+    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
+
+
+def test_a_command_reads_each_run_once_and_builds_each_table_once(everything, monkeypatch, capsys):
+    read, built = Counter(), Counter()
+
+    def counting_read(path):
+        read[path.resolve()] += 1
+        return read_run(path)
+
+    def counting_fill(sheet, found):
+        built[sheet.title] += 1
+        return fill(sheet, found)
+
+    monkeypatch.setattr(results, "read_run", counting_read)
+    monkeypatch.setattr(workbook, "fill", counting_fill)
+    call("all", *places(everything), "--keep")
+    folders = {path.parent.resolve() for path in everything.glob("*/*/summary.json")}
+    assert read == Counter(folders)
+    titles = {sheet.title for artefact in ARTEFACTS for sheet in artefact.sheets(SMOKE)}
+    assert built == Counter(titles)
+
+
+def test_a_folder_that_is_named_twice_is_read_once(everything):
+    once, twice = Results([everything / "runs"]), Results([everything / "runs", everything / "." / "runs"])
+    config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
+    assert len(once.copies(config)) == len(twice.copies(config)) == 1
+
+
+def test_the_summary_and_the_ledger_need_no_runs(tmp_path, capsys):
+    where = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    call("summary", *where, "--out", tmp_path / "out")
+    assert "not been run" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results-overview.png", "results-overview.svg"}
+    for form in ([], ["--markdown"]):
+        call("ledger", *where, *form)
+        assert "CIFAR-100" in capsys.readouterr().out  # among what was not run

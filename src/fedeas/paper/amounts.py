@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 from fedeas import plots
 from fedeas.courses import Window
-from fedeas.paper.marks import DIAMOND, POINTS, End, key, looks_by_name, name_ends, panel, say_not_run
+from fedeas.paper.marks import DIAMOND, POINTS, WIDTH, End, key, looks_by_name, name_ends, panel, say_not_run
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plots import Look
 
@@ -53,7 +53,7 @@ class Removal(NamedTuple):
 @plots.styled
 def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
     """Fig. 1(b): what each policy makes of one total; ours as solid bars, the paper's as hollow ones beside them."""
-    figure, axes = panel(title, max(6.0, 2.0 + 1.5 * len(bars)), 4.6)
+    figure, axes = panel(title, min(WIDTH, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
     looks, width = looks_by_name(bar.name for bar in bars), 0.38 if printed else 0.6
     for place, bar in enumerate(bars):
@@ -78,7 +78,7 @@ def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure
 @plots.styled
 def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: Window) -> Figure:
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's lines are pale, dashed."""
-    figure, axes = panel(title, 9, 5.2)
+    figure, axes = panel(title, WIDTH, 4.6)
     references = (fedavg, full_balance)
     looks = looks_by_name([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
     totals = [total for sweep in sweeps for total in sweep.totals]
@@ -103,7 +103,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
 @plots.styled
 def removal_figure(removals: Sequence[Removal], title: str, window: Window) -> Figure:
     """Accuracy over the imbalance removed: dots are ours, named beside the panel; hollow diamonds are the paper's."""
-    figure, axes = panel(title, 9, 5.2)
+    figure, axes = panel(title, WIDTH, 4.6)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
     ends = [end for each in removals for end in _draw_removal(axes, each, looks[each.bar.name])]
     axes.set(xlabel="label imbalance removed, %", ylabel=_level(window))

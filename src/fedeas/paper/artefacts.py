@@ -11,6 +11,7 @@ from fedeas.config import RunConfig
 from fedeas.courses import Window
 from fedeas.errors import InputError
 from fedeas.paper.cells import (
+    NOT_REACHED,
     Cell,
     Measure,
     Sheet,
@@ -36,6 +37,7 @@ from fedeas.paper.studies import (
     FEDEAS,
     FULL_BALANCE,
     GREEDY,
+    HEADLINE,
     MAIN,
     METHODS,
     MISSING_ONLY,
@@ -52,18 +54,21 @@ from fedeas.policies import FedEAS
 
 @dataclass(frozen=True)
 class Artefact:
-    """A table or a figure; `sheet` is None where no training is needed."""
+    """Tables, or a figure that needs no training and so has none."""
 
     name: str
     title: str
-    sheet: Callable[[Study], Sheet] | None = None
+    sheets: Callable[[Study], list[Sheet]] = lambda study: []
 
     def configs(self, study: Study) -> list[RunConfig]:
         """The runs that it needs, each once, with seed 0."""
-        if self.sheet is None:
-            return []
-        needed = [config for cell in self.sheet(study).cells for config in cell.configs]
+        needed = [config for sheet in self.sheets(study) for cell in sheet.cells for config in cell.configs]
         return list({config.fingerprint: config for config in needed}.values())
+
+
+def _alone(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
+    """The sheets of an artefact that has one."""
+    return lambda study: [make(study)]
 
 
 def window_of(study: Study) -> Window:
@@ -115,7 +120,7 @@ def sweep_sheet(study: Study) -> Sheet:
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
-    level = f"{window_of(study)}, %"
+    level = _level(study)
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
     note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
     return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
@@ -139,7 +144,7 @@ def ablation_sheet(study: Study) -> Sheet:
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
         rows[title] = (_samples(config, number), _accuracy(config, reached))
     note = "The paper says beta = 8 for all three; its totals come from these."
-    columns = ("samples", f"{window_of(study)}, %")
+    columns = ("samples", _level(study))
     return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
 
 
@@ -167,7 +172,7 @@ def convergence_sheet(study: Study) -> Sheet:
     rows: dict[str, tuple[Cell | None, ...]] = {}
     for method, numbers in ((FEDEAS, printed.fedeas), (MISSING_ONLY, printed.missing_only)):
         rows[method.title] = tuple(
-            replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise="not reached")
+            replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
             for where, number in zip(wheres, numbers, strict=True)
         )
     note = "In the figure, of the mean over seeds."
@@ -217,7 +222,7 @@ def combination_sheet(study: Study) -> Sheet:
     }
     note = "The single results that the paper quotes here are peaks."
     title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
-    columns = ("peak, %", f"{window_of(study)}, %", "final, %")
+    columns = ("peak, %", _level(study), "final, %")
     return Sheet(title, columns, rows, ranked=columns, note=note)
 
 
@@ -241,42 +246,83 @@ def wall_clock_sheet(study: Study) -> Sheet:
 
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score itself give more accuracy?"""
-    where = setting("c10-k100-a0.1")
-    level = f"{window_of(study)}, %"
-    columns = (
-        "imbalance removed, %", level, "minus FedEAS, points", "final, %", "peak, %", "Gamma-hat",
-        "steps", "images seen",
-    )  # fmt: skip
+    where, level = setting(HEADLINE), _level(study)
+    columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = (
         "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
     )
-    methods = {name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")}
     rows = {
-        method.title: _reference_row(study, where, name, method)
-        for name, method in {**methods, "greedy": GREEDY, "optimal": OPTIMAL}.items()
+        method.title: (_removed(study.config(where, method)), *_reached(study, where, name, method))
+        for name, method in POLICIES_AT_ONE_TOTAL.items()
     }
     title = study.named(f"Policies at one total, {study.title(where)}")
-    return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note)
+    return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
 
 
-def _reference_row(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+def measures_sheet(study: Study) -> Sheet:
+    """What else the same runs measured."""
+    where = setting(HEADLINE)
+    columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
+    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_ONE_TOTAL.items()}
+    note = "Peak: the best of all rounds, chosen on the test set."
+    return Sheet(study.named(f"Other measures, {study.title(where)}"), columns, rows, note=note, by_method=True)
+
+
+POLICIES_AT_ONE_TOTAL = {
+    **{name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")},
+    "greedy": GREEDY,
+    "optimal": OPTIMAL,
+}
+
+
+def setting_sheets(study: Study) -> list[Sheet]:
+    """Each column of the main table by itself, with differences, work and peaks."""
+    return [_setting_sheet(study, where) for where in study.settings]
+
+
+def _setting_sheet(study: Study, where: Setting) -> Sheet:
+    level = _level(study)
+    columns = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %")
+    methods = {name: each for name, each in METHODS.items() if _printed(published().accuracy, name, where) is not None}
+    rows = {
+        method.title: (*_reached(study, where, name, method), _measures(study, where, name, method)[0])
+        for name, method in methods.items()
+    }
+    title = study.named(study.title(where))
+    aside = (FULL_BALANCE.title,)
+    return Sheet(title, columns, rows, ranked=(level, "final, %"), aside=aside, by_method=True)
+
+
+def _reached(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+    """Accuracy in the window, its difference to FedEAS, the final accuracy, and the work."""
     own, fedeas = study.config(where, method), study.config(where, FEDEAS)
-    reached, best = (_printed(numbers, name, where) for numbers in (published().accuracy, published().peak))
     return (
-        _removed(own),
-        Cell((own,), accuracy, study.printed(reached)),
+        Cell((own,), accuracy, study.printed(_printed(published().accuracy, name, where))),
         None if method == FEDEAS else Cell((own, fedeas), gain, compares=True),
         Cell((own,), final),
-        Cell((own,), peak, study.printed(best)),
-        Cell((own,), gamma_hat, None, 3),
         Cell((own,), steps, None, 0, NOT_RECORDED),
         Cell((own,), images_seen, None, 0, NOT_RECORDED),
     )
 
 
+def _measures(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+    """Peak, first round at the threshold, and dissimilarity of updates."""
+    own, printed = study.config(where, method), published()
+    first = printed.round_of(name, where)
+    return (
+        Cell((own,), peak, study.printed(_printed(printed.peak, name, where))),
+        Cell((own,), rounds_to_threshold, study.printed(first), 0, NOT_REACHED),
+        Cell((own,), gamma_hat, None, 3),
+    )
+
+
+def _level(study: Study) -> str:
+    return f"{window_of(study)}, %"
+
+
 def sources_sheet(study: Study) -> Sheet:
     """Beyond the paper: is the allocation the limit, or the generator?"""
-    where, apart = setting("c10-k100-a0.1"), study.protocol == "clean"
+    where, apart = setting(HEADLINE), study.protocol == "clean"
     sources = {"the generator": "", "one pool for all clients": "shared(of={generator})"}
     if apart:
         sources["real images that no client has"] = "held-out"
@@ -295,9 +341,7 @@ def sources_sheet(study: Study) -> Sheet:
 
 
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
-    """What the paper prints for this method in this setting; None where it prints nothing."""
-    places = [each.id for each in published().settings]
-    return numbers[name][places.index(where.id)] if name in numbers else None
+    return published().printed(numbers, name, where)
 
 
 def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
@@ -321,23 +365,25 @@ def _cell(
 
 
 ARTEFACTS = [
-    Artefact("table1", "main accuracy table", accuracy_sheet),
-    Artefact("table2", "ablation of the budget's factors", ablation_sheet),
-    Artefact("peak", "peak accuracy table of the supplement", peak_sheet),
-    Artefact("sweep", "beta sweep with efficiency, of the supplement", sweep_sheet),
-    Artefact("gamma", "dissimilarity of updates, supplement A", gamma_sheet),
-    Artefact("fig1", "demand of each client, and accuracy at one total", allocation_sheet),
+    Artefact("table1", "main accuracy table", _alone(accuracy_sheet)),
+    Artefact("table2", "ablation of the budget's factors", _alone(ablation_sheet)),
+    Artefact("peak", "peak accuracy table of the supplement", _alone(peak_sheet)),
+    Artefact("sweep", "beta sweep with efficiency, of the supplement", _alone(sweep_sheet)),
+    Artefact("gamma", "dissimilarity of updates, supplement A", _alone(gamma_sheet)),
+    Artefact("fig1", "demand of each client, and accuracy at one total", _alone(allocation_sheet)),
     Artefact("fig2", "concentration of imbalance, and imbalance removed"),
     Artefact("fig3", "overview of the budgets"),
-    Artefact("fig4", "convergence, with rounds to 70 %", convergence_sheet),
-    Artefact("fig5", "accuracy over budgets, and the choice of beta", sweep_sheet),
+    Artefact("fig4", "convergence, with rounds to 70 %", _alone(convergence_sheet)),
+    Artefact("fig5", "accuracy over budgets, and the choice of beta", _alone(sweep_sheet)),
     Artefact("closed-form", "two-client case of supplement B"),
     Artefact("samples", "uncurated samples of the generator"),
-    Artefact("generators", "SD-Turbo instead of the DDPM", generator_sheet),
-    Artefact("combination", "FedEAS with SCAFFOLD", combination_sheet),
-    Artefact("wall-clock", "time of FedEAS and of Full-Balance", wall_clock_sheet),
-    Artefact("sources", "one shared pool and real images instead of the generator, beyond the paper", sources_sheet),
-    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", references_sheet),
+    Artefact("generators", "SD-Turbo instead of the DDPM", _alone(generator_sheet)),
+    Artefact("combination", "FedEAS with SCAFFOLD", _alone(combination_sheet)),
+    Artefact("wall-clock", "time of FedEAS and of Full-Balance", _alone(wall_clock_sheet)),
+    Artefact("sources", "one shared pool, and real images, instead of the generator", _alone(sources_sheet)),
+    Artefact("settings", "each column of the main table with differences and work", setting_sheets),
+    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", _alone(references_sheet)),
+    Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _alone(measures_sheet)),
 ]
 
 

@@ -12,6 +12,8 @@ from fedeas.store import Record
 
 Measure = Callable[..., float | None]
 
+NOT_REACHED = "not reached"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -36,6 +38,7 @@ class Sheet:
     """A table to be filled.
 
     In columns that are `ranked` the best row and the second are marked; rows that stand `aside` do not compete.
+    Where each row is one method (`by_method`), a column counts its seeds.
     """
 
     title: str
@@ -44,6 +47,7 @@ class Sheet:
     ranked: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     note: str = ""
+    by_method: bool = False
 
     @property
     def cells(self) -> Iterator[Cell]:

@@ -5,6 +5,7 @@ They know nothing of runs. Whatever was not run is an empty place that says so.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedeas import plots
 from fedeas.courses import Course, MeanCourse, mean_course
-from fedeas.paper.marks import DIAMOND, HALO, POINTS, End, key, looks_by_name, name_ends, panel, say_not_run
+from fedeas.paper.marks import DIAMOND, HALO, POINTS, WIDTH, End, key, looks_by_name, name_ends, panel, say_not_run
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plots import Look
 
 COLUMNS = 2  # panels beside each other
+LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
@@ -46,7 +48,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     for axes, (title, lines) in zip(places, shown.items(), strict=True):
         run = any(mean_course(line.courses).rounds for line in lines)
         _number_rounds(axes, _last_round(lines) if run else last)
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
         _convergence_panel(axes, lines, threshold, looks)
         if not run:
             say_not_run(axes, bare=not last)
@@ -56,7 +58,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
 @plots.styled
 def course_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
-    figure, axes = panel(title, 10, 5.4)
+    figure, axes = panel(title, WIDTH, 4.6)
     looks = looks_by_name(line.name for line in lines)
     means = [(line.name, mean_course(line.courses)) for line in lines]
     axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
@@ -78,7 +80,7 @@ def _places(panels: int, keys: int) -> tuple[Figure, Any]:
     """A figure with so many panels on one scale, and room below each for a legend of so many keys."""
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
-    figure = plots.new_figure(2.4 + 4.0 * columns, rows * (4.2 + 0.22 * keys))
+    figure = plots.new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
     figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes in grid[:, 0]:

@@ -17,28 +17,50 @@ from fedeas.generators.registry import HeldOut, Shared, parse_generator
 from fedeas.paper.plans import counts_of, plan_of
 
 TIMED = "diffusion"  # the generator whose speed was measured
+SLOWEST_STEM = "3x3"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Runs, the different images that they draw from the bank, and minutes; None where nothing was measured."""
+    """What runs take.
+
+    Attributes:
+        runs: how many there are.
+        images: different ones that they draw from the bank.
+        minutes: None where nothing was measured for the engine that will run.
+        slower: algorithms whose speed is that of the 3x3 stem, for no other was measured: they will take less.
+        untimed: algorithms and generators whose speed is not known: they add no minutes.
+    """
 
     runs: int
     images: int
     minutes: float | None
+    slower: frozenset[str] = frozenset()
+    untimed: frozenset[str] = frozenset()
 
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
-    """What these runs take together, each image generated once; what was not timed takes no minutes."""
+    """What these runs take together on the engine that each names, each image generated once."""
     images = {bank: int(table.sum()) for bank, table in _most_of_each_class(configs).items()}
-    if any(config.engine.precision != "bf16" for config in configs):  # not the protocol that was timed
-        return Estimate(len(configs), sum(images.values()), None)
-    speeds = _speeds()
+    total, speeds = sum(images.values()), _speeds()
+    if any(not _by_stem(config) for config in configs):
+        return Estimate(len(configs), total, None)
     seconds = sum(speeds["start"] + _training_seconds(config) for config in configs)
-    seconds += sum(
-        number / speeds["generation"] for (generator, _), number in images.items() if _name(generator) == TIMED
+    made = {name: number for (name, _), number in images.items() if number}
+    seconds += sum(number / speeds["generation"] for name, number in made.items() if _name(name) == TIMED)
+    known = {config: _measured_stem(config) for config in configs}
+    return Estimate(
+        len(configs),
+        total,
+        seconds / 60,
+        slower=frozenset(_name(each.algorithm) for each, stem in known.items() if stem not in (None, each.model.stem)),
+        untimed=frozenset(
+            [
+                *(_name(each.algorithm) for each, stem in known.items() if stem is None),
+                *(_name(name) for name in made if _name(name) != TIMED),
+            ]
+        ),
     )
-    return Estimate(len(configs), sum(images.values()), seconds / 60)
 
 
 def measured_on() -> str:
@@ -79,8 +101,19 @@ def _trained(config: RunConfig) -> float:
 
 def _training_seconds(config: RunConfig) -> float:
     """Nothing for algorithms whose speed was not measured."""
-    speed = _speeds()["training"].get(_name(config.algorithm))
-    return _trained(config) / speed if speed else 0.0
+    stem = _measured_stem(config)
+    return 0.0 if stem is None else _trained(config) / _by_stem(config)[stem][_name(config.algorithm)]
+
+
+def _by_stem(config: RunConfig) -> dict[str, dict[str, float]]:
+    """Images a second by stem and algorithm on the run's engine, in its precision; empty if nothing was measured."""
+    return dict(_speeds()["training"].get(config.engine.name, {}).get(config.engine.precision, {}))
+
+
+def _measured_stem(config: RunConfig) -> str | None:
+    """The stem with which the run's algorithm was timed: its own, else the slowest; None if with neither."""
+    speeds, name = _by_stem(config), _name(config.algorithm)
+    return next((stem for stem in (config.model.stem, SLOWEST_STEM) if name in speeds.get(stem, {})), None)
 
 
 def _name(spec: str) -> str:
@@ -89,5 +122,8 @@ def _name(spec: str) -> str:
 
 @cache
 def _speeds() -> dict[str, Any]:
-    """Images a second and seconds to start, as benchmarks/gpu_rounds.py and gpu_generators.py found them."""
+    """Images a second and seconds to start, as benchmarks/gpu_rounds.py and gpu_generators.py found them.
+
+    Training is given by engine, precision, stem and algorithm.
+    """
     return dict(json.loads(resources.files(__package__).joinpath("speeds.json").read_text("utf-8")))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fedeas.config import RunConfig
+from fedeas.courses import Window
 from fedeas.deadline import Deadline
-from fedeas.errors import FedEASError
+from fedeas.errors import FedEASError, InputError
 from fedeas.store import Run
 
 LEAST_SECONDS = 60.0
@@ -49,6 +50,49 @@ def carry_out(
             return
         if deadline is not None:
             needed = min(LEAST_SECONDS, 2 * (left - deadline.left))
+
+
+def told(outcome: Outcome) -> str:
+    """What came of a run, in one line."""
+    name = f"{outcome.config.label}, seed {outcome.config.seed}"
+    if outcome.run is None:
+        return f"{name}: {outcome.problem}"
+    if not outcome.run.finished:
+        return f"{name}: paused after round {len(outcome.run.rounds())}"
+    summary = outcome.run.summary()
+    return f"{name}: accuracy {summary['accuracy']:.2%} in {Window(*summary['window'])}"
+
+
+def split_by_data(configs: Sequence[RunConfig], tell: Callable[[str], None]) -> tuple[list[RunConfig], list[Outcome]]:
+    """The runs whose data can be had, and an outcome for each other one; what is wrong with them all is raised."""
+    from fedeas.data.sources import load_dataset
+    from fedeas.run import new_model
+
+    problems: dict[str, str] = {}
+    for config in {config.data.dataset: config for config in configs}.values():
+        _check_precision(config.engine.precision)
+        try:
+            dataset = load_dataset(config.data.dataset, config.data.root)
+        except FedEASError as error:
+            problems[config.data.dataset] = str(error)
+        else:
+            new_model(config, dataset.shape, dataset.num_classes)  # its initial weights must be there, and fit
+    for name, problem in problems.items():
+        tell(f"{sum(config.data.dataset == name for config in configs)} runs on {name} are left out: {problem}")
+    able = [config for config in configs if config.data.dataset not in problems]
+    return able, [Outcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
+
+
+def _check_precision(name: str) -> None:
+    from fedeas.devices import chosen_device, set_precision
+
+    try:
+        set_precision(name, chosen_device("auto"))
+    except InputError:
+        raise InputError(
+            f"precision {name} needs a GPU; without one use --profile digits or smoke, or --precision fp32, which "
+            "takes days for the full profile"
+        ) from None
 
 
 def stays_here(config: RunConfig) -> bool:

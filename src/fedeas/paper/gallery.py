@@ -4,71 +4,142 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from fedeas import plots
+from fedeas.comparison import Measured
 from fedeas.courses import Course
 from fedeas.errors import InputError
 from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
-from fedeas.paper.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet, window_of
-from fedeas.paper.cells import Cell
+from fedeas.paper.artefacts import (
+    POLICIES_AT_ONE_TOTAL,
+    allocation_sheet,
+    convergence_sheet,
+    references_sheet,
+    sweep_sheet,
+    window_of,
+)
+from fedeas.paper.cells import Cell, accuracy
 from fedeas.paper.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures import COUNT_FIGURES
-from fedeas.paper.published import published
+from fedeas.paper.overview import Spot, overview_figure
+from fedeas.paper.plans import plan_of
+from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import Study
-from fedeas.paper.tables import Entry, fill
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    HEADLINE,
+    PROTOCOLS,
+    UNIFORM,
+    Method,
+    at_one_budget,
+    study,
+)
+from fedeas.paper.tables import Entry
+from fedeas.paper.workbook import Workbook
+from fedeas.policies import FedEAS
 from fedeas.store import Run
 
 log = logging.getLogger("fedeas")
 
-Draw = Callable[[Study, Results], Figure]
+Draw = Callable[[Workbook], Figure]
 
 
-def accuracy_at_one_total(study: Study, results: Results) -> Figure:
+def accuracy_at_one_total(book: Workbook) -> Figure:
     """Fig. 1(b)."""
-    table = fill(allocation_sheet(study), results)
+    table = book.table(allocation_sheet)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return allocation_figure(bars, study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(study))
+    return allocation_figure(
+        bars, book.study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(book.study)
+    )
 
 
-def convergence(study: Study, results: Results) -> Figure:
-    """Fig. 4."""
-    sheet, panels = convergence_sheet(study), dict[str, list[Line]]()
+def convergence(book: Workbook) -> Figure:
+    """Fig. 4, in the settings that were run; in both if none was."""
+    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
-        panels[study.named(title)] = [_line(name, row[place], results) for name, row in sheet.rows.items()]
-    return convergence_figure(panels, float(published().convergence.threshold) / 100)
+        panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
+    run = {title: lines for title, lines in panels.items() if any(line.courses for line in lines)}
+    return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
 
 
-def accuracy_over_budgets(study: Study, results: Results) -> Figure:
+def accuracy_over_budgets(book: Workbook) -> Figure:
     """Fig. 5(a)."""
-    table = fill(sweep_sheet(study), results)
+    table = book.table(sweep_sheet)
     rows = table.rows
     betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
     sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
     fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
-    return budget_figure(sweeps, fedavg, full, table.title, window_of(study))
+    return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
 
 
-def courses_at_one_total(study: Study, results: Results) -> Figure:
+def courses_at_one_total(book: Workbook) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
-    sheet = references_sheet(study)
-    lines = [_line(name, row[1], results, paper=False) for name, row in sheet.rows.items()]
+    sheet = references_sheet(book.study)
+    lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
     return course_figure(lines, sheet.title)
 
 
-def accuracy_over_removal(study: Study, results: Results) -> Figure:
+def accuracy_over_removal(book: Workbook) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
-    table = fill(references_sheet(study), results)
+    table = book.table(references_sheet)
     removals = [
         Removal(removed.ours.mean, _bar(name, reached))
         for name, (removed, reached, *_) in table.rows.items()
         if removed is not None and removed.ours is not None
     ]
-    return removal_figure(removals, table.title, window_of(study))
+    return removal_figure(removals, table.title, window_of(book.study))
+
+
+def overview(results: Results) -> Figure:
+    """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
+    panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
+    run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
+    return overview_figure(run or dict([*panels.items()][:1]), window_of(study("full")))
+
+
+def _spots(where: Setting, results: Results) -> Iterator[Spot]:
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has here, and the full balance."""
+    printed = published().accuracy
+    yield _spot(where, FEDAVG, "none", published().printed(printed, "fedavg", where), results)
+    for beta, methods in _budgets(where).items():
+        for method, number in methods:
+            yield _spot(where, method, f"β = {beta}", number, results)
+    yield _spot(where, FULL_BALANCE, "full", published().printed(printed, "full-balance", where), results)
+
+
+def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
+    """The policies at FedEAS's total for each beta, with what the paper prints; its sweep is of one setting."""
+    sweep, usual = published().beta_sweep, published().totals.beta
+    rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
+    found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
+    for beta, uniform, fedeas in rows:
+        assert beta is not None
+        budget = FedEAS(float(beta)).spec
+        even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
+        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
+    found[usual] = [
+        (method, published().printed(published().accuracy, name, where))
+        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        if method != FEDAVG
+    ]
+    return dict(sorted(found.items()))
+
+
+def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
+    """A policy at a budget; the number of images is that of the paper's partition."""
+    configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+    found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
+    ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
+    total = plan_of(configs["paper"]).total
+    label = f"{budget}\n{total:,}" if total else budget
+    return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {
@@ -79,19 +150,24 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 }
 
 
-def figures(artefact: str, study: Study, results: Results) -> Iterator[tuple[str, Figure]]:
+def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
     """The figures of an artefact by file name; those from label counts are the paper's whatever the study."""
     short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
     for name, draw_counts in COUNT_FIGURES.items():
         if artefact in short and name.startswith(short[artefact]):
             yield name, draw_counts()
     for name, draw in RUN_FIGURES.get(artefact, {}).items():
-        yield name, draw(study, results)
+        yield name, draw(book)
 
 
-def save_figures(artefact: str, study: Study, results: Results, folder: Path) -> list[Path]:
+def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
     """Write them as PNG and as SVG."""
-    return plots.save_all(figures(artefact, study, results), folder)
+    return plots.save_all(figures(artefact, book), folder)
+
+
+def save_overview(results: Results, folder: Path) -> list[Path]:
+    """Write the summary figure in the same way."""
+    return plots.save_all([("results-overview", overview(results))], folder)
 
 
 def _bar(name: str, entry: Entry | None) -> Bar:

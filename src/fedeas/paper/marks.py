@@ -15,6 +15,7 @@ from fedeas.arrays import FloatArray
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plots import Look
 
+WIDTH = 7.5  # inches of a wide figure: shown at 600 pixels, letters of ten points are eleven pixels high
 POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}  # keeps text on lines legible
 DIAMOND: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from importlib import resources
@@ -147,6 +148,16 @@ class Published(_Plain):
     combination: Combination
     wall_clock: WallClock
     facts: tuple[Fact, ...] = Field(alias="fact")
+
+    def printed(self, numbers: Mapping[str, Row], name: str, where: Setting) -> Decimal | None:
+        """The number of a method in a setting, from `accuracy` or `peak`; None where the paper prints none."""
+        places = [each.id for each in self.settings]
+        return numbers[name][places.index(where.id)] if name in numbers else None
+
+    def round_of(self, name: str, where: Setting) -> Decimal | None:
+        """The first round of a method at the threshold; None where the paper prints none."""
+        rows = {"fedeas": self.convergence.fedeas, "missing-only": self.convergence.missing_only}
+        return dict(zip(self.convergence.setting, rows.get(name, ()), strict=False)).get(where.id)
 
 
 class RecordedRow(_Plain):

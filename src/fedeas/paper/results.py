@@ -14,7 +14,7 @@ from fedeas.config import ContentConfig, RunConfig
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
 from fedeas.starts import content as content_of_start
-from fedeas.store import PACKED_ROUNDS, ROUNDS, Run, read_run
+from fedeas.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
 
 log = logging.getLogger("fedeas")
 
@@ -28,18 +28,29 @@ class Results:
 
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
+        self._summaries: dict[Path, Record] = {}
         self._content: dict[tuple[str, str, str], tuple[str, str]] = {}
-        for run in (run for folder in folders for run in _finished(Path(folder))):
-            self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, []).append(run)
+        for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
+            for run in _finished(folder):
+                self.add(run)
+
+    def add(self, run: Run) -> None:
+        """Count in a run that has finished since the folders were read."""
+        self._summaries[run.path] = run.summary()
+        self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
         """The finished runs that differ from this one in nothing but the seed, and had the weights of today."""
         found = self._runs.get(config.unpinned.method, {})
-        today = ((seed, self._of_today(config, runs)) for seed, runs in found.items())
-        return {seed: run for seed, run in today if run is not None}
+        today = {seed: self._of_today(config, runs) for seed, runs in found.items()}
+        return {seed: runs[0] for seed, runs in today.items() if runs}
 
-    def _of_today(self, config: RunConfig, runs: Sequence[Run]) -> Run | None:
-        return next((run for run in runs if not self._outdated(config, run.config.content)), None)
+    def copies(self, config: RunConfig) -> list[Run]:
+        """The finished run with this very config, once for each folder that holds it."""
+        return self._of_today(config, self._runs.get(config.unpinned.method, {}).get(config.seed, []))
+
+    def _of_today(self, config: RunConfig, runs: Sequence[Run]) -> list[Run]:
+        return [run for run in runs if not self._outdated(config, run.config.content)]
 
     def _outdated(self, config: RunConfig, content: ContentConfig) -> bool:
         """Whether the names of weights and generator lead to other content now; not where they lead nowhere."""
@@ -60,7 +71,7 @@ class Results:
         """What `measure` makes of the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
         shared = sorted(set.intersection(*(set(each) for each in runs)))
-        return {seed: _finite(measure(*(each[seed].summary() for each in runs))) for seed in shared}
+        return {seed: _finite(measure(*(self._summaries[each[seed].path] for each in runs))) for seed in shared}
 
     def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
         """Names of datasets, weights and generators that stood for different content in these runs."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
-from fedeas.comparison import BEST, SECOND, Difference, Measured, fixed, ranks
+from fedeas.comparison import BEST, SECOND, Difference, Measured, fixed, ranks, signed
 from fedeas.paper.cells import Cell, Sheet, final
 from fedeas.paper.results import Results
 
@@ -39,12 +39,16 @@ class Entry:
         """Our mean, or why there is none."""
         return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
 
-    def spread(self, count: bool) -> list[str]:
-        """The interval and verdict of a difference, else the deviation over seeds; if wanted, the number of seeds."""
-        if self.ours is None:
-            return []
-        deviation = [] if self.ours.spread is None else [f"± {fixed(self.ours.spread, self.decimals)}"]
-        return [*(self.interval or deviation), *[f"n={self.ours.seeds}"] * (count and self.ours.seeds > 0)]
+    @property
+    def deviation(self) -> str:
+        """The deviation over seeds; a difference has its interval instead."""
+        if self.ours is None or self.ours.spread is None or self.interval:
+            return ""
+        return f"± {fixed(self.ours.spread, self.decimals)}"
+
+    def brackets(self, count: bool) -> list[str]:
+        """The interval and verdict of a difference and, if wanted, the number of seeds."""
+        return [*self.interval, *([f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else [])]
 
     @property
     def interval(self) -> list[str]:
@@ -68,7 +72,7 @@ class Entry:
         """Ours minus the paper's, signed."""
         if self.ours is None or self.paper is None:
             return ""
-        return f"{self.ours.mean - float(self.paper):+,.{self.decimals}f}".replace("-", "−")
+        return signed(self.ours.mean - float(self.paper), self.decimals)
 
 
 @dataclass(frozen=True)
@@ -79,32 +83,69 @@ class Filled:
     columns: tuple[str, ...]
     rows: dict[str, tuple[Entry | None, ...]]
     note: str
+    by_method: bool = False
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of them, row by row."""
+        return [entry for row in self.rows.values() for entry in row if entry is not None]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether any run has filled a cell."""
+        return bool(self.seeds)
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads of the columns; where a row is one method the first column counts its seeds."""
+        return [*["n"] * self.by_method, *self.columns]
+
+    def lead(self, name: str) -> list[str]:
+        """What stands in a row before its entries: the number of seeds, where a row is one method."""
+        return [str(self._seeds_of(name))] * self.by_method
+
+    def shown(self, name: str) -> tuple[Entry | None, ...]:
+        """The entries of a row for people; a method that was not run says so once."""
+        row = self.rows[name]
+        if not self.by_method or self._seeds_of(name):
+            return row
+        first = next((entry for entry in row if entry is not None and entry.ours is None), None)
+        return tuple(
+            None if entry is not None and entry.ours is None and entry.paper is None and entry is not first else entry
+            for entry in row
+        )
+
+    def counts(self, name: str, entry: Entry | None) -> bool:
+        """Whether the entry itself must say how many seeds it rests on."""
+        if not self.by_method or entry is None or entry.ours is None:
+            return len(self.seeds) > 1
+        return entry.ours.seeds != self._seeds_of(name)
+
+    def _seeds_of(self, name: str) -> int:
+        return max((entry.ours.seeds for entry in self.rows[name] if entry is not None and entry.ours), default=0)
 
     @property
     def seeds(self) -> set[int]:
         """How many seeds the numbers rest on, if they differ each of them."""
-        entries = (entry for row in self.rows.values() for entry in row)
-        found = {entry.ours.seeds for entry in entries if entry is not None and entry.ours is not None}
-        return found - {0}  # what follows from counts needs none
-
-    @property
-    def counts_seeds(self) -> bool:
-        """Whether each cell must say how many there are."""
-        return len(self.seeds) > 1
+        return {entry.ours.seeds for entry in self.entries if entry.ours} - {0}  # what follows from counts needs none
 
     @property
     def remarks(self) -> str:
-        """The note, after how many seeds there are if all numbers rest on the same."""
+        """The note, after how many seeds there are unless each number says so."""
+        return f"{self._about_seeds}{self._about_differences}{self.note}".strip()
+
+    @property
+    def _about_seeds(self) -> str:
+        if self.by_method and self.is_run:
+            return "Mean ± deviation over n seeds. "
         (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
-        counted = {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
-        return f"{counted}{self._about_differences}{self.note}".strip()
+        return {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
 
     @property
     def _about_differences(self) -> str:
-        entries = [entry for row in self.rows.values() for entry in row if entry is not None]
-        if any(entry.interval for entry in entries):
+        if any(entry.interval for entry in self.entries):
             return "Differences have 95 % intervals, over the seeds that both methods have. "
-        compares = any(isinstance(entry.ours, Difference) for entry in entries)
+        compares = any(isinstance(entry.ours, Difference) for entry in self.entries)
         return "With one seed differences have no interval. " if compares else ""
 
 
@@ -116,7 +157,8 @@ def fill(sheet: Sheet, results: Results) -> Filled:
     ambiguous = results.ambiguous_names(config for cell in sheet.cells for config in cell.configs)
     warnings = [f"Not all runs had the same {name}." for name in ambiguous]
     note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
-    return Filled(sheet.title, sheet.columns, {name: tuple(row) for name, row in entries.items()}, note)
+    rows = {name: tuple(row) for name, row in entries.items()}
+    return Filled(sheet.title, sheet.columns, rows, note, sheet.by_method)
 
 
 def _entry(cell: Cell | None, results: Results) -> Entry | None:
@@ -154,14 +196,19 @@ def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
         rows[name][place] = replace(entry, rank=rank)
 
 
-def markdown(table: Filled) -> str:
+def markdown(*tables: Filled) -> str:
     """For docs: in each cell our number, and below it the final accuracy and the paper's number with the difference.
 
     Best bold, second underlined.
     """
-    lines = [f"### {table.title}", "", _line(["", *table.columns]), _line(["---", *["---:"] * len(table.columns)])]
-    for name, row in table.rows.items():
-        lines.append(_line([name, *(_markdown_entry(entry, table.counts_seeds) for entry in row)]))
+    return "\n".join(map(_markdown_table, tables))
+
+
+def _markdown_table(table: Filled) -> str:
+    lines = [f"### {table.title}", "", _line(["", *table.heads]), _line(["---", *["---:"] * len(table.heads)])]
+    for name in table.rows:
+        cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        lines.append(_line([name, *table.lead(name), *cells]))
     return "\n".join([*lines, "", *([table.remarks, ""] if table.remarks else [])])
 
 
@@ -173,21 +220,23 @@ def _markdown_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return ""
     marks = {BEST: "**{}**", SECOND: "<u>{}</u>"}
-    spread = ", ".join(entry.spread(count))
-    ours = marks.get(entry.rank, "{}").format(entry.number) + (f" ({spread})" if spread else "")
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"({inside})" * bool(inside))))
     paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
     return "<br>".join(filter(None, (ours, entry.last, paper)))
 
 
-def comma_separated(table: Filled) -> str:
-    """A line for each cell, with unrounded numbers; empty where there is none."""
+def comma_separated(*tables: Filled) -> str:
+    """A line for each cell of these tables, with unrounded numbers; empty where there is none."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
-    for name, row in table.rows.items():
-        for column, entry in zip(table.columns, row, strict=True):
-            if entry is not None:
-                write([name, column, *_csv_entry(entry)])
+    write(["table", "row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
+    for table in tables:
+        for name, row in table.rows.items():
+            for column, entry in zip(table.columns, row, strict=True):
+                if entry is not None:
+                    write([table.title, name, column, *_csv_entry(entry)])
     return text.getvalue()
 
 
@@ -204,16 +253,20 @@ def _csv_entry(entry: Entry) -> list[object]:
     return [*own, *last, *between, paper, apart, entry.rank or "", status]
 
 
-def latex(table: Filled) -> str:
-    """A ``tabular`` for booktabs: best bold, second underlined, the paper's number and the difference in brackets.
+def latex(*tables: Filled) -> str:
+    """A ``tabular`` each, for booktabs: best bold, second underlined.
 
-    Intervals stand in square brackets.
+    The paper's number and the difference stand in brackets, intervals in square brackets.
     """
-    lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
-    lines += [" & ".join(["", *map(_escaped, table.columns)]) + r" \\", r"\midrule"]
-    for name, row in table.rows.items():
-        cells = [_latex_entry(entry, table.counts_seeds) for entry in row]
-        lines.append(" & ".join([_escaped(name), *cells]) + r" \\")
+    return "\n".join(map(_tabular, tables))
+
+
+def _tabular(table: Filled) -> str:
+    lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
+    lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
+    for name in table.rows:
+        cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -221,8 +274,9 @@ def _latex_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return "--"
     marks = {BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-    spread = ", ".join(entry.spread(count))
-    ours = f"{marks.get(entry.rank, '{}').format(entry.number)} {f'[{spread}]' if entry.interval else spread}".strip()
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"[{inside}]" * bool(inside))))
     brackets = ", ".join(filter(None, (entry.printed, entry.difference)))
     text = ", ".join(filter(None, (ours, entry.last))) + (f" ({brackets})" if brackets else "")
     return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")

@@ -1,0 +1,76 @@
+"""What was found, in one paragraph whose every number comes from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedeas.comparison import Difference, Verdict, listed, signed
+from fedeas.paper.artefacts import references_sheet, window_of
+from fedeas.paper.plans import plan_of
+from fedeas.paper.published import published, setting
+from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE
+from fedeas.paper.tables import Entry
+from fedeas.paper.workbook import Workbook
+
+
+def headline(book: Workbook) -> str:
+    """The comparison of policies at one total in words that can be quoted."""
+    table, where = book.table(references_sheet), setting(HEADLINE)
+    rows = {name: dict(zip(table.columns, row, strict=True)) for name, row in table.rows.items()}
+    level = next(column for column in table.columns if column.startswith(str(window_of(book.study))))
+    reached = {name: entry for name, row in rows.items() if (entry := row[level]) is not None and entry.ours}
+    if FEDEAS.title not in reached:
+        return f"FedEAS has not been run on {book.study.title(where)}."
+    total = plan_of(book.study.config(where, FEDEAS)).total
+    differences = {
+        name: entry.ours
+        for name, row in rows.items()
+        if (entry := row["minus FedEAS, points"]) is not None and isinstance(entry.ours, Difference)
+    }
+    said = [
+        f"On {book.study.title(where)}, {book.study.protocol} protocol, FedEAS reaches "
+        f"{_level(reached[FEDEAS.title])} with {total:,} synthetic images (mean of {window_of(book.study)} ± deviation "
+        "over n seeds)."
+    ]
+    if FEDAVG.title in reached:
+        said.append(f"FedAvg, which has none, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
+    if differences:
+        said.append(f"Points against FedEAS, with 95 % intervals paired by seed: {_listed(differences)}.")
+        said.append(_conclusion(differences))
+    return " ".join([*said, _papers()])
+
+
+def _level(entry: Entry) -> str:
+    assert entry.ours is not None
+    return f"{entry.ours.text(2)} % (n = {entry.ours.seeds})"
+
+
+def _work(rows: Mapping[str, Mapping[str, Entry | None]]) -> str:
+    """How much less it trains."""
+    own, other = (rows[method.title]["steps"] for method in (FEDAVG, FEDEAS))
+    if own is None or other is None or own.ours is None or other.ours is None:
+        return ""
+    return f" in {100 * own.ours.mean / other.ours.mean:.0f} % of the steps"
+
+
+def _listed(differences: Mapping[str, Difference]) -> str:
+    return ", ".join(
+        f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'one seed'})" for name, found in differences.items()
+    )
+
+
+def _conclusion(differences: Mapping[str, Difference]) -> str:
+    """What these differences to FedEAS show, and what they do not."""
+    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in Verdict}
+    shown = [f"higher than {listed(names[Verdict.LOWER])}"] if names[Verdict.LOWER] else []
+    shown += [f"lower than {listed(names[Verdict.HIGHER])}"] if names[Verdict.HIGHER] else []
+    said = [f"FedEAS is {' and '.join(shown)}."] if shown else []
+    open_ = [*names[Verdict.UNDECIDED], *names[Verdict.ONE_SEED]]
+    said += [f"These seeds do not tell FedEAS from {listed(open_)}."] if open_ else []
+    return " ".join(said)
+
+
+def _papers() -> str:
+    where, numbers = setting(HEADLINE), published().accuracy
+    own, base = (published().printed(numbers, name, where) for name in ("fedeas", "fedavg"))
+    return f"The paper, under its own protocol, prints {own} % for FedEAS and {base} % for FedAvg."

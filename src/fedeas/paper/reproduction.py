@@ -1,0 +1,235 @@
+"""Reproduce tables and figures of the paper: make the runs that are missing, then fill and write the tables."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedeas.config import RunConfig
+from fedeas.deadline import Deadline
+from fedeas.errors import InputError
+from fedeas.files import written_whole
+from fedeas.paper.artefacts import Artefact, artefacts
+from fedeas.paper.estimate import Estimate, estimate
+from fedeas.paper.execution import Outcome, carry_out, split_by_data, told
+from fedeas.paper.results import Results, keep
+from fedeas.paper.studies import Precision, Protocol, Study, study
+from fedeas.paper.tables import Filled, comma_separated, latex, markdown
+from fedeas.paper.workbook import Workbook
+from fedeas.store import Record, Run, RunStore
+
+log = logging.getLogger("fedeas")
+
+Folder = str | os.PathLike[str]
+OnRound = Callable[[Record], None]
+Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
+
+RUNS, RESULTS = Path("runs"), Path("results")
+TIMED = "wall-clock"  # the artefact whose runs must not find each other's images
+WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders of a reproduction.
+
+    Attributes:
+        runs: of run directories, finished or not.
+        results: of kept results, read beside the runs.
+        data: with the datasets' Parquet files.
+        bank: of synthetic images, by default one in `runs` that all runs share.
+        keeps: whether finished runs are copied into `results`.
+    """
+
+    runs: Path = RUNS
+    results: Path = RESULTS
+    data: Path | None = None
+    bank: Path | None = None
+    keeps: bool = False
+
+    def scan(self) -> Results:
+        """The runs that are finished by now."""
+        return Results([self.runs, self.results])
+
+    def placed(self, config: RunConfig) -> RunConfig:
+        """The run with the folder of its data."""
+        root = None if self.data is None else str(self.data)
+        return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
+
+    def bank_of(self, config: RunConfig, timed: bool) -> Path | None:
+        """The run's bank; a run that is timed has its own, so that it generates all its images."""
+        return self.runs / ".banks" / config.directory if timed and self.bank is None else self.bank
+
+    def prepare(self, out: Path | None) -> None:
+        """Make the folders that will be written to, before anything has been trained."""
+        if self.runs.exists() and not self.runs.is_dir():
+            raise InputError(f"{self.runs}: not a folder; runs need one")
+        for folder in filter(None, (out, self.results if self.keeps else None)):
+            make_folder(folder)
+
+
+HERE = Places()
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Artefacts of a study with the runs that fill them, and what came of those that were begun."""
+
+    book: Workbook
+    artefacts: Sequence[Artefact]
+    configs: Sequence[RunConfig]
+    outcomes: Sequence[Outcome] = ()
+
+    @property
+    def study(self) -> Study:
+        """What is run."""
+        return self.book.study
+
+    @property
+    def tables(self) -> list[Filled]:
+        """The tables, filled with what is finished."""
+        return self.book.tables(self.artefacts)
+
+    @property
+    def missing(self) -> list[RunConfig]:
+        """The runs that are still to be made."""
+        return self.book.missing(self.configs)
+
+    @property
+    def is_fruitless(self) -> bool:
+        """Whether runs were begun and none of them could be done."""
+        return bool(self.outcomes) and all(outcome.run is None for outcome in self.outcomes)
+
+    def estimates(self, seeds: int) -> list[tuple[str, int, Estimate]]:
+        """For each artefact its number of runs and what is left to do; several artefacts also together."""
+        groups = [(each.name, [each]) for each in self.artefacts]
+        groups += [("together, each run once", list(self.artefacts))] if len(groups) > 1 else []
+        needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
+        return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
+
+    def write(self, folder: Folder) -> None:
+        """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
+        from fedeas.paper.gallery import save_figures
+
+        out = Path(folder)
+        make_folder(out)
+        for artefact in self.artefacts:
+            _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
+            save_figures(artefact.name, self.book, out)
+            if artefact.name == "samples":
+                _save_samples(self.study, out / "samples.png")
+
+
+def reproduce(
+    name: str,
+    *,
+    profile: str = "full",
+    protocol: Protocol = "paper",
+    start: str | None = None,
+    precision: Precision | None = None,
+    partitions: bool = False,
+    seeds: int = 1,
+    train: bool = True,
+    minutes: float | None = None,
+    places: Places = HERE,
+    out: Folder | None = None,
+    watch: Watch = lambda config: nullcontext(lambda record: None),
+    tell: Callable[[str], None] = log.info,
+) -> Reproduction:
+    """Make the missing runs of an artefact (``table1``, ``fig4``, ... or ``all``) and fill its tables.
+
+    Args:
+        name: the artefact.
+        profile: ``full``, ``digits`` or ``smoke``.
+        protocol: who tests on what.
+        start: where training starts, by default as the profile says.
+        precision: of the training, by default the profile's.
+        partitions: whether each seed has a partition of its own.
+        seeds: how many seeds of each run.
+        train: whether to make runs; otherwise the tables show what there is.
+        minutes: when to pause; the same call goes on.
+        places: folders of runs, results, data and images.
+        out: where to write tables and figures, if anywhere.
+        watch: called with each run; the context that it returns is told of each round.
+        tell: called with a line about each run that has ended.
+
+    >>> found = reproduce("references", profile="smoke", train=False)
+    >>> [table.title for table in found.tables]
+    ['Policies at one total, digits, K=12, alpha=0.1 (smoke profile)']
+    """
+    chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
+    book = Workbook(chosen, places.scan())
+    configs, outcomes, folder = book.configs(wanted, seeds), list[Outcome](), None if out is None else Path(out)
+    if train:
+        able, outcomes = split_by_data([places.placed(config) for config in book.missing(configs)], tell)
+        places.prepare(folder)
+        outcomes += Training(places, name == TIMED, watch, tell).of(able, book.results, minutes)
+        keep_all(configs, book.results, places)
+    done = Reproduction(book, wanted, configs, outcomes)
+    if folder is not None and not done.is_fruitless:
+        done.write(folder)
+    return done
+
+
+@dataclass(frozen=True)
+class Training:
+    """How runs are made: where, whether each generates all its images, and who is told."""
+
+    places: Places
+    timed: bool
+    watch: Watch
+    tell: Callable[[str], None]
+
+    def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[Outcome]:
+        """Make these runs one after the other; those that finish count among the results, and are kept at once."""
+        deadline, outcomes = None if minutes is None else Deadline(minutes), list[Outcome]()
+        for outcome in carry_out(configs, lambda config: self._run(config, deadline), deadline):
+            outcomes.append(outcome)
+            self.tell(f"{len(outcomes)} of {len(configs)}  {told(outcome)}")
+            if outcome.run is not None and outcome.run.finished:
+                results.add(outcome.run)
+                keep_all([outcome.config], results, self.places)
+        return outcomes
+
+    def _run(self, config: RunConfig, deadline: Deadline | None) -> Run:
+        from fedeas.run import execute
+
+        store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
+        with self.watch(config) as on_round:
+            return execute(config, store, on_round, bank, pause=deadline)
+
+
+def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
+    """Copy finished runs to the kept results, those too that were finished earlier, if that is wanted."""
+    kept = places.results.resolve()
+    for copies in [found.copies(config) for config in configs] if places.keeps else ():
+        if copies and not any(kept in run.path.resolve().parents for run in copies):
+            keep(copies[0], places.results)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder; one line says why it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
+
+
+def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:
+    noted = [replace(table, note=f"{table.note} {chosen.says}".strip()) for table in tables]
+    for ending, render in WRITERS.items() if noted else ():
+        with written_whole(out / f"{name}.{ending}") as part:
+            part.write_text(render(*noted))
+
+
+def _save_samples(chosen: Study, path: Path) -> None:
+    """The grid of the profile's diffusion model, on whatever device there is."""
+    from fedeas.generators.diffusion import DiffusionGenerator, Weights
+    from fedeas.generators.grid import sample_grid
+
+    weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
+    sample_grid(DiffusionGenerator(weights), weights.class_names, path)

@@ -1,0 +1,48 @@
+"""The tables of a study: each is built once, from one scan of the finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fedeas.config import RunConfig
+from fedeas.paper.artefacts import Artefact
+from fedeas.paper.cells import Sheet
+from fedeas.paper.results import Results
+from fedeas.paper.studies import Study, with_seeds
+from fedeas.paper.tables import Filled, fill
+
+
+@dataclass(frozen=True)
+class Workbook:
+    """A study and the finished runs that fill its tables.
+
+    A table keeps the numbers of the moment at which it was first asked for: ask after the runs are done.
+    """
+
+    study: Study
+    results: Results
+    _filled: dict[str, Filled] = field(default_factory=dict)
+
+    def table(self, sheet: Callable[[Study], Sheet]) -> Filled:
+        """One table, filled."""
+        return self._fill(sheet(self.study))
+
+    def tables(self, artefacts: Sequence[Artefact]) -> list[Filled]:
+        """The tables of these artefacts, filled; one that several share comes once."""
+        sheets = {sheet.title: sheet for artefact in artefacts for sheet in artefact.sheets(self.study)}
+        return [self._fill(sheet) for sheet in sheets.values()]
+
+    def configs(self, artefacts: Sequence[Artefact], seeds: int) -> list[RunConfig]:
+        """The runs that these artefacts need, each once."""
+        needed = [run for each in artefacts for config in each.configs(self.study) for run in with_seeds(config, seeds)]
+        return list({config.fingerprint: config for config in needed}.values())
+
+    def missing(self, configs: Sequence[RunConfig]) -> list[RunConfig]:
+        """Those of these runs that are not finished."""
+        return [config for config in configs if not self.results.has(config)]
+
+    def _fill(self, sheet: Sheet) -> Filled:
+        if sheet.title not in self._filled:
+            self._filled[sheet.title] = fill(sheet, self.results)
+        return self._filled[sheet.title]

@@ -1,0 +1,22 @@
+"""Finished runs without training."""
+
+import pytest
+
+from fedeas.paper.published import example_counts
+from fedeas.policies import parse_policy
+from fedeas.store import RunStore
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Puts a finished run with such a summary into the folder `tmp_path`."""
+
+    def make(config, **summary):
+        run = RunStore(tmp_path).open(config)
+        total = parse_policy(config.policy).allocate(example_counts()).total
+        usual = {"accuracy": 0.5, "window": [181, 200], "final": 0.55, "peak": 0.6, "steps": 1200, "samples": None}
+        usual |= {"total": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
+        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
+        return run
+
+    return make
