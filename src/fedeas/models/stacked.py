@@ -410,7 +410,7 @@ def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple
     ]
     was_training = model.training
     model.eval()
-    model(torch.zeros(1, *shape, device=next(model.parameters()).device))
+    model(next(model.parameters()).new_zeros(1, *shape))
     model.train(was_training)
     for hook in hooks:
         hook.remove()
