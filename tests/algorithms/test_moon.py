@@ -35,12 +35,12 @@ def test_the_contrast_on_features_made_by_hand():
     near = torch.tensor([[3.0, 0.0], [1.0, 0.0]])  # cosines 1 and 0
     far = torch.tensor([[0.0, 1.0], [0.0, -1.0]])  # cosines 0 and -1
     by_hand = [-np.log(np.exp(s / 0.5) / (np.exp(s / 0.5) + np.exp(d / 0.5))) for s, d in ((1, 0), (0, -1))]
-    assert contrast(features, near, far, 0.5).item() == pytest.approx(np.mean(by_hand), rel=1e-6)
+    assert contrast(features, near, far, 0.5).mean().item() == pytest.approx(np.mean(by_hand), rel=1e-6)
 
 
 def test_equal_anchors_cost_log_two():
     features = torch.randn(5, 7)
-    assert contrast(features, features, features, 0.5).item() == pytest.approx(np.log(2), rel=1e-6)
+    assert contrast(features, features, features, 0.5).mean().item() == pytest.approx(np.log(2), rel=1e-6)
 
 
 def test_without_its_term_it_is_fedavg_bit_for_bit():
@@ -63,7 +63,7 @@ def test_the_loss_uses_the_clients_own_last_model_and_both_anchors_in_eval_mode(
     features = twin.features(images)
     with torch.no_grad():
         near, far = net.eval().features(images), last.eval().features(images)
-    expected = nn.functional.cross_entropy(twin.head(features), labels) + 5 * contrast(features, near, far, 0.5)
+    expected = nn.functional.cross_entropy(twin.head(features), labels) + 5 * contrast(features, near, far, 0.5).mean()
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -96,7 +96,7 @@ def test_training_lowers_the_contrast():
         images = NORMALISE(this.data.images)
         with torch.no_grad():
             mine, near, far = (model.eval().features(images) for model in (this.model, net, last))
-        return contrast(mine, near, far, 0.5).item()
+        return contrast(mine, near, far, 0.5).mean().item()
 
     assert contrast_after(MOON(mu=20)) < 0.9 * contrast_after(FedAvg())
 

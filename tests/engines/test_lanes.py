@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from six_clients import GPU, SIZES, trained, worker
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -25,29 +26,6 @@ from fedeas.models import build_model
 from fedeas.worker import Worker
 
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
-SIZES = [21, 8, 33, 1, 16, 40]  # whole batches, remainders, a remainder of one image, a single image
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-
-
-def worker(algorithm, device="cpu", train=None, norm="batch", sizes=SIZES, seed=0, precision="fp32"):
-    normalise = Normaliser.of((0.5,), (0.25,), device)
-
-    def load(client):
-        rng = np.random.default_rng(client)
-        images = rng.integers(0, 256, (sizes[client], 1, 8, 8), dtype=np.uint8)
-        return ClientData.of(images, rng.integers(0, 3, sizes[client]), normalise)
-
-    model = build_model("small-cnn", (1, 8, 8), 3, seed=seed, norm=norm).to(device)
-    train = train or TrainConfig(lr=0.05, batch_size=8, epochs=2)
-    nothing = np.zeros((len(sizes), 3), dtype=np.int64)
-    return Worker(algorithm, model, load, nothing, None, train, seed, 3, precision), normalise
-
-
-def trained(algorithm, engine, own, rounds=3, start=0, server=None):
-    fleet = Fleet(np.array(SIZES), 3)
-    server = set_up(algorithm, engine, algorithm.init(own.model, fleet), len(SIZES)) if server is None else server
-    schedule = Schedule(rounds, len(SIZES), 4, 0, start=start)
-    return federate(algorithm, engine, server, schedule, lambda state: {})
 
 
 def both(spec, lanes, **settings):
