@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from unruly import Faulty, Mortal
+from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
@@ -32,9 +33,6 @@ from fedeas.models import build_model
 from fedeas.run import execute
 from fedeas.store import RunStore
 from fedeas.worker import Worker
-
-PATIENCE = 120
-"""Seconds to wait for what must happen."""
 
 SIZES = [21, 8, 33, 1, 16, 40]
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
@@ -161,7 +159,7 @@ def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     before = [child.popen for child in engine.team]
     for process in before:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(LIMIT)
     assert_same(expected, trained(engine))
     assert len(engine.team) == 2
     assert not {child.popen for child in engine.team} & set(before)
@@ -309,7 +307,7 @@ def test_processes_end_with_the_run_and_say_nothing(tmp_path, script, ending):
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=LIMIT)
     codes = {"end": 0, "error": 1} | {name: -getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGKILL")}
     assert process.returncode == codes[ending]
     assert out == ""

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+PATIENCE = 30.0
+"""Seconds that processes have to end by themselves."""
+
 _STARTED: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; without it they would stay as zombies
 
 
@@ -55,7 +58,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
     return Process(popen.pid, _birth(popen.pid) or "")
 
 
-def end(processes: Iterable[Process], patience: float = 10.0) -> None:
+def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
     """Ask all to end, wait, and then kill what is left of their groups; others with their pids are left alone."""
     ours = [process for process in processes if not process.replaced]
     for process in ours:
@@ -80,7 +83,7 @@ def kill_group(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while process.alive and time.monotonic() < deadline:
         time.sleep(0.01)
 

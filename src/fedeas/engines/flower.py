@@ -25,13 +25,14 @@ from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.engines.base import Task
 from fedeas.errors import RunError
+from fedeas.pace import Pace
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 ALIGNMENT = 16
 """Bytes; so that tensors can be read where they lie."""
 
-POLL = 0.05
+POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two looks for replies."""
 
 PATIENCE = 10.0
@@ -141,7 +142,8 @@ class FlowerEngine:
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
-        start = said = time.monotonic()
+        start, pace = time.monotonic(), Pace(POLL, LONGEST_POLL)
+        said = start
         while self._unmet():
             late = time.monotonic() - start > self.settings.timeout  # before asking: who comes meanwhile is not late
             self._meet_newcomers(anew, again_after=PATIENCE)
@@ -154,7 +156,8 @@ class FlowerEngine:
             if missing and time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
-            time.sleep(POLL if missing else 0)
+            if missing:
+                pace.pause()
 
     def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
         """Tell all clients something before the first round; what they say to it. One that refuses ends the run."""
@@ -265,7 +268,7 @@ class FlowerEngine:
         """What came back by key, each read when it comes, while others are still at work."""
         waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
         found: dict[int, Answer] = {}
-        end, late = time.monotonic() + timeout, False
+        end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
         while waiting and not late:
             late = time.monotonic() > end  # before the last look: a busy server must not lose what came in time
             for reply in self.grid.pull_messages(list(waiting)):
@@ -275,7 +278,8 @@ class FlowerEngine:
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
                     self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
                     self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
-            time.sleep(POLL if waiting and not late else 0)
+            if waiting and not late:
+                pace.pause()
         for key in waiting.values():
             self._fail(key, f"no answer within {timeout:g} s")
         return found
