@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
 import flwr
+import psutil
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import parse_config_args
 from flwr.supernode import start_client_internal
@@ -84,6 +85,15 @@ def test_a_process_ends_with_its_children(sleeper):
         return all(state.startswith("Z") for state in group.stdout.split())
 
     wait_until(group_has_ended)
+
+
+def test_a_child_in_a_session_of_its_own_ends_too(tmp_path):
+    """As Flower's helpers are."""
+    script = "import subprocess; subprocess.run(['sleep', '999'], start_new_session=True)"
+    process = processes.start([sys.executable, "-c", script], tmp_path / "log", os.environ, tmp_path)
+    [child] = wait_until(psutil.Process(process.pid).children)
+    processes.end([process])
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_another_process_with_the_same_pid_is_left_alone(sleeper, tmp_path):
