@@ -13,28 +13,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from unruly import Faulty, Mortal
+from engines.small import SIZES, assert_same, trained, worker
+from engines.unruly import Faulty, Mortal
 from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
 from fedeas.checkpoint import load_checkpoint
-from fedeas.config import EngineConfig, TrainConfig, load_config
-from fedeas.data.client import ClientData, Normaliser
+from fedeas.config import EngineConfig, load_config
 from fedeas.devices import torch_threads
 from fedeas.engines import processes as module
 from fedeas.engines.base import Task
 from fedeas.engines.local import LocalEngine
 from fedeas.engines.processes import ProcessesEngine, cpu_engine
 from fedeas.errors import RunError
-from fedeas.federate import Schedule, federate
-from fedeas.models import build_model
 from fedeas.run import execute
 from fedeas.store import RunStore
-from fedeas.worker import Worker
 
-SIZES = [21, 8, 33, 1, 16, 40]
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
 METHODS = {
     "fedavg": "no-generation",
@@ -59,34 +54,9 @@ def outcome(run):
     return tensors, [{key: each for key, each in record.items() if key not in left_out} for record in run.rounds()]
 
 
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for key in one:
-        assert torch.equal(one[key], other[key]), key
-
-
 def assert_same_runs(one, other):
     assert outcome(one)[1] == outcome(other)[1]
     assert_same(outcome(one)[0], outcome(other)[0])
-
-
-def worker(algorithm=None, lr=0.05, rounds=3):
-    normalise = Normaliser.of((0.5,), (0.25,))
-
-    def load(client):
-        rng = np.random.default_rng(client)
-        images = rng.integers(0, 256, (SIZES[client], 1, 8, 8), dtype=np.uint8)
-        return ClientData.of(images, rng.integers(0, 3, SIZES[client]), normalise)
-
-    model = build_model("small-cnn", (1, 8, 8), 3, seed=0)
-    train = TrainConfig(lr=lr, batch_size=8, epochs=2)
-    nothing = np.zeros((len(SIZES), 3), dtype=np.int64)
-    return Worker(algorithm or FedAvg(), model, load, nothing, None, train, 0, rounds)
-
-
-def trained(engine, rounds=2):
-    server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
-    return federate(FedAvg(), engine, server, Schedule(rounds, len(SIZES), 5, 0), lambda state: {})
 
 
 @pytest.fixture
@@ -281,8 +251,9 @@ WHOLE_RUN = """
 IN_THE_MIDDLE = """
     import os, signal, threading, time
     from pathlib import Path
-    from test_processes import ProcessesEngine, trained, worker
-    from unruly import Endless
+    from engines.small import trained, worker
+    from engines.unruly import Endless
+    from fedeas.engines.processes import ProcessesEngine
 
     def wait_and_end():
         while not Path("begun").exists():
