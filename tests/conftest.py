@@ -1,8 +1,27 @@
-"""Property tests run the same examples everywhere; a machine's speed is no reason to fail."""
+"""Property tests run the same examples everywhere, a machine's speed is no reason to fail, and no process is left."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+from leftovers import Warden
 
 settings.register_profile(
     "fedeas", deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fedeas")
+
+WARDEN = pytest.StashKey[Warden]()
+
+
+def pytest_configure(config):
+    config.stash[WARDEN] = Warden.start()
+
+
+def pytest_unconfigure(config):
+    config.stash[WARDEN].end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left(pytestconfig):
+    """The first fixture to be set up, and so the last to end."""
+    yield
+    assert pytestconfig.stash[WARDEN].left() == []

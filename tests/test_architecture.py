@@ -36,6 +36,7 @@ ALLOWED = {
         "flower_app",
     },
     "cryptography": {"deployment.keys"},
+    "psutil": {"deployment.processes"},
     "httpx": {"deployment.executor", "deployment.superlink"},
     "matplotlib": {
         "plots",

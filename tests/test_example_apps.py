@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from waiting import LIMIT
 
 from fedeas import FedEAS, LabelCounts
 from fedeas.data.sources import load_dataset
@@ -75,7 +76,7 @@ def test_both_apps_run_and_only_the_samples_differ(tmp_path, environment):
 
 def rounds_of(process):
     """Round, accuracy, weight and samples of each line that the app prints."""
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, output
     found = [(int(number), float(accuracy), int(w), int(n)) for number, accuracy, w, n in LINE.findall(output)]
     assert [number for number, *_ in found] == [1, 2, 3], output

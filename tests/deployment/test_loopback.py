@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,11 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
 import httpx
+import psutil
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
+from waiting import LIMIT, wait_until
 
 from fedeas.deployment.environment import environment, program
 from fedeas.deployment.keys import make_node_key
@@ -24,8 +25,7 @@ from fedeas.deployment.processes import free_port
 from fedeas.errors import RunError
 
 APP = Path(__file__).parent / "app"
-LIMIT = 6.0
-HEARTBEATS = 40  # seconds in which a SuperLink alone does not notice that a node or its app is gone
+SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
 PLACE = 'a "quoted" one'
 
 
@@ -33,25 +33,25 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
     """One story, since its start is what takes time."""
     path = os.pathsep.join(filter(None, (str(APP), os.environ.get("PYTHONPATH"))))
     with deployed(
-        tmp_path, 2, {"place": PLACE}, ["torch", "probe"], LIMIT, extra_environment={"PYTHONPATH": path}
+        tmp_path, 2, {"place": PLACE}, ["torch", "probe"], extra_environment={"PYTHONPATH": path}
     ) as deployment:
         with subtests.test("all are online and written down"):
             check_the_file(deployment)
-        with subtests.test("a killed node is accepted again at once"):
-            check_a_restart(deployment)
-        heard = ask_the_nodes(deployment, "who who fail die hang who")
+        heard = ask_the_nodes(deployment, "who who fail die who")
         with subtests.test("messages reach all nodes, with their settings"):
             check_the_settings(deployment, heard[0])
         with subtests.test("torch and the app are imported once"):
             check_the_processes([heard[0], heard[1], heard[-1]])
         with subtests.test("an exception comes back in words"):
             assert errors(heard[2]) == ["<class 'ValueError'>:<'on purpose'>"] * 2
-        with subtests.test("an app that dies is reported at once"):
+        with subtests.test("an app that dies is reported"):
             assert errors(heard[3]) == ["The process of the app ended with exit code 17."] * 2
-            assert heard[3]["seconds"] < HEARTBEATS / 2
+        with subtests.test("a killed node is accepted again"):
+            check_a_restart(deployment)
         with subtests.test("an app that hangs is killed and reported"):
-            assert errors(heard[4]) == [f"The process of the app ran past the limit of {LIMIT:g} s."] * 2
-            assert LIMIT < heard[4]["seconds"] < HEARTBEATS
+            [heard] = ask_the_nodes(deployment, "hang")
+            assert errors(heard) == [f"The process of the app ran past the limit of {SHORT:g} s."]
+            assert len(heard["answers"]) == 2
         with subtests.test("a failed run is told with its reason"):
             check_a_failure(deployment)
         with subtests.test("nobody else takes a node's tasks"):
@@ -80,16 +80,15 @@ def check_the_file(deployment):
 
 
 def check_a_restart(deployment):
+    """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
+    written = json.loads(deployment.file.read_text())
+    deployment.file.write_text(json.dumps({**written, "limit": SHORT}))
     node = deployment.state.nodes[1]
     executor = children(node.process.pid)
     assert executor
     os.kill(node.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
-    began = time.monotonic()
-    while any(map(exists, executor)) and time.monotonic() - began < 10:
-        time.sleep(0.05)
-    assert not any(map(exists, executor))
+    wait_until(lambda: not any(map(exists, executor)))
     deployment.start_node(1)
-    assert time.monotonic() - began < HEARTBEATS
     assert deployment.status()["node1"] == "online"
     assert int((deployment.folder / "keys" / "node1.running").read_text()) == node.id
 
@@ -152,7 +151,7 @@ def check_intruders(deployment, key):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": surroundings}
     tried = [(reason, subprocess.Popen(command, **pipes)) for reason, command in attempts]
     for reason, process in tried:
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=LIMIT)
         assert process.returncode == 1
         assert reason in output
     assert len(deployment.superlink.nodes()) == 2
@@ -177,11 +176,11 @@ def check_the_end(deployment):
     assert "3 processes ended" in ended.stdout
     assert not deployment.file.exists()
     assert not any(process.alive for process in started)
-    assert not any(map(exists, everything))
+    wait_until(lambda: not any(map(exists, everything)))
 
 
 def errors(step):
-    return [answer["error"] for answer in step["answers"]]
+    return [answer["error"] for answer in step["answers"] if "error" in answer]
 
 
 def port():
@@ -189,11 +188,11 @@ def port():
 
 
 def children(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def exists(pid):
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False

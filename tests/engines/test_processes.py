@@ -13,30 +13,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from unruly import Faulty, Mortal
+from engines.small import SIZES, assert_same, trained, worker
+from engines.unruly import Faulty, Mortal
+from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
 from fedeas.checkpoint import load_checkpoint
-from fedeas.config import EngineConfig, TrainConfig, load_config
-from fedeas.data.client import ClientData, Normaliser
+from fedeas.config import EngineConfig, load_config
 from fedeas.devices import torch_threads
 from fedeas.engines import processes as module
 from fedeas.engines.base import Task
 from fedeas.engines.local import LocalEngine
 from fedeas.engines.processes import ProcessesEngine, cpu_engine
 from fedeas.errors import RunError
-from fedeas.federate import Schedule, federate
-from fedeas.models import build_model
 from fedeas.run import execute
 from fedeas.store import RunStore
-from fedeas.worker import Worker
 
-PATIENCE = 120
-"""Seconds to wait for what must happen."""
-
-SIZES = [21, 8, 33, 1, 16, 40]
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
 METHODS = {
     "fedavg": "no-generation",
@@ -61,34 +54,9 @@ def outcome(run):
     return tensors, [{key: each for key, each in record.items() if key not in left_out} for record in run.rounds()]
 
 
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for key in one:
-        assert torch.equal(one[key], other[key]), key
-
-
 def assert_same_runs(one, other):
     assert outcome(one)[1] == outcome(other)[1]
     assert_same(outcome(one)[0], outcome(other)[0])
-
-
-def worker(algorithm=None, lr=0.05, rounds=3):
-    normalise = Normaliser.of((0.5,), (0.25,))
-
-    def load(client):
-        rng = np.random.default_rng(client)
-        images = rng.integers(0, 256, (SIZES[client], 1, 8, 8), dtype=np.uint8)
-        return ClientData.of(images, rng.integers(0, 3, SIZES[client]), normalise)
-
-    model = build_model("small-cnn", (1, 8, 8), 3, seed=0)
-    train = TrainConfig(lr=lr, batch_size=8, epochs=2)
-    nothing = np.zeros((len(SIZES), 3), dtype=np.int64)
-    return Worker(algorithm or FedAvg(), model, load, nothing, None, train, 0, rounds)
-
-
-def trained(engine, rounds=2):
-    server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
-    return federate(FedAvg(), engine, server, Schedule(rounds, len(SIZES), 5, 0), lambda state: {})
 
 
 @pytest.fixture
@@ -161,7 +129,7 @@ def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     before = [child.popen for child in engine.team]
     for process in before:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(LIMIT)
     assert_same(expected, trained(engine))
     assert len(engine.team) == 2
     assert not {child.popen for child in engine.team} & set(before)
@@ -283,8 +251,9 @@ WHOLE_RUN = """
 IN_THE_MIDDLE = """
     import os, signal, threading, time
     from pathlib import Path
-    from test_processes import ProcessesEngine, trained, worker
-    from unruly import Endless
+    from engines.small import trained, worker
+    from engines.unruly import Endless
+    from fedeas.engines.processes import ProcessesEngine
 
     def wait_and_end():
         while not Path("begun").exists():
@@ -309,7 +278,7 @@ def test_processes_end_with_the_run_and_say_nothing(tmp_path, script, ending):
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=LIMIT)
     codes = {"end": 0, "error": 1} | {name: -getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGKILL")}
     assert process.returncode == codes[ending]
     assert out == ""

@@ -1,7 +1,9 @@
 """Algorithms that make trouble in worker processes, which import them from here."""
 
 import os
+import random
 import signal
+import uuid
 from pathlib import Path
 
 from fedeas.algorithms import FedAvg
@@ -53,3 +55,24 @@ class Endless(FedAvg):
         self.begun.touch()
         while True:
             pass
+
+
+class Doomed(FedAvg):
+    """Ends its worker process after a random part of a second of work, so many times in all.
+
+    The kernel does it, by a timer: in the middle of whatever the process does then. The timer counts processor time, so
+    that a busy machine does not keep the process from its work.
+    """
+
+    LONGEST = 0.1
+
+    def __init__(self, folder: Path, times: int, seed: int):
+        self.__dict__.update(folder=folder, times=times, seed=seed)
+
+    def __setstate__(self, state):
+        """In a new worker process."""
+        self.__dict__.update(state)
+        lives = len(list(self.folder.iterdir()))
+        if lives < self.times:
+            (self.folder / uuid.uuid4().hex).touch()
+            signal.setitimer(signal.ITIMER_PROF, random.Random(f"{self.seed} {lives}").uniform(0.001, self.LONGEST))

@@ -2,71 +2,90 @@
 
 import importlib.util
 import json
-import os
-import signal
 import threading
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from flower.absences import run_with_absences
 from safetensors.torch import load_file
+from waiting import LIMIT, wait_until
 
 from fedeas.config import load_config
 from fedeas.run import identified
 from fedeas.store import RunStore
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"),
-    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the server's process in /proc"),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"
+)
 
-NODES = 3
-BASE = [f"partition.clients={NODES}", "rounds.participation=1.0", "train.epochs=5", "train.lr=0.05", "engine.threads=1",
-        "algorithm=scaffold", "policy=fedeas(beta=2)", "engine.timeout=100", "engine.min_share=0.6"]  # fmt: skip
+GATED = Path(__file__).parent / "gated"
+NODES = 2
+BASE = [f"partition.clients={NODES}", "rounds.participation=1.0", "rounds.total=3", "train.epochs=1", "train.lr=0.05",
+        "engine.threads=1", "algorithm=scaffold", "policy=fedeas(beta=2)", "engine.min_share=0.5",
+        f"engine.timeout={LIMIT / 2}"]  # fmt: skip
+
+
+class Gates:
+    """Where the server and the nodes wait; see `gated.py`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def close(self, *names):
+        self.folder.mkdir(exist_ok=True)
+        for name in names:
+            (self.folder / name).touch()
+
+    def open(self, name):
+        (self.folder / name).unlink()
 
 
 @pytest.fixture(scope="module")
-def loopback(tmp_path_factory):
-    from fedeas.deployment.loopback import Loopback
+def gates(tmp_path_factory):
+    return Gates(tmp_path_factory.mktemp("gates"))
 
-    own = Loopback(tmp_path_factory.mktemp("deployment"))
-    own.up(NODES)
-    yield own
-    own.down()
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory, gates):
+    from fedeas.deployment.loopback import deployed
+
+    folder, surroundings = tmp_path_factory.mktemp("deployment"), {"GATES": str(gates.folder)}
+    with deployed(folder, NODES, extra_environment=surroundings) as deployment:
+        yield deployment
 
 
 class Started:
     """A run on the deployment, in the background."""
 
-    def __init__(self, loopback, store, overrides):
-        from fedeas.deployment.app import write_app
-
+    def __init__(self, loopback, store, overrides, app):
         self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None
-        given = {"config": "", "overrides": json.dumps(overrides), "runs": str(store.root), "data-root": ""}
+        given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
 
         def work():
             try:
-                self.outcome = loopback.run(write_app(loopback.folder / "app"), given, self.log.append)
+                self.outcome = loopback.run(app, given, self.log.append)
             except Exception as error:
                 self.failure = error
 
-        self.rounds = store.at(self.config).path / "rounds.jsonl"
         self.thread = threading.Thread(target=work, daemon=True)  # of a killed server nobody hears the end
         self.thread.start()
 
-    def wait_for_round(self, number):
-        end = time.monotonic() + 90
-        while not self.rounds.exists() or len(self.rounds.read_text().splitlines()) < number:
+    def wait_for(self, gates, name):
+        """Until somebody is at the gate."""
+
+        def reached():
             assert self.thread.is_alive(), (self.failure, self.log[-30:])
-            assert time.monotonic() < end, self.log[-30:]
-            time.sleep(0.02)
+            return (gates.folder / f"{name}.reached").exists()
+
+        wait_until(reached, lambda: self.log[-30:])
 
     def wait(self):
-        self.thread.join(150)
+        self.thread.join(LIMIT)
         assert not self.thread.is_alive(), self.log[-30:]
+        assert self.outcome is not None, self.failure
         return self.outcome
 
 
@@ -77,50 +96,49 @@ def assert_same(one, other):
     assert all(torch.equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
 
 
-def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, tmp_path):
-    overrides, store = [*BASE, "rounds.total=5"], RunStore(tmp_path / "flower")
-    started = Started(loopback, store, overrides)
-    started.wait_for_round(1)
+def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, gates, tmp_path):
+    store = RunStore(tmp_path / "flower")
+    gates.close("client1-2", "server-2")
+    started = Started(loopback, store, BASE, GATED)
+    started.wait_for(gates, "client1-2")  # in the middle of its work
     loopback.kill_node(1)
-    restart = threading.Thread(target=loopback.start_node, args=(1, 120.0))
-    restart.start()
-    started.wait_for_round(2)
-    signal_server(loopback, signal.SIGSTOP)  # however slow the machine, the run is not over before the node is back
-    restart.join(120)
-    signal_server(loopback, signal.SIGCONT)
+    gates.open("client1-2")
+    loopback.start_node(1)
+    started.wait_for(gates, "server-2")
+    gates.open("server-2")
     assert started.wait().completed, started.log[-30:]
     run = store.open(started.config)
-    missing = {record["round"] - 1: record["missing"] for record in run.rounds() if "missing" in record}
-    assert missing  # it was in the middle of its work
-    assert set(map(tuple, missing.values())) == {(1,)}
-    assert "missing" not in run.rounds()[-1]
+    assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
     assert any("client 1" in line for line in started.log)
-    assert_same(run, run_with_absences(tmp_path / "local", overrides, missing))
+    assert_same(run, run_with_absences(tmp_path / "local", BASE, {1: {1}}))
 
 
-def signal_server(loopback, number):
-    """Reach the process of the run's server, which Flower starts out of sight."""
-    mine = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_server(path, loopback.folder)]
-    assert mine
-    for pid in mine:
-        os.kill(pid, number)
+def kill_server(loopback):
+    """Kill the process of the run's server, which Flower starts out of sight."""
+    superlink = psutil.Process(loopback.state.superlink.pid)
+    servers = [each for each in superlink.children(recursive=True) if "flwr-serverapp" in " ".join(each.cmdline())]
+    assert servers
+    for process in servers:
+        process.kill()
+    wait_until(lambda: all(map(has_ended, servers)))
 
 
-def is_server(cmdline, folder):
-    try:
-        ours = str(folder).encode() in (cmdline.parent / "environ").read_bytes()
-        return ours and b"flwr-serverapp" in cmdline.read_bytes()
-    except OSError:  # it ended meanwhile
-        return False
+def has_ended(process):
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # Flower does not reap them
 
 
-def test_a_server_that_is_killed_goes_on_where_it_was(loopback, tmp_path):
-    overrides, store = [*BASE, "rounds.total=4", "seed=1"], RunStore(tmp_path / "flower")
-    first = Started(loopback, store, overrides)
-    first.wait_for_round(2)
-    signal_server(loopback, signal.SIGKILL)
-    assert len(first.rounds.read_text().splitlines()) < 4
-    second = Started(loopback, store, overrides)
+def test_a_server_that_is_killed_goes_on_where_it_was(loopback, gates, tmp_path):
+    from fedeas.deployment.app import write_app
+
+    overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")
+    gates.close("client0-2")
+    first = Started(loopback, store, overrides, GATED)
+    first.wait_for(gates, "client0-2")  # in the middle of a round: other clients may be further than the server
+    kill_server(loopback)
+    gates.open("client0-2")
+    assert len(store.at(first.config).rounds()) == 1
+    second = Started(loopback, store, overrides, write_app(loopback.folder / "app"))
     assert second.wait().completed, second.log[-30:]
-    assert len(first.rounds.read_text().splitlines()) == 4
-    assert_same(store.open(first.config), run_with_absences(tmp_path / "local", overrides, {}))
+    run = store.open(first.config)
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3]
+    assert_same(run, run_with_absences(tmp_path / "local", overrides, {}))

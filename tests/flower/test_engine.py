@@ -29,7 +29,9 @@ from fedeas.store import RunStore
 
 CLIENTS = 4
 BASE = [f"partition.clients={CLIENTS}", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1",
-        "train.lr=0.05", "engine.threads=1", "engine.timeout=0.3"]  # fmt: skip
+        "train.lr=0.05", "engine.threads=1"]  # fmt: skip
+BRIEF = "engine.timeout=0.3"
+"""For runs that wait for somebody who never answers."""
 LOCAL_POLICY = "policy=fedeas(beta=2)"
 
 
@@ -218,10 +220,16 @@ def broken(kind):
     return change
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+@pytest.fixture(scope="module", params=["fedavg", "scaffold"])
+def with_an_absence(request, tmp_path_factory):
+    """Settings, and their run on the reference engine in which client 1 is away in the second round."""
+    settings = [LOCAL_POLICY, f"algorithm={request.param}", "seed=1", BRIEF]
+    return settings, run_with_absences(tmp_path_factory.mktemp("expected"), [*BASE, *settings], {1: {1}})
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, algorithm):
-    grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, f"algorithm={algorithm}", "seed=1"]
+def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, with_an_absence):
+    grid, (settings, expected) = StraightGrid(tmp_path / "nodes", CLIENTS), with_an_absence
 
     def after(record):  # client 1 fails in the second round and is back in the third
         fails = {1} if record["round"] == 1 else set()
@@ -234,7 +242,13 @@ def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, al
     assert asked == [True, True, True], "the schedule of this seed"
     assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
     assert "client 1" in caplog.text
-    assert_same(run, run_with_absences(tmp_path / "expected", [*BASE, *settings], {1: {1}}))
+    assert_same(run, expected)
+
+
+def test_a_server_that_looks_late_takes_what_came_in_time(tmp_path):
+    grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, "engine.timeout=1e-9"]
+    run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"))
+    assert [record.get("missing") for record in run.rounds()] == [None, None, None]
 
 
 def test_too_few_answers_end_the_run_in_words(tmp_path):
@@ -242,13 +256,13 @@ def test_too_few_answers_end_the_run_in_words(tmp_path):
     with pytest.raises(
         RunError, match=r"round 0: 0 of 3 .* answered, and 50% must \(client \d: no answer within 0.3 s\)"
     ):
-        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
 def test_a_federation_that_is_not_complete_does_not_begin(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, off={2})
     with pytest.raises(RunError, match=r"clients \[2\] did not come within 0.3 s"):
-        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
 CLAIMS = {9: "partition-id 9: the run has 4 clients", 0: r"it says that it is client 0, and so does node"}
@@ -265,7 +279,7 @@ def test_a_node_with_a_number_that_is_not_its_own_is_not_met(tmp_path, claim):
 
     grid.delivered = delivered
     with pytest.raises(RunError, match=CLAIMS[claim]):
-        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
 class Killed(BaseException):

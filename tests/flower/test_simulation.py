@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
+from waiting import LIMIT
 
 from fedeas.config import load_config
 from fedeas.run import execute
@@ -53,7 +54,7 @@ def in_another_process(*command):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

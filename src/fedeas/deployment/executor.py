@@ -47,7 +47,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from fedeas.deployment.pace import Pace
+from fedeas.pace import Pace
 
 APP = "fedeas.flower_app"
 POLL, LONGEST_POLL = 0.05, 0.5  # seconds

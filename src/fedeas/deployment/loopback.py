@@ -27,6 +27,8 @@ from fedeas.deployment.superlink import Known, SuperLink
 from fedeas.errors import InputError, RunError
 
 STARTED = re.compile(r"started run (\d+)")
+PATIENCE = 300.0
+"""Seconds to wait for a process to be ready. One that ends is noticed at once: only a hang takes this long."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Loopback(Layout):
         node_config: Mapping[str, Scalar] | None = None,
         preload: Sequence[str] = APP,
         limit: float | None = None,
-        patience: float = 120.0,
+        patience: float = PATIENCE,
     ) -> None:
         """Start everything and wait until all nodes are online; after an error nothing is left running.
 
@@ -104,7 +106,7 @@ class Loopback(Layout):
         self.file.unlink()
         return alive
 
-    def start_superlink(self, patience: float = 60.0) -> None:
+    def start_superlink(self, patience: float = PATIENCE) -> None:
         """Start it, with the port and the database of an earlier start: its nodes find it and it knows them."""
         made, state = self._certificates, self.state
         command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(state.port)]
@@ -115,7 +117,7 @@ class Loopback(Layout):
         self._write(replace(state, superlink=process))
         self._await("superlink", process, self.superlink.answers, patience)
 
-    def start_node(self, index: int, patience: float = 60.0) -> None:
+    def start_node(self, index: int, patience: float = PATIENCE) -> None:
         """Start a node again that was stopped or killed, and wait until it is online, under its old id."""
         process = self.state.nodes[index].process
         if process is not None and process.alive:
@@ -166,9 +168,13 @@ class Loopback(Layout):
             env=environment(self.flwr_home, self.extra_environment),
         ) as process:
             assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-                show(line.rstrip("\n"))
+            try:
+                for line in process.stdout:
+                    lines.append(line)
+                    show(line.rstrip("\n"))
+            except BaseException:
+                process.kill()  # it only shows the log
+                raise
         return self._outcome("".join(lines))
 
     def _outcome(self, output: str) -> Outcome:
@@ -201,8 +207,7 @@ class Loopback(Layout):
         assert node.process is not None
 
         def has_come() -> bool:
-            now = superlink.nodes()[node.id]
-            return now.status == "online" and now.activated != before[node.id].activated
+            return superlink.online_since(node.id) not in (None, before[node.id].activated)
 
         self._await(node.name, node.process, has_come, patience)
 

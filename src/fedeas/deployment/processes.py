@@ -8,8 +8,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+
+PATIENCE = 30.0
+"""Seconds that processes have to end by themselves."""
 
 _STARTED: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; without it they would stay as zombies
 
@@ -55,9 +61,10 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
     return Process(popen.pid, _birth(popen.pid) or "")
 
 
-def end(processes: Iterable[Process], patience: float = 10.0) -> None:
-    """Ask all to end, wait, and then kill what is left of their groups; others with their pids are left alone."""
+def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
+    """Ask all to end, wait, and then kill what is left of their descendants; others with their pids are left alone."""
     ours = [process for process in processes if not process.replaced]
+    family = [child for process in ours for child in _descendants(process)]
     for process in ours:
         if process.alive:
             os.kill(process.pid, signal.SIGTERM)
@@ -66,6 +73,9 @@ def end(processes: Iterable[Process], patience: float = 10.0) -> None:
         time.sleep(0.05)
     for process in ours:
         kill_group(process)
+    for child in family:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()  # in another session, as Flower's helpers are; those with its pid are told apart by psutil
 
 
 def kill_group(process: Process) -> None:
@@ -80,7 +90,7 @@ def kill_group(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while process.alive and time.monotonic() < deadline:
         time.sleep(0.01)
 
@@ -97,6 +107,13 @@ def tail(log: Path, lines: int = 15) -> str:
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _descendants(process: Process) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True) if process.alive else []
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _birth(pid: int) -> str | None:

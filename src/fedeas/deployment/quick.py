@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import flwr
 
-from fedeas.deployment.pace import Pace
+from fedeas.pace import Pace
 
 MODULE = "flwr.supernode.start_client_internal"
 VERSION = "1.41."

@@ -49,6 +49,14 @@ class SuperLink:
             found = control.ListNodes(ListNodesRequest()).nodes_info
         return {node.node_id: Known(node.status, node.last_activated_at) for node in found}
 
+    def online_since(self, node_id: int) -> str | None:
+        """When a node came online; None if it is not, or if the SuperLink is too busy to say so."""
+        try:
+            known = self.nodes()[node_id]
+        except httpx.TransportError:
+            return None
+        return known.activated if known.status == "online" else None
+
     def register(self, public_key: Path, name: str) -> int:
         """The id of the node with this key, which is registered if it was not yet."""
         key = public_bytes(public_key)

@@ -25,13 +25,14 @@ from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.engines.base import Task
 from fedeas.errors import RunError
+from fedeas.pace import Pace
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 ALIGNMENT = 16
 """Bytes; so that tensors can be read where they lie."""
 
-POLL = 0.05
+POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two looks for replies."""
 
 PATIENCE = 10.0
@@ -141,19 +142,22 @@ class FlowerEngine:
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
-        start = said = time.monotonic()
-        while missing := sorted(set(range(self.num_clients)) - set(self.nodes)):
+        start, pace = time.monotonic(), Pace(POLL, LONGEST_POLL)
+        said = start
+        while self._unmet():
+            late = time.monotonic() - start > self.settings.timeout  # before asking: who comes meanwhile is not late
             self._meet_newcomers(anew, again_after=PATIENCE)
             if self.refusal:
                 raise RunError(self.refusal)
-            now = time.monotonic()
-            if now - start > self.settings.timeout:
-                late = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
-                raise RunError(late + self._reason())
-            if now - said > PATIENCE:
-                said = now
+            missing = self._unmet()
+            if missing and late:
+                awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
+                raise RunError(awaited + self._reason())
+            if missing and time.monotonic() - said > PATIENCE:
+                said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
-            time.sleep(POLL)
+            if missing:
+                pace.pause()
 
     def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
         """Tell all clients something before the first round; what they say to it. One that refuses ends the run."""
@@ -231,6 +235,10 @@ class FlowerEngine:
         self.failures[key] = f"{who}: {reason}"
         log.warning("%s", self.failures[key])
 
+    def _unmet(self) -> list[int]:
+        """Clients that no node has introduced itself as."""
+        return sorted(set(range(self.num_clients)) - set(self.nodes))
+
     def _meet_newcomers(self, anew: bool, again_after: float) -> None:
         """Ask newly connected nodes for their client id; a client may come back as another node."""
         now = time.monotonic()
@@ -260,8 +268,9 @@ class FlowerEngine:
         """What came back by key, each read when it comes, while others are still at work."""
         waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
         found: dict[int, Answer] = {}
-        end = time.monotonic() + timeout
-        while waiting and time.monotonic() < end:
+        end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
+        while waiting and not late:
+            late = time.monotonic() > end  # before the last look: a busy server must not lose what came in time
             for reply in self.grid.pull_messages(list(waiting)):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
@@ -269,7 +278,8 @@ class FlowerEngine:
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
                     self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
                     self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
-            time.sleep(POLL if waiting else 0)
+            if waiting and not late:
+                pace.pause()
         for key in waiting.values():
             self._fail(key, f"no answer within {timeout:g} s")
         return found

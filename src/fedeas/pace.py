@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class Pace:
@@ -11,19 +12,20 @@ class Pace:
     Whoever waits long may wait a little longer, and does not take the cores from those who compute meanwhile.
     """
 
-    def __init__(self, shortest: float, longest: float) -> None:
+    def __init__(self, shortest: float, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.shortest = shortest
         self.longest = longest
+        self.clock = clock
         self.reset()
 
     def reset(self) -> None:
         """Work has come."""
-        self._since = time.monotonic()
+        self._since = self.clock()
 
     @property
     def next(self) -> float:
         """How long the next pause will be, in seconds."""
-        return min(max(self.shortest, (time.monotonic() - self._since) / 10), self.longest)
+        return min(max(self.shortest, (self.clock() - self._since) / 10), self.longest)
 
     def pause(self) -> None:
         """Sleep until it is time to ask again."""
