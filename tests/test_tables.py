@@ -56,6 +56,36 @@ def test_classes_that_nobody_holds_can_be_named_by_their_number(tmp_path):
         read_counts(tmp_path / "samples.csv", num_classes=3)
 
 
+@pytest.mark.parametrize("classes", [-1, 0, 1])
+def test_a_number_of_classes_that_cannot_be_is_refused(tmp_path, classes):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\n")
+    with pytest.raises(InputError, match=f"the number of classes must be at least 2, not {classes}"):
+        read_counts(tmp_path / "samples.csv", num_classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, float("nan")], "row 2: missing"),
+        (["a", None], "row 2: missing"),
+        ([[1], [2]], "holds list"),
+        ([{"a": 1}, {"a": 2}], "holds struct"),
+        ([b"a", b"b"], "holds binary"),
+    ],
+)
+def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, message):
+    path = tmp_path / "odd.parquet"
+    for table in (
+        {"client": column, "label": ["x", "y"]},
+        {"client": ["a", "b"], "label": column},
+        {"client": column, "x": [1, 2], "y": [3, 4]},
+    ):
+        parquet.write_table(pa.table(table), path)
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match=message):
+                read(path)
+
+
 def test_an_allocation_is_written_in_three_formats(tmp_path):
     plan = FedEAS(4).allocate(NAMED)
     for ending in ("csv", "parquet", "json"):

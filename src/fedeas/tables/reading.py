@@ -30,6 +30,8 @@ def read_counts(path: PathLike, num_classes: int | None = None) -> LabelCounts:
     `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
     those that nobody holds. Otherwise classes are the labels that occur.
     """
+    if num_classes is not None and num_classes < 2:
+        raise InputError(f"the number of classes must be at least 2, not {num_classes}")
     with _naming(path):
         if format_of(path, ".csv", ".parquet", ".npy") == ".npy":
             return LabelCounts(_load_npy(path))
@@ -143,10 +145,18 @@ def _client_column(table: pa.Table, first_row: int) -> Any:
         raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
     if not found:
         return None
-    column = table.column(found[0])
-    if column.null_count:
-        row = column.is_null().to_numpy().argmax()
-        raise InputError(": missing client name; give one", row=int(row) + first_row)
+    return _names(table.column(found[0]), "client name", first_row)
+
+
+def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
+    """A column of names or labels, of which none is missing; a NaN is none."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        raise InputError(f"the column of {what}s holds {column.type}; give text or whole numbers")
+    missing = column.is_null(nan_is_null=True).to_numpy()
+    if missing.any():
+        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
     return column
 
 
@@ -181,9 +191,7 @@ def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
 def _tally(table: pa.Table, num_classes: int | None) -> LabelCounts:
     """Counts of a long table with a row for each sample."""
     names = _client_column(table, 0)
-    labels = table.column(LABEL_COLUMN)
-    if labels.null_count:
-        raise InputError(": missing label; give one", row=int(labels.is_null().to_numpy().argmax()))
+    labels = _names(table.column(LABEL_COLUMN), "label")
     if not len(table):
         raise InputError("the table of counts is empty; give at least one client")
     clients, client_rows = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
