@@ -35,6 +35,7 @@ from fedeas.cli.planner import PAGE, planner, streamlit_options
 from fedeas.config import load_config
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
+from fedeas.foreign import for_markdown
 from fedeas.paper.published import example_counts, published
 from fedeas.planning import Limits
 from fedeas.policies import POLICIES, CostAware
@@ -42,7 +43,6 @@ from fedeas.policies.waterfill import Waterfill
 from fedeas.store import RunStore
 from fedeas.web import charts, outcome, references, runs, sources, takeaway
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
-from fedeas.web.planner import plain
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -217,7 +217,7 @@ def test_prices_are_images_times_rate_and_size():
 
 
 def test_names_from_files_stay_text():
-    assert plain("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
+    assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", "c"])
     figure = charts.heat_map(counts, counts.n, np.array([0]), 2, "t").to_json()
     assert "<a " not in figure

@@ -18,6 +18,7 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
+from fedeas.foreign import printable
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
 """Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""
@@ -50,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {message}", markup=False, style="red")
+    line = f"error: {printable(message)}"
+    Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(line, markup=False, style="red")
     sys.exit(code)
 
 

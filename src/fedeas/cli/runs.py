@@ -17,6 +17,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.deadline import Deadline
 from fedeas.display import runs_tables
 from fedeas.errors import FedEASError, InputError
+from fedeas.foreign import printable
 from fedeas.store import Record, Run, RunStore, read_run
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
@@ -105,7 +106,7 @@ def _print_resolved(config: RunConfig) -> None:
         known = identified(config)
         directory = known.directory
     except FedEASError as error:
-        print(f"the content is not known: {error}", file=sys.stderr)
+        print(f"the content is not known: {printable(error)}", file=sys.stderr)
         known, directory = config, None
     print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedeas.counts import LabelCounts
 from fedeas.errors import InputError
+from fedeas.foreign import FORMULA_IN_CSV, from_csv
 from fedeas.tables.formats import Chunk, PathLike, format_of
 
 if TYPE_CHECKING:
@@ -94,9 +95,20 @@ def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
 
 
 def _read_csv(path: PathLike) -> pa.Table:
+    import pyarrow as pa
     from pyarrow.csv import ConvertOptions, read_csv
 
-    return read_csv(path, convert_options=ConvertOptions(strings_can_be_null=True))
+    table = read_csv(path, convert_options=ConvertOptions(strings_can_be_null=True))
+    columns = [_unescaped(column) for column in table.columns]
+    return pa.table(columns, names=[from_csv(name) for name in table.column_names])
+
+
+def _unescaped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as it was before `for_csv`."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column
 
 
 def _open_parquet(path: PathLike) -> Any:

@@ -97,7 +97,8 @@ def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Feder
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
     _check_size(*counts.n.shape)
-    return Federation(name, counts, shlex.quote(name) + (f" --classes {num_classes}" if num_classes else ""))
+    file = f"./{name}" if name.startswith("-") else name  # a name is not an option
+    return Federation(name, counts, shlex.quote(file) + (f" --classes {num_classes}" if num_classes else ""))
 
 
 def _check_bounds(path: Path) -> None:
