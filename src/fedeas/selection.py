@@ -23,6 +23,10 @@ from fedeas.policies.fedeas import ROUNDING_SLACK
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 ENDLESS_BETA = 1e9
 
+MAX_STEPS = 2**22
+"""Steps that a path lists one by one, at some hundred bytes each; a path of more is looked at in places."""
+PLACES = 128
+
 
 class BetaPath(NamedTuple):
     """FedEAS for every beta below some end: ``total[i]`` holds from ``beta[i]`` on until ``beta[i + 1]``."""
@@ -84,26 +88,28 @@ def select_beta(
     _check_share("min_removed", min_removed)
     hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
     path = beta_path(policy, counts, hi)
-    met = path.removed >= min_removed
-    if not met.any():
+    first = _first_that_removes(policy, counts, path, hi, min_removed)
+    if first is None:
         return BetaInterval(
             hi,
             hi,
             f"no beta meets both conditions: below a synthetic share of {max_synthetic:.1%} at most "
             f"{path.removed.max():.1%} of the imbalance goes, not {min_removed:.1%}; relax one of the two",
         )
-    first = int(met.argmax())
-    overshoots = ~met[first:]  # a budget far above the largest class makes imbalance grow again
-    end = float(path.beta[first + overshoots.argmax()]) if overshoots.any() else hi
-    return BetaInterval(float(path.beta[first]), end)
+    # A budget far above the largest class makes imbalance grow again.
+    overshoots = (path.beta > first) & (path.removed < min_removed)
+    return BetaInterval(first, float(path.beta[overshoots.argmax()]) if overshoots.any() else hi)
 
 
 def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` plays no part.
 
-    There are about as many steps as samples in the last total, and memory goes with them.
+    There are about as many steps as samples in the last total. Where they are more than `MAX_STEPS`, the path holds
+    only some of them.
     """
     scale = policy.scale(counts)
+    if _has_gaps(scale, end):
+        return _path_in_places(policy, counts, end)
     steps = _steps_below(scale, end)
     client = np.repeat(np.arange(counts.num_clients), steps)
     level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
@@ -178,13 +184,47 @@ def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
 def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
     """The smallest beta that removes at least this share of the imbalance, at no more than Full-Balance's price."""
     _check_share("min_removed", min_removed)
-    path = beta_path(policy, counts, _end_of(policy, counts, FullBalance().allocate(counts).total))
-    met = path.removed >= min_removed
-    if not met.any():
+    end = _end_of(policy, counts, FullBalance().allocate(counts).total)
+    path = beta_path(policy, counts, end)
+    first = _first_that_removes(policy, counts, path, end, min_removed)
+    if first is None:
         raise InputError(
             f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
         )
-    return float(path.beta[met.argmax()])
+    return first
+
+
+def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end: float, share: float) -> float | None:
+    """The smallest beta below `end` that removes this share; sought between two places of a path that has gaps."""
+    met = path.removed >= share
+    if not met.any():
+        return None
+    place = int(met.argmax())
+    if not place or not _has_gaps(policy.scale(counts), end):
+        return float(path.beta[place])
+    below, above = float(path.beta[place - 1]), float(path.beta[place])
+    while (middle := (below + above) / 2) not in (below, above):
+        if _removed(policy, counts, middle) >= share:
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def _has_gaps(scale: FloatArray, end: float) -> bool:
+    """Whether the path up to this beta has more steps than are listed."""
+    return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
+
+
+def _path_in_places(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+    betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
+    found = [(_total(policy, counts, beta), _removed(policy, counts, beta)) for beta in betas.tolist()]
+    totals, removed = (np.array(values) for values in zip(*found, strict=True))
+    return BetaPath(betas, totals, removed)
+
+
+def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+    return scores.removed(counts, replace(policy, beta=beta).allocate(counts)) if beta > 0 else 0.0
 
 
 def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
