@@ -154,6 +154,8 @@ class Allocation:
     @property
     def total(self) -> int:
         """B, the number of synthetic samples of the whole federation."""
+        if self.per_client.sum(dtype=np.float64) >= 2**62:  # near where 64 bits end
+            return sum(self.per_client.tolist())
         return int(self.per_client.sum())
 
 

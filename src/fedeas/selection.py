@@ -15,8 +15,9 @@ import numpy as np
 from fedeas import scores
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.counts import LabelCounts
-from fedeas.errors import InputError
+from fedeas.errors import InputError, PolicyError
 from fedeas.policies import FedEAS, FullBalance
+from fedeas.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.policies.fedeas import ROUNDING_SLACK
 
 # A total that has not been passed at this beta never will be: there is nothing left to fill.
@@ -135,6 +136,8 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
     """
     if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
         raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
+    if total > MAX_BUDGET:
+        raise InputError(TOO_MUCH.format("total"))
     below, above = 0.0, 1.0
     while _total(policy, counts, above) <= total:
         below, above = above, above * 2
@@ -166,7 +169,7 @@ def images_in(minutes: float, images_per_second: float) -> int:
     >>> images_in(minutes=10, images_per_second=25)
     15000
     """
-    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(minutes * images_per_second)):
+    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):
         raise InputError("minutes must be 0 or more and images per second above 0")
     return int(minutes * 60 * images_per_second)
 
@@ -228,7 +231,10 @@ def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
 
 
 def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
-    return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+    try:
+        return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+    except PolicyError:  # beyond what a client can be asked for, and so beyond every total
+        return MAX_BUDGET + 1
 
 
 def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:

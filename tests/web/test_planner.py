@@ -101,6 +101,25 @@ def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     assert total(app) == FedEAS(beta=12).allocate(LabelCounts([[20, 4]])).total
 
 
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\x00", b"a,b\n1,[1]\n"])
+def test_whatever_is_uploaded_the_page_says_one_line(app, content):
+    app.segmented_control(key="source").set_value("My file").run()
+    app.file_uploader(key="file").set_value(("odd.csv", content, "text/csv")).run()
+    assert not app.exception
+    assert len(app.error) == 1
+    assert "\n" not in app.error[0].value
+
+
+def test_an_unexpected_fault_is_one_line_on_the_page(app, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(Choice, "resolved", broken)
+    app.slider(key="beta").set_value(3.0).run()
+    assert not app.exception
+    assert "ZeroDivisionError" in app.error[0].value
+
+
 def test_a_drawn_federation_is_planned(app):
     app.segmented_control(key="source").set_value("Draw").run()
     app.number_input(key="clients").set_value(7)

@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         app(args=arguments)
     except FedEASError as error:
         _stop(str(error), error.exit_code)
+    except OSError as error:
+        _stop(f"{error.filename or 'a file'}: {error.strerror or error}", FedEASError.exit_code)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in TRAINING_PACKAGES:

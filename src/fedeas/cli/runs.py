@@ -91,11 +91,18 @@ def demo(
 
 def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
     # `fedeas run train.lr=0.05` has no file: what looks like an override is one.
-    if path is not None and "=" in path.name and not path.exists():
+    if path is not None and "=" in path.name and not _is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
     return load_config(path, overrides)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # an override may be longer than a name, or hold a NUL
+        return False
 
 
 def _print_resolved(config: RunConfig) -> None:

@@ -6,8 +6,10 @@ do, and what does not depend on the last change is cached.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from fedeas.web import charts, outcome, runs, sources, takeaway
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.outcome import Curves, Outcome
 from fedeas.web.sources import Federation
+
+log = logging.getLogger("fedeas")
 
 OWN = "classes of equal size"
 LOOK_EVERY = 3.0  # seconds, while a run is under way
@@ -53,13 +57,13 @@ def page() -> None:
     planning, running = st.tabs(["Plan", "Runs"])
     with planning:
         _plan_tab()
-    with running:
+    with running, _explaining(running):
         _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
 
 
 def _plan_tab() -> None:
     controls, results = st.columns([1, 2.6], gap="large")
-    try:
+    with _explaining(results):
         with controls:
             federation = _choose_federation()
         if federation is None:
@@ -70,12 +74,21 @@ def _plan_tab() -> None:
             rate, side = _choose_prices(choice)
         found = _outcome(federation.counts, choice.resolved(federation.counts).spec)
         curves = _curves(federation.counts)
+        with results:
+            _show(federation.counts, found, curves, rate, side)
+            _take_away(federation, choice, found)
+
+
+@contextmanager
+def _explaining(place: Any) -> Iterator[None]:
+    """Whatever goes wrong is one line on the page, and in full only in the server's log."""
+    try:
+        yield
     except FedEASError as error:
-        results.error(for_markdown(error))
-        return
-    with results:
-        _show(federation.counts, found, curves, rate, side)
-        _take_away(federation, choice, found)
+        place.error(for_markdown(error))
+    except Exception as error:
+        log.exception("the page could not be shown")
+        place.error(for_markdown(f"this cannot be shown ({type(error).__name__}); the server's log says more"))
 
 
 def _choose_federation() -> Federation | None:
