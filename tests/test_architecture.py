@@ -48,7 +48,7 @@ ALLOWED = {
         "paper.overview",
         "report.figures",
     },
-    "pyarrow": {"tables.reading", "tables.writing", "data.parquet", "web.sources"},
+    "pyarrow": {"tables.opening", "tables.reading", "tables.writing", "data.parquet"},
     "PIL": {"augmentation", "data.cache", "generators.grid"},
     "scipy": {"comparison"},
     "sklearn": {"data.sources"},

@@ -78,6 +78,13 @@ def test_plus_adds_and_refuses_another_shape():
         (np.empty((0, 3)), "the table of counts is empty; give at least one client"),
         ([1, 2, 3], "counts must be a table of clients x classes, not 1-dimensional"),
         ([["a", "b"]], "counts must be whole numbers"),
+        (np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[D]"), "counts must be whole numbers, not datetime"),
+        (np.array([[1, 2]], dtype="timedelta64[s]"), "counts must be whole numbers, not timedelta"),
+        ([[1 + 2j, 3]], "counts must be whole numbers, not complex128"),
+        (np.zeros((2, 2), dtype="i4,i4"), "counts must be whole numbers"),
+        ([[1, {}]], "counts must be whole numbers"),
+        ([[1, 2], [3]], "counts must be a table with rows of one length"),
+        ([[10**400, 1]], "counts must be whole numbers"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(table, message):
@@ -96,6 +103,20 @@ def test_names_are_checked():
         LabelCounts([[1, 2]], clients=["a", "b", "c"])
     with pytest.raises(InputError, match=r"row 1 \(client 'bob'\), class 'cat': negative count -1"):
         LabelCounts([[1, -1]], clients=["bob"], classes=["dog", "cat"])
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None, np.datetime64("NaT")])
+def test_a_missing_name_is_not_taken_for_a_name(missing):
+    with pytest.raises(InputError, match=r"missing client name \(number 2\)"):
+        LabelCounts([[1, 2]] * 2, clients=["a", missing])
+    with pytest.raises(InputError, match=r"missing class name \(number 1\)"):
+        LabelCounts([[1, 2]], classes=[missing, "x"])
+
+
+@pytest.mark.parametrize("table", [[[0.5, 1]], [[float("nan")]], [[1e300]], [[1j]], [["2"]], [[1], [2, 3]], [[{}]]])
+def test_an_allocation_takes_whole_numbers_only(table):
+    with pytest.raises(InputError, match="an allocation must be"):
+        Allocation(table)
 
 
 def test_allocation_refuses_negative_entries():

@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +20,10 @@ from fedeas import (
     removed,
     rounded_down,
     select_beta,
+    selection,
     synthetic_share,
 )
+from fedeas.paper.published import example_counts
 from fedeas.selection import BetaInterval
 
 shapes = st.builds(
@@ -147,3 +150,24 @@ def test_limits_out_of_range_are_refused():
     ):
         with pytest.raises(InputError):
             call()
+
+
+def test_a_path_with_gaps_leads_to_the_same_choice(monkeypatch):
+    counts, policy = example_counts(), FedEAS()
+    whole, least = select_beta(counts), beta_for_removed(policy, counts, 0.7)
+    monkeypatch.setattr(selection, "MAX_STEPS", 1000)
+    assert select_beta(counts).lo == pytest.approx(whole.lo, rel=1e-9)
+    assert select_beta(counts).hi == whole.hi
+    assert beta_for_removed(policy, counts, 0.7) == pytest.approx(least, rel=1e-9)
+
+
+def test_counts_of_billions_are_planned_in_little_memory():
+    counts = LabelCounts([[2_000_000_000, 0, 0], [1_000_000_000, 1, 1]])
+    tracemalloc.start()
+    interval = select_beta(counts, min_removed=0.1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10e6
+    plan = FedEAS(beta=interval.roundest).allocate(counts)
+    assert removed(counts, plan) >= 0.1
+    assert synthetic_share(counts, plan) < 0.25

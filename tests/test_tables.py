@@ -1,5 +1,7 @@
 import csv
 import json
+import os
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +56,36 @@ def test_classes_that_nobody_holds_can_be_named_by_their_number(tmp_path):
     assert read_counts(tmp_path / "samples.csv", num_classes=5).n.tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
     with pytest.raises(InputError, match="labels are not all whole numbers from 0 to 2"):
         read_counts(tmp_path / "samples.csv", num_classes=3)
+
+
+@pytest.mark.parametrize("classes", [-1, 0, 1])
+def test_a_number_of_classes_that_cannot_be_is_refused(tmp_path, classes):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\n")
+    with pytest.raises(InputError, match=f"the number of classes must be at least 2, not {classes}"):
+        read_counts(tmp_path / "samples.csv", num_classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, float("nan")], "row 2: missing"),
+        (["a", None], "row 2: missing"),
+        ([[1], [2]], "holds list"),
+        ([{"a": 1}, {"a": 2}], "holds struct"),
+        ([b"a", b"b"], "holds binary"),
+    ],
+)
+def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, message):
+    path = tmp_path / "odd.parquet"
+    for table in (
+        {"client": column, "label": ["x", "y"]},
+        {"client": ["a", "b"], "label": column},
+        {"client": column, "x": [1, 2], "y": [3, 4]},
+    ):
+        parquet.write_table(pa.table(table), path)
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match=message):
+                read(path)
 
 
 def test_an_allocation_is_written_in_three_formats(tmp_path):
@@ -126,7 +158,7 @@ BAD_CSV = {
     "client,x,y\na,1,nan\n": "row 1 (client 'a'), class 'y': missing count; write 0 for none",
     "client,x,y\na,1,2\nb,1,many\n": "row 2 (client 'b'), class 'y': 'many' is not a count; give a whole number",
     "client,x,y\na,0,0\n": "row 1 (client 'a'): client with no samples; remove the row",
-    "client,x,y\na,1,2\na,3,4\n": "duplicate client 'a' (rows 1 and 2); rename one",
+    "client,x,y\na,1,2\na,3,4\n": "duplicate client 'a' (rows 1 and 2); merge or rename one",
     "client,x,y\n,1,2\n": "row 1: missing client name; give one",
     "client,x,x\na,1,2\n": "has two columns named 'x'; rename one (is the header row missing?)",
     "client,Client,x\na,1,2\n": "has 2 client columns (client, Client); keep one",
@@ -149,6 +181,109 @@ def test_bad_files_are_refused_with_their_name_and_row(tmp_path, text):
         read_counts(path)
     assert str(caught.value).startswith(f"{path}: {BAD_CSV[text]}")
     assert "\n" not in str(caught.value)
+
+
+LATIN = "client,café,naïve\njosé,3,4\nzoë,1,2\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LATIN.encode(),
+        LATIN.encode("utf-8-sig"),
+        LATIN.encode("latin-1"),
+        LATIN.encode("utf-16"),
+        LATIN.replace(",", ";").encode(),
+        LATIN.replace(",", ";").encode("latin-1"),
+        LATIN.replace(",", "\t").encode("utf-16"),
+        LATIN.replace("\n", "\r\n").encode("utf-8-sig"),
+        LATIN.replace("josé", '"josé"').replace(",", ";").encode(),
+    ],
+)
+def test_text_is_read_in_the_usual_encodings_and_separators(tmp_path, content):
+    (tmp_path / "counts.csv").write_bytes(content)
+    expected = LabelCounts([[3, 4], [1, 2]], clients=["josé", "zoë"], classes=["café", "naïve"])
+    assert read_counts(tmp_path / "counts.csv") == expected
+
+
+def test_a_separator_inside_names_is_not_taken_for_one(tmp_path):
+    (tmp_path / "counts.csv").write_text('client,x;;;;,"y;;,;"\na,3,4\nb;;,1,2\n')
+    assert read_counts(tmp_path / "counts.csv").clients == ("a", "b;;")
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x81\x8d\x8f,\n1,2\n", b"\xff\xfe\x00"])
+def test_a_file_that_is_not_text_is_refused(tmp_path, content):
+    (tmp_path / "binary.csv").write_bytes(content)
+    with pytest.raises(InputError, match="not a text file; save the table as CSV in UTF-8"):
+        read_counts(tmp_path / "binary.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_pipes_and_devices_are_not_opened(tmp_path, ending):
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match="a pipe or a device; give a regular file"):
+                read(tmp_path / f"{name}.{ending}")
+
+
+def allocated(call):
+    """Bytes of Python and numpy, and of Arrow, at the most."""
+    before = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counted)
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1], counted.max_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+def long_names(path, rows, length, wide):
+    names = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array(["x" * length]))
+    numbers = {"a": np.ones(rows, dtype=np.int8), "b": np.ones(rows, dtype=np.int8)}
+    table = pa.table({"client": names, **(numbers if wide else {"label": names})})
+    parquet.write_table(table.replace_schema_metadata(None), path, compression="zstd", store_schema=False)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("length", [900, 4000])
+def test_long_names_that_repeat_take_the_room_of_one(tmp_path, wide, length):
+    long_names(tmp_path / "bomb.parquet", 300_000, length, wide)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
+    for read in (read_counts, lambda path: list(count_chunks(path))):
+
+        def refused(read=read):
+            with pytest.raises(InputError, match=r"duplicate client|characters; give at most 1,000|has 1 class"):
+                read(tmp_path / "bomb.parquet")
+
+        assert max(allocated(refused)) < 100e6  # written out the names are 270 MB, or more
+
+
+def test_a_small_file_that_describes_a_huge_table_is_refused(tmp_path):
+    schema = pa.schema({"a": pa.int64(), "b": pa.int64()})
+    with parquet.ParquetWriter(tmp_path / "huge.parquet", schema) as writer:
+        part = pa.table({"a": np.ones(3_000_000, dtype=int), "b": np.ones(3_000_000, dtype=int)})
+        for _ in range(4):
+            writer.write_table(part)
+    with pytest.raises(InputError, match="24,000,000 counts, far more than it can hold"):
+        read_counts(tmp_path / "huge.parquet")
+
+
+@pytest.mark.parametrize("classes", [10**9, 10**11, 10**18])
+def test_a_number_of_classes_far_beyond_the_samples_is_refused(tmp_path, classes):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\nb,1\n")
+    with pytest.raises(InputError, match="counts, far more than it can hold"):
+        read_counts(tmp_path / "samples.csv", num_classes=classes)
+
+
+def test_clients_times_labels_far_beyond_the_samples_are_refused(tmp_path):
+    (tmp_path / "samples.csv").write_text("client,label\n" + "".join(f"{i},{i}\n" for i in range(5000)))
+    with pytest.raises(InputError, match="25,000,000 counts, far more than it can hold"):
+        read_counts(tmp_path / "samples.csv")
 
 
 def test_unreadable_files_are_refused(tmp_path):

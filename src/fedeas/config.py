@@ -20,8 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
+from fedeas.foreign import printable
 from fedeas.generators.registry import parse_generator, without_places
 from fedeas.hyperparameters import SCAFFOLD, parse_hyperparameters
+from fedeas.inputs import checked_file
 from fedeas.policies import parse_policy
 
 RULES = 2
@@ -29,7 +31,11 @@ RULES = 2
 
 NO_GENERATION = "no-generation"
 
-Positive = Annotated[int, Field(ge=1)]
+MAX_CONFIG_BYTES = 2**20
+MAX_NUMBER = 2**63 - 1
+
+Positive = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+Seed = Annotated[int, Field(ge=0, lt=2**62)]  # so that seeds can be counted on from it
 Share = Annotated[float, Field(gt=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
@@ -71,7 +77,7 @@ class PartitionConfig(_Section):
     per_client: Positive = 2
     min_size: Positive = 1
     cap: bool = False
-    seed: Annotated[int, Field(ge=0)] = 42
+    seed: Seed = 42
     redraw: bool = False
 
 
@@ -134,7 +140,7 @@ class EngineConfig(_Section):
     name: Literal["fast", "local", "lanes", "fused", "flower"] = "fast"
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    threads: Positive | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     lanes: Annotated[int, Field(ge=0)] = 0
     processes: Annotated[int, Field(ge=0)] = 0
     compile: bool = False
@@ -159,7 +165,7 @@ class RunConfig(_Section):
     """Everything that defines a run; policy, generator and algorithm are kept in their one canonical spelling."""
 
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")] = "run"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     policy: str = "no-generation"
     generator: str = "gaussian"
     algorithm: str = "fedavg"
@@ -308,23 +314,24 @@ def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunCo
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    checked_file(path, MAX_CONFIG_BYTES)
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as TOML ({error})") from None
+    except RecursionError:
+        raise InputError(f"{path}: cannot be read as TOML (nested too deeply)") from None
+    except (ValueError, OSError) as error:  # of TOML, of UTF-8, and of numbers with thousands of digits
+        raise InputError(f"{path}: cannot be read as TOML ({printable(error)})") from None
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"override {override!r} is not of the form key=value, such as train.lr=0.05")
+        raise InputError(f"override {_shortened(override)} is not of the form key=value, such as train.lr=0.05")
     *sections, name = key.strip().split(".")
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise InputError(f"override {override!r}: {section!r} is not a section")
+            raise InputError(f"override {_shortened(override)}: {_shortened(section)} is not a section")
     content[name] = _value(text.strip())
 
 
@@ -332,7 +339,7 @@ def _value(text: str) -> Any:
     """A TOML value where it is one, else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, KeyError, RecursionError):
         return text
 
 
@@ -341,10 +348,19 @@ def _in_words(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(first["loc"][-1]), _all_keys(), n=1)
-        return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"unknown key {_shortened(key)}" + (f"; did you mean {near[0]!r}?" if near else "")
     if first["type"] == "value_error":  # one of our own, which names what it found
         return str(first["ctx"]["error"])
-    return f"{key}: {first['msg']}, not {first['input']!r}"
+    return f"{key}: {first['msg']}, not {_shortened(first['input'])}"
+
+
+def _shortened(value: object) -> str:
+    """A value as it was given, cut where it is long."""
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # numbers of thousands of digits have no text
+        return f"this {type(value).__name__}"
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
 def _all_keys() -> list[str]:

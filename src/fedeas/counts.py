@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
+from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.errors import InputError
-from fedeas.validation import Names, checked_counts
+from fedeas.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,8 @@ class LabelCounts:
     def __init__(
         self, n: ArrayLike, clients: Iterable[object] | None = None, classes: Iterable[object] | None = None
     ) -> None:
-        client_names = None if clients is None else tuple(map(str, clients))
-        class_names = None if classes is None else tuple(map(str, classes))
-        whole, sizes = checked_counts(np.asarray(n), client_names, class_names)
+        client_names, class_names = checked_names("client", clients), checked_names("class", classes)
+        whole, sizes = checked_counts(table_of(n, "counts"), client_names, class_names)
         for name, value in (("n", whole), ("clients", client_names), ("classes", class_names), ("sizes", sizes)):
             object.__setattr__(self, name, value)  # the instance is frozen
 
@@ -141,7 +140,7 @@ class Allocation:
     policy: str
 
     def __init__(self, n: ArrayLike, policy: str = "") -> None:
-        table = frozen_integers(n)
+        table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
         object.__setattr__(self, "n", table)
@@ -155,6 +154,8 @@ class Allocation:
     @property
     def total(self) -> int:
         """B, the number of synthetic samples of the whole federation."""
+        if self.per_client.sum(dtype=np.float64) >= 2**62:  # near where 64 bits end
+            return sum(self.per_client.tolist())
         return int(self.per_client.sum())
 
 

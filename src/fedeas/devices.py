@@ -17,6 +17,8 @@ from fedeas.errors import InputError
 
 log = logging.getLogger("fedeas")
 
+COMPUTING = ("cpu", "cuda", "mps", "xpu")
+
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
     """``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU where there is one. `setting` is what errors call it."""
@@ -24,6 +26,8 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in COMPUTING:
+            raise InputError(f"{setting} {name!r} cannot be used (it computes nothing); use cpu, cuda or auto")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

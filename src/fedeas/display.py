@@ -11,11 +11,13 @@ import numpy as np
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from fedeas import scores
 from fedeas.comparison import BEST, SECOND, Seeds, fixed, listed
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import Partition
+from fedeas.foreign import printable
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
 from fedeas.paper.ledger import Line
@@ -56,7 +58,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     worse = scores.negative_gain(counts)
     for allocation in allocations:
         table.add_row(
-            chosen if allocation.policy == chosen else allocation.policy.partition("(")[0],
+            foreign_text(chosen if allocation.policy == chosen else allocation.policy.partition("(")[0]),
             f"{allocation.total:,}",
             f"{scores.removed(counts, allocation):.2%}",
             f"{allocation.n[worse].sum():,}",
@@ -79,7 +81,7 @@ def partition_table(partition: Partition, title: str) -> RenderableType:
     table.add_row("classes a client holds, on average", f"{(counts.n > 0).sum(axis=1).mean():.1f}")
     table.add_row("pairs without a sample", f"{(counts.n == 0).sum():,} of {counts.n.size:,}")
     table.add_row("imbalance I", f"{scores.imbalance(counts):.4f}")
-    table.add_row("recipe", ", ".join(f"{key}={value}" for key, value in partition.recipe.items()))
+    table.add_row("recipe", foreign_text(", ".join(f"{key}={value}" for key, value in partition.recipe.items())))
     return table
 
 
@@ -113,8 +115,13 @@ def claim_record(claim: Claim) -> dict[str, str | float]:
     return record | {"paper": float(claim.paper), "ours": claim.ours, "status": str(claim.status), "why": claim.why}
 
 
+def foreign_text(text: object, style: str = "") -> Text:
+    """One line that may hold anything, for a table: never read as markup, without control characters."""
+    return Text(printable(text), style)
+
+
 def _facts(title: str) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=foreign_text(title, "table.title"), title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     return table
@@ -130,8 +137,8 @@ def _certificate(allocation: Allocation) -> str:
     )
 
 
-def _extreme(extreme: Extreme) -> str:
-    return f"{extreme.samples:,} (client {extreme.client})"
+def _extreme(extreme: Extreme) -> Text:
+    return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
 
 
 def _number(value: Decimal) -> str:
@@ -156,7 +163,7 @@ def runs_tables(runs: Sequence[Run], reference: str | None = None) -> Renderable
     tables = [_accuracy_table(methods, reference or "", other), _work_table(methods)] if methods else []
     waiting = [run for run in runs if not run.finished]
     names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
-    return Group(*tables, *([f"unfinished: {', '.join(names)}"] if names else []))
+    return Group(*tables, *([foreign_text(f"unfinished: {', '.join(names)}")] if names else []))
 
 
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
@@ -182,7 +189,7 @@ def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: 
         rounds = [str(seeds.window).partition(" ")[2]] if len(windows) > 1 else []
         reached = [seeds.percent(key).text(1) for key in ("accuracy", "final")]
         compared = _compared(seeds, reference) if reference is not None else []
-        table.add_row(label, str(len(seeds)), *rounds, *reached, *compared)
+        table.add_row(foreign_text(label), str(len(seeds)), *rounds, *reached, *compared)
     table.caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
     return table
 
@@ -201,7 +208,8 @@ def _work_table(methods: Sequence[tuple[str, Seeds]]) -> Table:
             (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
             (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
         ]  # fmt: skip
-        table.add_row(label, *(_average(seeds, keys, scale, decimals) for keys, scale, decimals in numbers))
+        averages = (_average(seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
+        table.add_row(foreign_text(label), *averages)
     table.caption = (
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."

@@ -20,6 +20,7 @@ from fedeas.arrays import IntArray
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.files import written_whole
+from fedeas.foreign import printable
 from fedeas.policies import FullBalance
 
 # Okabe and Ito's colours, which people who are colour-blind can tell apart.
@@ -334,7 +335,8 @@ def _name(axis: Any, names: Sequence[str], room: int) -> None:
 
 
 def _shortened(name: str, length: int = 16) -> str:
-    return name if len(name) <= length else f"{name[: length - 1]}…"
+    shown = printable(name[:length])
+    return shown if len(name) <= length and len(shown) <= length else f"{shown[: length - 1]}…"
 
 
 def _height(clients: int) -> float:

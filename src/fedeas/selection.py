@@ -15,13 +15,18 @@ import numpy as np
 from fedeas import scores
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.counts import LabelCounts
-from fedeas.errors import InputError
+from fedeas.errors import InputError, PolicyError
 from fedeas.policies import FedEAS, FullBalance
+from fedeas.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.policies.fedeas import ROUNDING_SLACK
 
 # A total that has not been passed at this beta never will be: there is nothing left to fill.
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 ENDLESS_BETA = 1e9
+
+MAX_STEPS = 2**22
+"""Steps that a path lists one by one, at some hundred bytes each; a path of more is looked at in places."""
+PLACES = 128
 
 
 class BetaPath(NamedTuple):
@@ -84,26 +89,28 @@ def select_beta(
     _check_share("min_removed", min_removed)
     hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
     path = beta_path(policy, counts, hi)
-    met = path.removed >= min_removed
-    if not met.any():
+    first = _first_that_removes(policy, counts, path, hi, min_removed)
+    if first is None:
         return BetaInterval(
             hi,
             hi,
             f"no beta meets both conditions: below a synthetic share of {max_synthetic:.1%} at most "
             f"{path.removed.max():.1%} of the imbalance goes, not {min_removed:.1%}; relax one of the two",
         )
-    first = int(met.argmax())
-    overshoots = ~met[first:]  # a budget far above the largest class makes imbalance grow again
-    end = float(path.beta[first + overshoots.argmax()]) if overshoots.any() else hi
-    return BetaInterval(float(path.beta[first]), end)
+    # A budget far above the largest class makes imbalance grow again.
+    overshoots = (path.beta > first) & (path.removed < min_removed)
+    return BetaInterval(first, float(path.beta[overshoots.argmax()]) if overshoots.any() else hi)
 
 
 def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` plays no part.
 
-    There are about as many steps as samples in the last total, and memory goes with them.
+    There are about as many steps as samples in the last total. Where they are more than `MAX_STEPS`, the path holds
+    only some of them.
     """
     scale = policy.scale(counts)
+    if _has_gaps(scale, end):
+        return _path_in_places(policy, counts, end)
     steps = _steps_below(scale, end)
     client = np.repeat(np.arange(counts.num_clients), steps)
     level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
@@ -129,6 +136,8 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
     """
     if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
         raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
+    if total > MAX_BUDGET:
+        raise InputError(TOO_MUCH.format("total"))
     below, above = 0.0, 1.0
     while _total(policy, counts, above) <= total:
         below, above = above, above * 2
@@ -160,7 +169,7 @@ def images_in(minutes: float, images_per_second: float) -> int:
     >>> images_in(minutes=10, images_per_second=25)
     15000
     """
-    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(minutes * images_per_second)):
+    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):
         raise InputError("minutes must be 0 or more and images per second above 0")
     return int(minutes * 60 * images_per_second)
 
@@ -178,17 +187,54 @@ def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
 def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
     """The smallest beta that removes at least this share of the imbalance, at no more than Full-Balance's price."""
     _check_share("min_removed", min_removed)
-    path = beta_path(policy, counts, _end_of(policy, counts, FullBalance().allocate(counts).total))
-    met = path.removed >= min_removed
-    if not met.any():
+    end = _end_of(policy, counts, FullBalance().allocate(counts).total)
+    path = beta_path(policy, counts, end)
+    first = _first_that_removes(policy, counts, path, end, min_removed)
+    if first is None:
         raise InputError(
             f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
         )
-    return float(path.beta[met.argmax()])
+    return first
+
+
+def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end: float, share: float) -> float | None:
+    """The smallest beta below `end` that removes this share; sought between two places of a path that has gaps."""
+    met = path.removed >= share
+    if not met.any():
+        return None
+    place = int(met.argmax())
+    if not place or not _has_gaps(policy.scale(counts), end):
+        return float(path.beta[place])
+    below, above = float(path.beta[place - 1]), float(path.beta[place])
+    while (middle := (below + above) / 2) not in (below, above):
+        if _removed(policy, counts, middle) >= share:
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def _has_gaps(scale: FloatArray, end: float) -> bool:
+    """Whether the path up to this beta has more steps than are listed."""
+    return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
+
+
+def _path_in_places(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+    betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
+    found = [(_total(policy, counts, beta), _removed(policy, counts, beta)) for beta in betas.tolist()]
+    totals, removed = (np.array(values) for values in zip(*found, strict=True))
+    return BetaPath(betas, totals, removed)
+
+
+def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+    return scores.removed(counts, replace(policy, beta=beta).allocate(counts)) if beta > 0 else 0.0
 
 
 def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
-    return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+    try:
+        return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+    except PolicyError:  # beyond what a client can be asked for, and so beyond every total
+        return MAX_BUDGET + 1
 
 
 def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:

@@ -171,10 +171,10 @@ class _Reader:
         """A number; one without a fraction is a whole number, however it is written."""
         try:
             number = float(word)
-        except ValueError:  # such as 1__0
+            if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
+                return int(word)
+        except ValueError:  # such as 1__0 and 1_
             raise self._error(f"cannot read the number {word!r}") from None
-        if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
-            return int(word)
         return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
 
     def _tokens(self) -> list[str]:

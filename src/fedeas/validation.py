@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import IntArray, for_row_blocks, frozen, frozen_integers
 from fedeas.errors import InputError
@@ -15,6 +15,49 @@ from fedeas.errors import InputError
 MAX_CLIENT_SIZE = 2**31 - 1
 
 Names = tuple[str, ...] | None
+
+
+def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
+    """The values as an array of numbers; dates, complex numbers, text and ragged lists are not counts."""
+    try:
+        table = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a table with rows of one length") from None
+    if table.dtype.kind not in "iubfO":
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}")
+    return table
+
+
+def whole_numbers(values: ArrayLike, what: str) -> IntArray:
+    """The values as read-only whole numbers; nothing is cut off or wrapped around."""
+    table = table_of(values, what)
+    if table.dtype.kind in "fO":
+        try:
+            whole = np.asarray(table, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"{what} must be whole numbers") from None
+        if not ((whole == np.floor(whole)) & (np.abs(whole) < 2**63)).all():
+            raise InputError(f"{what} must be whole numbers")
+    return frozen_integers(table)
+
+
+def checked_names(what: str, names: Iterable[object] | None) -> Names:
+    """Names as text; refused where one is missing (None, NaN, NaT) and would only look like a name."""
+    if names is None:
+        return None
+    given = tuple(names)
+    missing = next((place for place, name in enumerate(given) if is_missing(name)), None)
+    if missing is not None:
+        raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+    return tuple(map(str, given))
+
+
+def is_missing(name: object) -> bool:
+    """Whether this stands for a value that is not there: None, NaN, NaT, pandas' NA."""
+    try:
+        return name is None or bool(name != name)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
+        return True
 
 
 def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[IntArray, IntArray]:
@@ -55,8 +98,8 @@ def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
         return frozen_integers(n)  # uint64 beyond int64 wraps to a negative number, and is refused as one
     try:
         values = n.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"counts must be whole numbers, not {n.dtype} ({error})") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"counts must be whole numbers, not {n.dtype}") from None
     place.refuse(np.isnan(values), "missing count; write 0 for none", values)
     place.refuse(values != np.floor(values), "fractional count {}; give whole numbers", values)
     place.refuse(np.abs(values) > MAX_CLIENT_SIZE, "count {:.0f} is too large", values)

@@ -35,6 +35,7 @@ from fedeas.cli.planner import PAGE, planner, streamlit_options
 from fedeas.config import load_config
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
+from fedeas.foreign import for_markdown
 from fedeas.paper.published import example_counts, published
 from fedeas.planning import Limits
 from fedeas.policies import POLICIES, CostAware
@@ -42,7 +43,6 @@ from fedeas.policies.waterfill import Waterfill
 from fedeas.store import RunStore
 from fedeas.web import charts, outcome, references, runs, sources, takeaway
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
-from fedeas.web.planner import plain
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -99,6 +99,25 @@ def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     app.file_uploader(key="file").set_value(("good.csv", b"cat,dog\n20,4\n", "text/csv")).run()
     assert not app.error
     assert total(app) == FedEAS(beta=12).allocate(LabelCounts([[20, 4]])).total
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\x00", b"a,b\n1,[1]\n"])
+def test_whatever_is_uploaded_the_page_says_one_line(app, content):
+    app.segmented_control(key="source").set_value("My file").run()
+    app.file_uploader(key="file").set_value(("odd.csv", content, "text/csv")).run()
+    assert not app.exception
+    assert len(app.error) == 1
+    assert "\n" not in app.error[0].value
+
+
+def test_an_unexpected_fault_is_one_line_on_the_page(app, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(Choice, "resolved", broken)
+    app.slider(key="beta").set_value(3.0).run()
+    assert not app.exception
+    assert "ZeroDivisionError" in app.error[0].value
 
 
 def test_a_drawn_federation_is_planned(app):
@@ -217,7 +236,7 @@ def test_prices_are_images_times_rate_and_size():
 
 
 def test_names_from_files_stay_text():
-    assert plain("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
+    assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", "c"])
     figure = charts.heat_map(counts, counts.n, np.array([0]), 2, "t").to_json()
     assert "<a " not in figure

@@ -18,6 +18,7 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
+from fedeas.foreign import printable
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
 """Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         app(args=arguments)
     except FedEASError as error:
         _stop(str(error), error.exit_code)
+    except OSError as error:
+        _stop(f"{error.filename or 'a file'}: {error.strerror or error}", FedEASError.exit_code)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in TRAINING_PACKAGES:
@@ -50,7 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {message}", markup=False, style="red")
+    line = f"error: {printable(message)}"
+    Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(line, markup=False, style="red")
     sys.exit(code)
 
 

@@ -11,10 +11,12 @@ import typer
 from rich import box
 from rich.console import Console, RenderableType
 from rich.filesize import decimal
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from fedeas.display import foreign_text
 from fedeas.errors import InputError, RunError
+from fedeas.foreign import printable
 from fedeas.generators.bank import Bank, Kept, Verification
 
 bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")
@@ -39,7 +41,7 @@ def verify(fingerprints: Fingerprints = None, folder: Folder = BANK) -> None:
     with Console().status("hashing images"):
         results = [Bank(folder).verify(name) for name in _chosen(folder, fingerprints)]
     for line in _damage(results):
-        print(line)
+        print(printable(line))
     checked, damaged = sum(each.checked for each in results), sum(len(each.damaged) for each in results)
     if damaged:
         raise RunError(
@@ -79,9 +81,10 @@ def kept_table(kept: Sequence[Kept]) -> RenderableType:
     for each in kept:
         images = "?" if each.images is None else f"{each.images:,}"
         used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
-        what = "[red]unusable[/]" if each.problem else escape(each.description)
-        table.add_row(each.name, what, images, f"{each.clients:,}", decimal(each.bytes), used)
-    table.caption = "\n".join(escape(each.problem) for each in kept if each.problem) or None
+        what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
+        table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
+    problems = [foreign_text(each.problem, "table.caption") for each in kept if each.problem]
+    table.caption = Text("\n").join(problems) if problems else None
     return table
 
 

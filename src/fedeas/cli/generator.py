@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedeas.display import foreign_text
 from fedeas.files import written_whole
+from fedeas.foreign import printable
 from fedeas.provenance import Seen, data_digest
 from fedeas.weights import folder_for_new, generator_weights, name_of_dataset
 
@@ -115,11 +117,12 @@ def info(
     path = generator_weights(weights)
     rows = [*_facts(Weights.load(path), path), *_judged(path.with_suffix(".report.json"))]
     if as_markdown:
-        print("\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]))
+        lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
+        print("\n".join(["| | |", "|---|---|", *lines]))
         return
     table = Table(show_header=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(foreign_text, row))
     Console().print(table)
 
 
@@ -178,7 +181,7 @@ def _report_table(report: Report, classes: tuple[str, ...]) -> Table:
         table.add_row(*row)
     table.add_section()
     for name, generated, real in zip(classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
-        table.add_row(f"agreement: {name}", _share(generated), _share(real))
+        table.add_row(foreign_text(f"agreement: {name}"), _share(generated), _share(real))
     return table
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,9 @@ from fedeas.policies import POLICIES
 from fedeas.tables import Chunk, count_chunks, read_counts, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
+
+
+DRAWS_PER_LINE = 1000  # where there is no terminal to show each
 
 
 class Scheme(StrEnum):
@@ -95,9 +100,11 @@ def partition(
     if scheme is Scheme.PAPER:
         split = schemes.paper_replay(dataset, clients, alpha, PAPER_SEED if seed is None else seed)
     elif scheme is Scheme.DIRICHLET:
-        split = schemes.dirichlet(
-            labels, clients, alpha, seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction
-        )
+        with _counting_draws() as count:
+            split = schemes.dirichlet(
+                labels, clients, alpha,
+                seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction, on_draw=count,
+            )  # fmt: skip
     elif scheme is Scheme.SHARDS:
         split = schemes.shards(labels, clients, per_client, seed=seed or 0, test_fraction=test_fraction)
     else:
@@ -109,6 +116,20 @@ def partition(
         from fedeas import plots
 
         plots.save(plots.partition_figure(counts), plot)
+
+
+@contextmanager
+def _counting_draws() -> Iterator[Callable[[int], None]]:
+    """Say how many times the split has been drawn; some settings take thousands."""
+    console = Console(stderr=True)
+    with console.status("drawing") as status:
+
+        def count(draw: int) -> None:
+            status.update(f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most")
+            if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
+                console.print(f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most")
+
+        yield count
 
 
 def _check_plot(path: Path | None) -> None:

@@ -17,6 +17,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.deadline import Deadline
 from fedeas.display import runs_tables
 from fedeas.errors import FedEASError, InputError
+from fedeas.foreign import printable
 from fedeas.store import Record, Run, RunStore, read_run
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
@@ -90,11 +91,18 @@ def demo(
 
 def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
     # `fedeas run train.lr=0.05` has no file: what looks like an override is one.
-    if path is not None and "=" in path.name and not path.exists():
+    if path is not None and "=" in path.name and not _is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
     return load_config(path, overrides)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # an override may be longer than a name, or hold a NUL
+        return False
 
 
 def _print_resolved(config: RunConfig) -> None:
@@ -105,7 +113,7 @@ def _print_resolved(config: RunConfig) -> None:
         known = identified(config)
         directory = known.directory
     except FedEASError as error:
-        print(f"the content is not known: {error}", file=sys.stderr)
+        print(f"the content is not known: {printable(error)}", file=sys.stderr)
         known, directory = config, None
     print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
 

@@ -16,6 +16,7 @@ from fedeas.arrays import IntArray
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.errors import InputError
+from fedeas.inputs import checked_file
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
@@ -63,6 +64,7 @@ def _column_values(path: Path, column: str, start: int, stop: int) -> Iterator[t
 def _reading(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
+    checked_file(path)
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.files import written_whole
+from fedeas.inputs import checked_archive
 
 Recipe = dict[str, Any]
 
@@ -77,6 +78,7 @@ class Partition:
     def load(path: str | os.PathLike[str]) -> Partition:
         """Read what `save` wrote."""
         try:
+            checked_archive(path)
             with np.load(path, allow_pickle=False) as file:
                 return Partition(
                     _cut(file["indices"], file["sizes"]),
@@ -85,9 +87,9 @@ class Partition:
                     int(file["num_classes"]),
                     json.loads(str(file["recipe"])),
                 )
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file") from None
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        except InputError:
+            raise
+        except (KeyError, ValueError, OSError, TypeError, EOFError, RecursionError, zipfile.BadZipFile) as error:
             raise InputError(f"{path}: not a saved partition ({error}); make it with `fedeas partition`") from None
 
 
@@ -97,7 +99,7 @@ def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float 
     >>> iid([0, 1] * 10, clients=5).counts.n.tolist()
     [[2, 2], [2, 2], [2, 2], [2, 2], [2, 2]]
     """
-    data, rng = _Labelled(labels, clients), np.random.default_rng(seed)
+    data, rng = _Labelled(labels, clients), _generator(seed)
     shuffled = [rng.permutation(members) for members in data.members]
     dealt = np.concatenate(shuffled)  # dealing class after class like cards keeps sizes within one as well
     owned = [dealt[client::clients] for client in range(clients)]
@@ -114,27 +116,34 @@ def dirichlet(
     cap: bool = False,
     test_fraction: float = 0.0,
     max_draws: int = MAX_DRAWS,
+    on_draw: Callable[[int], None] | None = None,
 ) -> Partition:
     """Split each class over the clients by proportions drawn from Dirichlet(alpha).
 
     All classes are drawn anew until every client holds at least `min_size` samples. With `cap`, a client that holds
     its fair share N / K already gets nothing of the classes that follow, which evens out the clients' sizes.
+    `on_draw` is told the number of each draw; where alpha is so small that draws are hopeless, none is made.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(min_size >= 1, f"min_size must be 1 or more, not {min_size}")
-    data, rng = _Labelled(labels, clients), np.random.default_rng(seed)
+    data, rng = _Labelled(labels, clients), _generator(seed)
     _check(
         min_size * clients <= data.labels.size,
         f"{clients} clients of at least {min_size} samples need {min_size * clients:,}, there are {data.labels.size:,}",
     )
     fair_share = data.labels.size / clients if cap else np.inf
     recipe = {"scheme": "dirichlet", "alpha": alpha, "seed": seed, "min_size": min_size, "cap": cap}
+    if not cap and _is_hopeless(data, alpha, max_draws):
+        max_draws = 0
     for draw in range(1, max_draws + 1):
+        if on_draw is not None:
+            on_draw(draw)
         owned = _draw(data, clients, alpha, rng, fair_share)
         if min(part.size for part in owned) >= min_size:
             return data.partition(owned, rng, test_fraction, {**recipe, "draws": draw})
+    tried = f"out of {max_draws:,} gave" if max_draws else "will give"
     raise InputError(
-        f"no Dirichlet({alpha}) draw out of {max_draws:,} gave each of {clients} clients {min_size} samples; "
+        f"no Dirichlet({alpha}) draw {tried} each of {clients} clients {min_size} samples; "
         "use a larger alpha, fewer clients, a smaller min_size or the cap"
     )
 
@@ -148,7 +157,7 @@ def shards(
     array([1, 1])
     """
     _check(per_client >= 1, f"per_client must be 1 or more, not {per_client}")
-    data, rng = _Labelled(labels, clients), np.random.default_rng(seed)
+    data, rng = _Labelled(labels, clients), _generator(seed)
     count = clients * per_client
     _check(count <= data.labels.size, f"{count:,} shards cannot be cut from {data.labels.size:,} samples")
     pieces = np.array_split(np.concatenate([rng.permutation(members) for members in data.members]), count)
@@ -173,6 +182,7 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
         seed: of the legacy stream.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
+    _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
     labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members = [part.copy() for part in data.members]
@@ -226,6 +236,26 @@ class _Labelled:
     def assembled(self, train: Sequence[IntArray], test: Sequence[IntArray], recipe: Recipe) -> Partition:
         """The finished partition."""
         return Partition(tuple(train), tuple(test), self.labels, self.num_classes, {**recipe, "clients": self.clients})
+
+
+def _is_hopeless(data: _Labelled, alpha: float, draws: int) -> bool:
+    """Whether a draw that leaves no client empty has less than one chance in a million.
+
+    A class always goes to one client. It also reaches another one with a chance of about alpha log n, the chance that
+    a Gamma(alpha) share is one of n samples. Clients beyond the number of classes live on these, which come like the
+    events of a Poisson process; Chernoff's bound says how seldom there are enough of them.
+    """
+    classes = sum(members.size > 0 for members in data.members)
+    needed = data.clients - classes
+    if needed <= 0:
+        return False
+    expected = sum((data.clients - 1) * alpha * (2 + np.log(members.size)) for members in data.members if members.size)
+    return bool(expected < needed and needed * (1 + np.log(expected / needed)) + np.log(draws) < np.log(1e-6))
+
+
+def _generator(seed: int) -> np.random.Generator:
+    _check(0 <= seed < 2**63, f"seed must be a whole number from 0 to {2**63 - 1}, not {seed}")
+    return np.random.default_rng(seed)
 
 
 def _draw(

@@ -24,6 +24,7 @@ from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
 from fedeas.errors import InputError
+from fedeas.inputs import checked_archive, checked_file
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",
@@ -188,12 +189,11 @@ def _from_npz(name: str, path: Path) -> Dataset:
 def _npz_arrays(
     path: Path, names: tuple[tuple[str, ...], ...]
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
+    checked_archive(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in names}
             return arrays, tuple(map(str, file["classes"])) if "classes" in file else None
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except StopIteration:
         wanted = ", ".join(" or ".join(keys) for keys in names)
         raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
@@ -224,6 +224,7 @@ class _ImageFiles:
 
     def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
         for path in self.paths[start:stop]:
+            checked_file(path)
             try:
                 yield str(path), path.read_bytes()
             except OSError as error:

@@ -37,6 +37,9 @@ class Policy(Described):
 
 Budget = int | Policy
 
+MAX_BUDGET = 10**15
+TOO_MUCH = f"{{}} must be at most {MAX_BUDGET:,} samples"
+
 
 def check_budget(budget: object) -> None:
     """A budget is a whole number of samples, or the policy whose total is to be matched."""
@@ -44,8 +47,8 @@ def check_budget(budget: object) -> None:
         return
     if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
         raise PolicyError(f"budget must be a whole number of samples or a policy to match, not {budget!r}")
-    if budget < 0:
-        raise PolicyError(f"budget must be 0 or more, not {budget}")
+    if not 0 <= budget <= MAX_BUDGET:
+        raise PolicyError(f"budget must be 0 or more, not {budget}" if budget < 0 else TOO_MUCH.format("budget"))
 
 
 def samples_in(budget: Budget, counts: LabelCounts) -> int:

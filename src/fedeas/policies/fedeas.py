@@ -17,6 +17,9 @@ Fill = Literal["below-mean", "all"]
 # The logarithms of b_k carry a few units of rounding error, which must not push a whole number below itself.
 ROUNDING_SLACK = 1e-12
 
+MAX_LEVEL = 10.0**12
+"""Budgets b_k end here: with more, totals would not fit 64 bits."""
+
 
 @dataclass(frozen=True)
 class FedEAS(Policy):
@@ -52,13 +55,15 @@ class FedEAS(Policy):
     def scale(self, counts: LabelCounts) -> FloatArray:
         """What beta is multiplied by: n̄_k^gamma (1 - H̃_k) of each client."""
         mean = counts.sizes / counts.num_classes
-        size_factor = np.sqrt(mean) if self.gamma == 0.5 else mean**self.gamma
+        with np.errstate(over="ignore"):
+            size_factor = np.sqrt(mean) if self.gamma == 0.5 else np.minimum(mean**self.gamma, np.finfo(float).max)
         return size_factor * (1 - counts.entropy) if self.entropy else size_factor
 
     def budgets(self, counts: LabelCounts) -> IntArray:
         """b_k, the level to which each client fills its scarce classes."""
-        level = self.scale(counts) * self.beta
-        return np.floor(level * (1 + ROUNDING_SLACK)).astype(np.int64)
+        with np.errstate(over="ignore"):
+            level = self.scale(counts) * self.beta
+        return np.floor(np.minimum(level, MAX_LEVEL) * (1 + ROUNDING_SLACK)).astype(np.int64)
 
     def fillable(self, counts: LabelCounts) -> IntArray:
         """Only classes with fewer samples than this are filled (beside the condition n < b_k)."""
@@ -78,4 +83,6 @@ class FedEAS(Policy):
             block *= n < threshold[rows, None]
 
         for_row_blocks(fill, *counts.n.shape)
+        if budgets.max() >= MAX_LEVEL and generated[budgets >= MAX_LEVEL].any():
+            raise PolicyError(f"{self.spec} asks for {MAX_LEVEL:.0e} samples of a class or more; give a smaller beta")
         return Allocation(frozen(generated), self.spec)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from fedeas.foreign import for_html
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
     """Cells are HTML already; a wide table scrolls in its own box."""
-    heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
+    heads = "".join(f"<th scope='col'>{for_html(name)}</th>" for name in head)
     body = "".join(
         f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in rows
     )
@@ -19,14 +20,14 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind
 
 def facts(values: dict[str, str]) -> str:
     """A list of settings and what they are."""
-    pairs = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in values.items())
+    pairs = "".join(f"<div><dt>{for_html(key)}</dt><dd>{for_html(value)}</dd></div>" for key, value in values.items())
     return f"<dl>{pairs}</dl>" if pairs else ""
 
 
 def figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
     """A picture, with words above and below it that are HTML already."""
     words = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{above}<img src='{source}' alt='{escape(alt)}'>{words}</figure>"
+    return f"<figure>{above}<img src='{source}' alt='{for_html(alt)}'>{words}</figure>"
 
 
 def number_of(count: int, name: str) -> str:

@@ -6,7 +6,6 @@ import base64
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import escape
 from importlib import resources
 from statistics import median
 
@@ -15,6 +14,7 @@ from fedeas.comparison import conclusion, fixed
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import InputError
 from fedeas.files import written_whole
+from fedeas.foreign import for_html
 from fedeas.generators.grid import strip
 from fedeas.plots import MOST_CLIENTS
 from fedeas.report import figures
@@ -64,12 +64,12 @@ def _result(methods: Sequence[Method]) -> str:
 def _conclusion(chosen: Method, finished: Sequence[Method]) -> str:
     seeds = chosen.seeds
     budget = f"With {number_of(chosen.total, 'synthetic sample')}" if chosen.total else "Without synthetic samples"
-    reached = f"<span>{seeds.percent('accuracy').text(2)} %</span> accuracy in {seeds.window}"
+    reached = f"<span>{seeds.percent('accuracy').text(2)} %</span> accuracy in {for_html(seeds.window)}"
     last = f"<span>{seeds.percent('final').text(2)} %</span> at the end (<span>n = {len(seeds)}</span>)."
     others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
     differences = {method.name: method.seeds.minus(seeds) for method in others}
     shown = conclusion(chosen.name, {name: each for name, each in differences.items() if each is not None})
-    return f"{budget}, <b>{escape(chosen.name)}</b> reaches {reached} and {last} {escape(shown)}"
+    return f"{budget}, <b>{for_html(chosen.name)}</b> reaches {reached} and {last} {for_html(shown)}"
 
 
 def _accuracy_table(finished: Sequence[Method]) -> str:
@@ -94,7 +94,7 @@ def _accuracy_table(finished: Sequence[Method]) -> str:
 
 def _level(method: Method, mark: str, named: bool) -> str:
     """Accuracy in the window, with its mark and, where windows differ, its rounds."""
-    notes = [f"<em>{mark}</em>"] * bool(mark) + [str(method.seeds.window)] * named
+    notes = [f"<em>{mark}</em>"] * bool(mark) + [for_html(method.seeds.window)] * named
     small = f"<small>{', '.join(notes)}</small>" if notes else ""
     return f"<span class='{mark}'>{method.accuracy.text(2)}</span>{small}"
 
@@ -107,7 +107,7 @@ def _compared(method: Method, methods: Sequence[Method], named: bool) -> str:
     found = method.seeds.minus(chosen.seeds)
     if found is None:
         return "-<small>no seed in common</small>"
-    notes = [f"minus {escape(chosen.name)}"] * named + [found.range_text(2)] * bool(found.interval) + [found.verdict]
+    notes = [f"minus {for_html(chosen.name)}"] * named + [found.range_text(2)] * bool(found.interval) + [found.verdict]
     return f"{fixed(found.mean, 2)}{''.join(f'<small>{note}</small>' for note in notes)}"
 
 
@@ -167,7 +167,7 @@ def _result_section(methods: Sequence[Method]) -> Iterator[str]:
     yield f"<p class='note'>{WORK_NOTE}</p>"
     waiting = [each for method in methods for each in method.runs if not each.finished]
     if waiting:
-        names = ", ".join(f"{escape(each.run.path.name)} ({each.progress})" for each in waiting)
+        names = ", ".join(f"{for_html(each.run.path.name)} ({each.progress})" for each in waiting)
         yield f"<p class='note'>Not in the tables: {names}.</p>"
 
 
@@ -206,13 +206,13 @@ def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
     federations: dict[tuple[object, ...], list[Method]] = {}
     for method in methods:
         if (planned := method.runs[0].planned) is None:
-            yield f"<p>{escape(method.name)}: the counts stayed with the clients.</p>"
+            yield f"<p>{for_html(method.name)}: the counts stayed with the clients.</p>"
             continue
         table = planned[0].n
         federations.setdefault((table.shape, table.tobytes()), []).append(method)
     for members in federations.values():
         if len(federations) > 1:
-            yield f"<h3>{escape(', '.join(method.name for method in members))}</h3>"
+            yield f"<h3>{for_html(', '.join(method.name for method in members))}</h3>"
         yield from _federation(members)
 
 
@@ -231,7 +231,7 @@ def _federation(methods: Sequence[Method]) -> Iterator[str]:
     of_many = f"; shown are the {MOST_CLIENTS} clients that hold most" if counts.num_clients > MOST_CLIENTS else ""
     yield f"<p>{shape}, one colour scale for all{of_many}.</p><div class='maps'>"
     for source, caption in zip(maps, captions, strict=True):
-        yield figure(source, f"Heat map of clients by classes, {caption}", escape(caption))
+        yield figure(source, f"Heat map of clients by classes, {caption}", for_html(caption))
     yield f"</div>{figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
 
 
@@ -257,13 +257,13 @@ def _strip(row: Row) -> str:
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     alt = f"{number_of(len(row.images), 'synthetic image')} of class {row.name}"
     look = f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"
-    return f"<span>{escape(row.name)}</span><img src='{source}' alt='{escape(alt)}' style='{look}'>\n"
+    return f"<span>{for_html(row.name)}</span><img src='{source}' alt='{for_html(alt)}' style='{look}'>\n"
 
 
 def _uncurated(found: Samples) -> str:
     """What the images of a grid are, and that nobody chose them."""
     shown = sum(len(row.images) for row in found.rows)
-    users = escape(", ".join(method.name for method in found.methods))
+    users = for_html(", ".join(method.name for method in found.methods))
     part = f"; {len(found.rows)} of {found.classes:,} classes" if len(found.rows) < found.classes else ""
     numbers = f"{shown:,} of the {number_of(found.trained_on, 'synthetic image')} that {users} trained on"
     return f"{numbers}: the first images of each class in the bank, uncurated{part}. Generator: {_generator(found)}."
@@ -271,7 +271,7 @@ def _uncurated(found: Samples) -> str:
 
 def _generator(found: Samples) -> str:
     """In its own words, which name the sampler, and by what finds it in the bank."""
-    return escape(f"{found.about.description}, fingerprint {found.about.fingerprint[:8]}")
+    return for_html(f"{found.about.description}, fingerprint {found.about.fingerprint[:8]}")
 
 
 def _time_section(methods: Sequence[Method]) -> Iterator[str]:
@@ -294,13 +294,13 @@ def _setup_section(methods: Sequence[Method]) -> Iterator[str]:
     runs = [each for method in methods for each in method.runs]
     keys = differing(methods)
     if keys:
-        rows = [[_key(method), *(escape(values_of(method.runs, key)) for key in keys)] for method in methods]
+        rows = [[_key(method), *(for_html(values_of(method.runs, key)) for key in keys)] for method in methods]
         yield table("What differs", ["method", *keys], rows, "words")
     shared = {key: values_of(runs, key) for key in runs[0].settings if key not in keys}
     yield "<h3>What all runs share</h3>" + facts(shared)
     yield "<h3>Environment</h3>" + (facts(_environment(runs)) or "<p>Not recorded.</p>")
     listed = [
-        [escape(each.run.path.name), _key(method), str(each.run.config.seed), each.progress]
+        [for_html(each.run.path.name), _key(method), str(each.run.config.seed), each.progress]
         for method in methods
         for each in sorted(method.runs, key=lambda each: each.run.config.seed)
     ]
@@ -320,7 +320,7 @@ def _thresholds(methods: Sequence[Method]) -> list[float]:
 def _key(method: Method) -> str:
     """The method's name behind a dash that looks like its line."""
     dash = f"<i style='border-top:3px {method.look.dash} {method.look.colour}'></i>"
-    return f"<span class='name'>{dash}{escape(method.name)}</span>"
+    return f"<span class='name'>{dash}{for_html(method.name)}</span>"
 
 
 SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
@@ -342,15 +342,15 @@ def _page(methods: Sequence[Method], title: str) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
+<title>{for_html(title)}</title>
 <style>{_css()}</style>
 </head>
 <body>
 <main>
-<h1>{escape(title)}</h1>
-<p class="about">{escape(_about(methods))}</p>
+<h1>{for_html(title)}</h1>
+<p class="about">{for_html(_about(methods))}</p>
 {chr(10).join(sections)}
-<footer>Made by FedEAS {escape(__version__)} from the run directories above.</footer>
+<footer>Made by FedEAS {for_html(__version__)} from the run directories above.</footer>
 </main>
 </body>
 </html>

@@ -6,7 +6,7 @@ row for each sample, with the columns ``client`` and ``label``. pyarrow is impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,31 +14,51 @@ import numpy as np
 
 from fedeas.counts import LabelCounts
 from fedeas.errors import InputError
+from fedeas.inputs import checked_file
 from fedeas.tables.formats import Chunk, PathLike, format_of
+from fedeas.tables.opening import (
+    LABEL_COLUMN,
+    STREAMED_CELLS_PER_BYTE,
+    check_cells,
+    check_header,
+    check_number,
+    coded,
+    is_client_column,
+    is_long,
+    open_parquet,
+    plain,
+    read_csv,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CLIENT_COLUMNS = ("client", "client_id")
-LABEL_COLUMN = "label"
 CHUNK_CELLS = 2**21
+FORMATS = (".csv", ".parquet", ".npy")
+
+SizeCheck = Callable[[int, int], None]
+"""Refuses a table of so many clients and classes, before it is spread out."""
 
 
-def read_counts(path: PathLike, num_classes: int | None = None) -> LabelCounts:
+def read_counts(path: PathLike, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
     """The whole table as `LabelCounts`, with the names that the file gives.
 
     `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
-    those that nobody holds. Otherwise classes are the labels that occur.
+    those that nobody holds. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
     """
+    if num_classes is not None and num_classes < 2:
+        raise InputError(f"the number of classes must be at least 2, not {num_classes}")
+    suffix, size = format_of(path, *FORMATS), checked_file(path)
+    accept = check or (lambda clients, classes: None)
     with _naming(path):
-        if format_of(path, ".csv", ".parquet", ".npy") == ".npy":
+        if suffix == ".npy":
             return LabelCounts(_load_npy(path))
-        table = _read_csv(path) if format_of(path) == ".csv" else _open_parquet(path).read()
-        if _is_long(table.schema.names):
-            return _tally(table, num_classes)
+        table = read_csv(path) if suffix == ".csv" else _read_parquet(path, size, accept)
+        if is_long(table.schema.names):
+            return _tally(table, num_classes, accept)
+        accept(len(table), sum(not is_client_column(name) for name in table.schema.names))
         counts, names = _from_wide(table, 0)
-        clients = None if names is None else names.to_pylist()
-        return LabelCounts(counts.n, clients, counts.classes)
+        return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
 
 
 def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
@@ -46,13 +66,13 @@ def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
 
     Each part is checked as it is read; that no client appears twice is known, and raised, only at the end.
     """
-    suffix = format_of(path, ".csv", ".parquet", ".npy")
+    suffix, size = format_of(path, *FORMATS), checked_file(path)
     with _naming(path):
         if suffix == ".npy":
             yield from _npy_chunks(path, cells)
             return
-        if suffix == ".parquet" and not _is_long(_open_parquet(path).schema_arrow.names):
-            yield from _parquet_chunks(path, cells)
+        if suffix == ".parquet" and not is_long((file := open_parquet(path)).schema_arrow.names):
+            yield from _parquet_chunks(file, size, cells)
             return
     counts = read_counts(path)
     yield Chunk(counts, counts.clients, 0)
@@ -91,23 +111,23 @@ def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
         yield Chunk(counts, None, start)
 
 
-def _read_csv(path: PathLike) -> pa.Table:
-    from pyarrow.csv import ConvertOptions, read_csv
+def _read_parquet(path: PathLike, size: int, accept: SizeCheck) -> pa.Table:
+    """The columns that count, of a table that its file can account for."""
+    file = open_parquet(path)
+    names, rows = file.schema_arrow.names, file.metadata.num_rows
+    if is_long(names):
+        names = [name for name in names if name == LABEL_COLUMN or is_client_column(name)]
+    else:
+        accept(rows, sum(not is_client_column(name) for name in names))
+    check_cells(rows * len(names), size)
+    return file.read(columns=names)
 
-    return read_csv(path, convert_options=ConvertOptions(strings_can_be_null=True))
 
-
-def _open_parquet(path: PathLike) -> Any:
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(path)
-
-
-def _parquet_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
+def _parquet_chunks(file: Any, size: int, cells: int) -> Iterator[Chunk]:
     import pyarrow as pa
 
-    file = _open_parquet(path)
     names, start = file.schema_arrow.names, 0
+    check_cells(file.metadata.num_rows * len(names), size, STREAMED_CELLS_PER_BYTE)
     unique = _UniqueNames()
     for batch in file.iter_batches(max(1, cells // max(1, len(names)))):
         counts, clients = _from_wide(pa.Table.from_batches([batch]), start)
@@ -119,14 +139,11 @@ def _parquet_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
     unique.check(lambda: (_client_column(pa.Table.from_batches([b]), 0) for b in file.iter_batches()))
 
 
-def _is_long(columns: list[str]) -> bool:
-    return LABEL_COLUMN in columns and any(name.lower() in CLIENT_COLUMNS for name in columns)
-
-
 def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
-    """Counts of a wide table, and its client column."""
-    names = _client_column(table, first_row)
-    classes = [name for name in table.schema.names if name.lower() not in CLIENT_COLUMNS]
+    """Counts of a wide table, and its client column, in which no name repeats."""
+    check_header(table.schema.names)
+    names = _unrepeated(_client_column(table, first_row), first_row)
+    classes = [name for name in table.schema.names if not is_client_column(name)]
     with _shifted(first_row, names):
         columns = [_numbers(table.column(name), name) for name in classes]
         if not columns:
@@ -135,19 +152,34 @@ def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
 
 
 def _client_column(table: pa.Table, first_row: int) -> Any:
-    found = [name for name in table.schema.names if name.lower() in CLIENT_COLUMNS]
-    if len(found) > 1:
-        raise InputError(f"has {len(found)} client columns ({', '.join(found)}); keep one")
-    if len(set(table.schema.names)) < len(table.schema.names):
-        twice = next(name for name in table.schema.names if table.schema.names.count(name) > 1)
-        raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
-    if not found:
-        return None
-    column = table.column(found[0])
-    if column.null_count:
-        row = column.is_null().to_numpy().argmax()
-        raise InputError(": missing client name; give one", row=int(row) + first_row)
+    found = next((name for name in table.schema.names if is_client_column(name)), None)
+    return None if found is None else _names(table.column(found), "client name", first_row)
+
+
+def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
+    """A column of names or labels, of which none is missing; a NaN is none."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise InputError(f"the column of {what}s holds {column.type}; give text or whole numbers")
+    missing = column.is_null(nan_is_null=True).to_numpy()
+    if missing.any():
+        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
     return column
+
+
+def _unrepeated(column: Any, first_row: int) -> Any:
+    """The client column with its names written out, which takes no more room than the different ones do."""
+    if column is None or not len(column):
+        return column
+    names, which = coded(column, "client name")
+    if len(names) < len(which):
+        order = np.argsort(which, kind="stable")
+        place = int(np.argmax(which[order][1:] == which[order][:-1]))
+        first, second = sorted(order[place : place + 2].tolist())
+        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
+        raise InputError(f"duplicate client {str(names[int(which[first])])!r} ({rows}); merge or rename one")
+    return plain(column)
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> Any:
@@ -157,13 +189,13 @@ def _numbers(column: pa.ChunkedArray, name: str) -> Any:
 
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column.to_numpy()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if pa.types.is_string(column.type):
         numeric = compute.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$").fill_null(True)
         row = int(np.argmin(numeric.to_numpy()))
-        raise InputError(f", class {name!r}: {column[row].as_py()!r} is not a count; give a whole number", row=row)
-    raise InputError(f"column {name!r} holds {column.type}, not counts; give whole numbers")
+        shown = str(column[row])[:50]
+        raise InputError(f", class {name!r}: {shown!r} is not a count; give a whole number", row=row)
+    check_number(column.type, name)
+    return column.to_numpy()
 
 
 @contextmanager
@@ -178,24 +210,30 @@ def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
         raise InputError(f"{client}{error.message}", row=error.row + first_row) from None
 
 
-def _tally(table: pa.Table, num_classes: int | None) -> LabelCounts:
+def _tally(table: pa.Table, num_classes: int | None, accept: SizeCheck) -> LabelCounts:
     """Counts of a long table with a row for each sample."""
-    names = _client_column(table, 0)
-    labels = table.column(LABEL_COLUMN)
-    if labels.null_count:
-        raise InputError(": missing label; give one", row=int(labels.is_null().to_numpy().argmax()))
+    check_header(table.schema.names)
+    names, labels = _client_column(table, 0), _names(table.column(LABEL_COLUMN), "label")
     if not len(table):
         raise InputError("the table of counts is empty; give at least one client")
-    clients, client_rows = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
-    classes, class_columns = np.unique(labels.to_numpy(zero_copy_only=False), return_inverse=True)
+    clients, client_rows = _sorted_names(names, "client name")
+    classes, class_columns = _sorted_names(labels, "label")
+    if num_classes is not None and (classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < num_classes):
+        raise InputError(f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes")
+    width = len(classes) if num_classes is None else num_classes
+    accept(len(clients), width)
+    check_cells(len(clients) * width, len(table))
     if num_classes is not None:
-        if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_classes:
-            raise InputError(
-                f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes"
-            )
         class_columns, classes = classes[class_columns], np.arange(num_classes)
-    flat = np.bincount(client_rows * len(classes) + class_columns, minlength=len(clients) * len(classes))
-    return LabelCounts(flat.reshape(len(clients), len(classes)), clients.tolist(), classes.tolist())
+    flat = np.bincount(client_rows * width + class_columns, minlength=len(clients) * width)
+    return LabelCounts(flat.reshape(len(clients), width), clients.tolist(), classes.tolist())
+
+
+def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
+    """The different names in their order, and for each row the place of its name there."""
+    names, which = coded(column, what)
+    ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
+    return ordered, places[which]
 
 
 class _UniqueNames:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.files import written_whole
+from fedeas.foreign import for_csv
 from fedeas.tables.formats import Chunk, PathLike, format_of
 
 
@@ -80,8 +81,8 @@ class _CsvWriter:
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         if self.file.tell() == 0:
-            self.rows.writerow(["client", *_class_names(chunk)])
-        names = _client_names(chunk)
+            self.rows.writerow(["client", *map(for_csv, _class_names(chunk))])
+        names = [for_csv(name) if isinstance(name, str) else name for name in _client_names(chunk)]
         self.rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
 
     def close(self) -> None:

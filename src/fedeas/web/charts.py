@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import plotly.graph_objects as go
 from fedeas import plots, scores
 from fedeas.arrays import IntArray
 from fedeas.counts import Allocation, LabelCounts
+from fedeas.foreign import for_html
 from fedeas.web.outcome import Curves
 from fedeas.web.runs import Listed
 
@@ -100,7 +100,7 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
         name="this plan",
         mode="markers",
         marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": "white", "width": 1}},
-        hovertemplate=f"{escape(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
+        hovertemplate=f"{for_html(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
     )
     return figure
 
@@ -143,12 +143,12 @@ def accuracy(runs: Sequence[Listed]) -> go.Figure:
         figure.add_scatter(
             x=run.course.rounds,
             y=run.course.accuracy,
-            name=kind if many else escape(run.name),
+            name=kind if many else for_html(run.name),
             legendgroup=kind if many else str(place),
             showlegend=not many or kind not in map(_kind, shown[:place]),
             mode="lines" if len(run.course.rounds) > 1 else "markers",
             line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
-            hovertemplate=f"{escape(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+            hovertemplate=f"{for_html(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
         )
     return figure
 
@@ -185,7 +185,7 @@ def _height(clients: int) -> int:
 
 
 def _class_names(counts: LabelCounts) -> list[str]:
-    return [escape(counts.class_name(column)) for column in range(counts.num_classes)]
+    return [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
 
 
 def _angle(counts: LabelCounts) -> int:
@@ -194,4 +194,4 @@ def _angle(counts: LabelCounts) -> int:
 
 
 def _client_names(counts: LabelCounts, rows: IntArray) -> list[str]:
-    return [escape(counts.client_name(row)) for row in rows]
+    return [for_html(counts.client_name(row)) for row in rows]

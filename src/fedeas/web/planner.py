@@ -6,9 +6,10 @@ do, and what does not depend on the last change is cached.
 
 from __future__ import annotations
 
+import logging
 import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from fedeas import plots
 from fedeas.counts import LabelCounts
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
+from fedeas.foreign import for_markdown, printable
 from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning import Limits
 from fedeas.web import charts, outcome, runs, sources, takeaway
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.outcome import Curves, Outcome
 from fedeas.web.sources import Federation
+
+log = logging.getLogger("fedeas")
 
 OWN = "classes of equal size"
 LOOK_EVERY = 3.0  # seconds, while a run is under way
@@ -44,11 +48,6 @@ _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _c
 _uploaded, _curves, _outcome = _cached(sources.uploaded), _cached(outcome.curves), _cached(outcome.outcome)
 
 
-def plain(text: object) -> str:
-    """Text for places where Streamlit reads Markdown: what comes from a file must not become a link or a picture."""
-    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|$~:])", r"\\\1", str(text))
-
-
 def page() -> None:
     """The whole page."""
     st.set_page_config("FedEAS planner", layout="wide", initial_sidebar_state="collapsed")
@@ -58,13 +57,13 @@ def page() -> None:
     planning, running = st.tabs(["Plan", "Runs"])
     with planning:
         _plan_tab()
-    with running:
+    with running, _explaining(running):
         _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
 
 
 def _plan_tab() -> None:
     controls, results = st.columns([1, 2.6], gap="large")
-    try:
+    with _explaining(results):
         with controls:
             federation = _choose_federation()
         if federation is None:
@@ -75,12 +74,21 @@ def _plan_tab() -> None:
             rate, side = _choose_prices(choice)
         found = _outcome(federation.counts, choice.resolved(federation.counts).spec)
         curves = _curves(federation.counts)
+        with results:
+            _show(federation.counts, found, curves, rate, side)
+            _take_away(federation, choice, found)
+
+
+@contextmanager
+def _explaining(place: Any) -> Iterator[None]:
+    """Whatever goes wrong is one line on the page, and in full only in the server's log."""
+    try:
+        yield
     except FedEASError as error:
-        results.error(plain(error))
-        return
-    with results:
-        _show(federation.counts, found, curves, rate, side)
-        _take_away(federation, choice, found)
+        place.error(for_markdown(error))
+    except Exception as error:
+        log.exception("the page could not be shown")
+        place.error(for_markdown(f"this cannot be shown ({type(error).__name__}); the server's log says more"))
 
 
 def _choose_federation() -> Federation | None:
@@ -204,7 +212,7 @@ def _show(counts: LabelCounts, found: Outcome, curves: Curves, rate: float, side
 
 def _show_figures_of(counts: LabelCounts, found: Outcome) -> None:
     summary = found.summary
-    st.markdown(f"**{plain(found.policy.spec)}**")
+    st.markdown(f"**{for_markdown(found.policy.spec)}**")
     shown = st.container(horizontal=True)
     shown.metric("Images to generate", f"{summary.synthetic:,}", border=True)
     shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
@@ -216,7 +224,7 @@ def _show_most(place: Any, counts: LabelCounts, found: Outcome) -> None:
     order = (-found.allocation.per_client).argsort(kind="stable")[:10]
     place.markdown("**Who gets most**")
     table = {
-        "client": [counts.client_name(row) for row in order],
+        "client": [printable(counts.client_name(row)) for row in order],
         "real": counts.sizes[order],
         "synthetic": found.allocation.per_client[order],
         "evenness": counts.entropy[order],
@@ -233,9 +241,9 @@ def _show_interval(curves: Curves) -> None:
         text = (
             f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least half of the imbalance while "
         )
-        st.caption(plain(text + "less than a quarter of all data is synthetic."))
+        st.caption(for_markdown(text + "less than a quarter of all data is synthetic."))
     else:
-        st.caption(plain(interval.reason))
+        st.caption(for_markdown(interval.reason))
 
 
 def _show_prices(counts: LabelCounts, found: Outcome, rate: float, side: int) -> None:
@@ -281,21 +289,25 @@ def _show_runs(folder: Path, watching: bool) -> None:
         st.rerun()  # a fragment's clock is set, or stopped, by the whole page only
     st.button("Refresh")
     if not found:
-        st.info(f"No run directories below {plain(folder)}; make one with `fedeas run`.")
+        st.info(f"No run directories below {for_markdown(folder)}; make one with `fedeas run`.")
         return
     words = f"looked at every {LOOK_EVERY:g} seconds" if watching else "none is under way"
-    st.caption(f"Run directories below {plain(folder)}: finished ones as solid lines, others dotted; {words}.")
+    st.caption(f"Run directories below {for_markdown(folder)}: finished ones as solid lines, others dotted; {words}.")
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
     shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]
     _chart(st, charts.accuracy(shown), "accuracy")
     names = ("name", "policy", "algorithm", "state", "accuracy", "window", "latest")
-    table = {name: [getattr(run, name) for run in shown] for name in names}
+    table = {name: [_cell(getattr(run, name)) for run in shown] for name in names}
     formats = {
         "accuracy": st.column_config.NumberColumn(format="percent"),
         "window": st.column_config.TextColumn("mean of"),
         "latest": st.column_config.NumberColumn("last evaluation", format="percent"),
     }
     st.dataframe(table, hide_index=True, column_config=formats)
+
+
+def _cell(value: object) -> object:
+    return printable(value) if isinstance(value, str) else value
 
 
 def _chart(place: Any, figure: Any, key: str) -> None:

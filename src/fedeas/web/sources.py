@@ -20,10 +20,8 @@ from fedeas.data.partition import dirichlet
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, setting
 from fedeas.tables import read_counts
-from fedeas.tables.reading import CLIENT_COLUMNS, LABEL_COLUMN
 
 MAX_MEGABYTES = 20
-MAX_ROWS = 2_000_000
 MAX_CLASSES = 1_000
 MAX_CELLS = 500_000
 MAX_DRAWS = 200  # a person waits
@@ -92,32 +90,11 @@ def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Feder
         path = Path(folder) / f"table{ending}"
         path.write_bytes(content)
         try:
-            _check_bounds(path)
-            counts = read_counts(path, num_classes)
+            counts = read_counts(path, num_classes, _check_size)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
-    _check_size(*counts.n.shape)
-    return Federation(name, counts, shlex.quote(name) + (f" --classes {num_classes}" if num_classes else ""))
-
-
-def _check_bounds(path: Path) -> None:
-    """Refuse a table that would not fit, before it is spread out; what cannot be read is left to the reader."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        if path.suffix == ".parquet":
-            about = parquet.ParquetFile(path).metadata
-            if about.num_rows > MAX_ROWS or about.num_rows * about.num_columns > 10 * MAX_ROWS:
-                raise InputError(f"{path}: more than {MAX_ROWS:,} rows; {ELSEWHERE}")
-        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except (pa.ArrowException, OSError):
-        return
-    clients = [column for column in table.column_names if column.lower() in CLIENT_COLUMNS]
-    if clients and table.column_names.count(clients[0]) == table.column_names.count(LABEL_COLUMN) == 1:
-        _check_size(len(table[clients[0]].unique()), len(table[LABEL_COLUMN].unique()))
-    else:
-        _check_size(len(table), len(table.column_names) - len(clients))
+    file = f"./{name}" if name.startswith("-") else name  # a name is not an option
+    return Federation(name, counts, shlex.quote(file) + (f" --classes {num_classes}" if num_classes else ""))
 
 
 def _check_size(clients: int, classes: int) -> None:

@@ -1,0 +1,74 @@
+"""Text from files and from other machines, made safe for the place where it is shown.
+
+Names of clients and classes, paths and messages can hold anything: escape sequences of a terminal, markup, HTML,
+formulas of a spreadsheet. Each function here is for one kind of place.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+# Joiners are invisible, but Persian, Hindi and many emoji are not written without them.
+JOINERS = "\u200c\u200d"
+
+# A spreadsheet takes a cell that begins like this for a formula, unless it is a number.
+_FORMULA = re.compile(r"(?![-+]?[\d.]+\Z)'*[=+\-@\t\r\n]")
+
+FORMULA_IN_CSV = (r"^'('*[=+\-@\t\r\n])", r"\1")
+"""What `for_csv` did to a formula, and what undoes it; a pattern that Python and Arrow both read."""
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:])")
+
+
+def printable(text: object) -> str:
+    r"""One line without control characters: they, and marks that reverse the direction, are written as escapes.
+
+    >>> printable("a\x1b[31m\nb")
+    'a\\x1b[31m\\nb'
+    """
+    line = str(text)
+    return line if line.isprintable() else "".join(map(_visible, line))
+
+
+def for_html(text: object) -> str:
+    """Text for an HTML page, inside an element or a quoted attribute.
+
+    >>> for_html("<b>")
+    '&lt;b&gt;'
+    """
+    return html.escape(printable(text))
+
+
+def for_markdown(text: object) -> str:
+    r"""Text where Markdown is read: it does not become a link or a picture.
+
+    >>> for_markdown("[x](y)")
+    '\\[x\\]\\(y\\)'
+    """
+    return _MARKDOWN.sub(r"\\\1", printable(text))
+
+
+def for_csv(text: str) -> str:
+    """Text for a cell of a CSV file: a spreadsheet shows it instead of running it as a formula.
+
+    >>> for_csv("=1+1"), for_csv("-1"), for_csv("ann")
+    ("'=1+1", '-1', 'ann')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_csv(text: str) -> str:
+    """The text that `for_csv` wrote.
+
+    >>> from_csv("'=1+1")
+    '=1+1'
+    """
+    return re.sub(*FORMULA_IN_CSV, text)
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,41 @@
+"""What every reader of a file checks before it opens one."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+from fedeas.errors import InputError
+
+FREE_BYTES = 2**28
+BYTES_PER_BYTE = 200
+
+
+def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) -> int:
+    """The size of a regular file in bytes; pipes and devices are refused, since they may be read for ever."""
+    try:
+        about = Path(path).stat()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # of a name that is too long, or holds a NUL
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not stat.S_ISREG(about.st_mode):
+        kind = "a folder" if stat.S_ISDIR(about.st_mode) else "a pipe or a device"
+        raise InputError(f"{path}: cannot be read, it is {kind}; give a regular file")
+    if most_bytes is not None and about.st_size > most_bytes:
+        raise InputError(f"{path}: {about.st_size:,} bytes are too many; give a file of at most {most_bytes:,}")
+    return about.st_size
+
+
+def checked_archive(path: str | os.PathLike[str]) -> None:
+    """Refuse an ``.npz`` file whose arrays would take far more memory than the file can account for."""
+    size = checked_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
+        return  # the reader says what is wrong with it
+    if unpacked > max(FREE_BYTES, BYTES_PER_BYTE * size):
+        raise InputError(f"{path}: {size:,} bytes would become {unpacked:,}; check the file")
