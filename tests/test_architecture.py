@@ -77,16 +77,7 @@ ALLOWED = {
         "demo",
         "display",
     },
-    "safetensors": {
-        "checkpoint",
-        "models",
-        "generators.classifier",
-        "generators.diffusion.trainer",
-        "generators.diffusion.weights",
-        "generators.gaussian",
-        "pretraining",
-        "starts",
-    },
+    "safetensors": {"starts", "tensorfile"},
     "diffusers": {
         "generators.diffusion.fused",
         "generators.diffusion.presets",

@@ -159,7 +159,7 @@ def test_a_damaged_state_is_refused(tmp_path):
     path = tmp_path / STATE
     for content in (path.read_bytes()[:-3], b"", b"not tensors"):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"cannot be read .*; remove it to begin anew"):
+        with pytest.raises(InputError, match=r"not a readable .safetensors file .*; remove it to begin anew"):
             train(trainer_of(), tmp_path)
 
 

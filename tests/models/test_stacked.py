@@ -249,8 +249,9 @@ class TestKernels:
             assert (found[key] - expected).abs().max() <= 2e-4 * max(1.0, expected.abs().max()), key
 
     def test_a_deep_network_is_as_near_to_float64_as_torch(self, kernels):
-        (double, shape), (single, _) = models_of("deep with the large stem"), models_of(
-            "deep with the large stem", torch.float32
+        (double, shape), (single, _) = (
+            models_of("deep with the large stem"),
+            models_of("deep with the large stem", torch.float32),
         )
         images, labels = (tensor.to(DEVICE) for tensor in batch(shape))
         found = [model.to(DEVICE) for model in copy.deepcopy(single)]
