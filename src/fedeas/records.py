@@ -99,6 +99,7 @@ def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
 
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys text
+    plain.pop(DIGEST, None)  # of the file that it was read from
     return {**plain, DIGEST: KIND + _digest(plain)[:digits]}
 
 

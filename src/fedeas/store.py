@@ -1,8 +1,8 @@
 """Run directories: what a run was asked, what it did in each round, and what came out.
 
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
-``rounds.jsonl`` (a line for each round, appended as it ends), ``checkpoint.safetensors`` and ``summary.json``, which is
-written last: its presence means *done*.
+``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
+clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fedeas.records import (
 
 log = logging.getLogger("fedeas")
 
-ROUNDS, PACKED_ROUNDS = "rounds.jsonl", "rounds.jsonl.gz"
+ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
 REMEDY = "restore it from a copy, or remove the run's folder to have it done again"
 
 
@@ -109,6 +109,16 @@ class Run:
         numbers = [record.get("round", number) for number, record in enumerate(records, 1)]
         if len(numbers) < expected or numbers != list(range(1, len(numbers) + 1)):
             raise damaged(path, f"it holds {len(numbers)} of {expected} rounds, or not in their order", REMEDY)
+
+    def noted_images(self) -> list[Record]:
+        """What `note_images` kept at this start of the run and at earlier ones."""
+        path = self.path / IMAGES
+        return read_lines(path, read_bytes(path).split(b"\n")[:-1], REMEDY) if path.exists() else []
+
+    def note_images(self, note: Record) -> None:
+        """Add how many images some clients found in the bank, before the others are made."""
+        with self._writing():
+            append_line(self.path / IMAGES, line_of(note))
 
     def check(self) -> None:
         """Read everything but the checkpoint; an `InputError` names the first file that is damaged."""

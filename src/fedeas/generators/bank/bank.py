@@ -151,12 +151,11 @@ class BankedGenerator(Around):
         """That of the generator."""
         return self._disk.header.description
 
-    @property
-    def tally(self) -> dict[str, int]:
-        """Images read and made; and, where a filter stands before the bank, drawn for it and kept by it."""
-        filtered = {name: getattr(self.generator, name, None) for name in ("generated", "kept")}
-        counted = {name: number for name, number in filtered.items() if isinstance(number, int)}
-        return {"found": self.found, "made": self.made, **counted}
+    def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
+        """How many of the different images of these addresses are kept already, and how many are not."""
+        at, _ = distinct(*checked_address(labels, index, self.num_classes))
+        kept = int(self._disk.filled(at).sum())
+        return kept, at.labels.size - kept
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses."""

@@ -179,6 +179,16 @@ class Disk:
                     images[rows[first:last]] = slots[:, : self.pixels]  # bad ones will be overwritten
         return good
 
+    def filled(self, at: Addresses) -> Mask:
+        """Which of these slots are not empty, good or not."""
+        filled = np.zeros(at.labels.size, dtype=bool)
+        for start, stop in stretches(at.labels, at.clients):
+            path = self._path(at, start)
+            with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+                for first, last in self._runs(at, start, stop):
+                    filled[first:last] = self._filled(self._read_slots(file.fileno(), _number(at, first), last - first))
+        return filled
+
     def write(self, at: Addresses, pixels: ByteArray) -> None:
         """Fill the slots of these addresses; the caller holds their clients' locks."""
         slots = np.hstack([pixels, self._digests(at, pixels)])
