@@ -25,6 +25,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
+    "filelock": {"locks"},
     "triton": {"generators.diffusion.kernels", "models.norm_kernels"},
     "flwr": {
         "deployment.executor",

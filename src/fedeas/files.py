@@ -21,6 +21,9 @@ from fedeas.errors import FedEASError, InputError, RunError
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """Failures after which the same command may succeed; any other needs another path or other rights."""
 
+UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+"""Failures for which the path or its rights have to change."""
+
 STRANGER_KEPT = 24 * 3600.0  # seconds that a temporary file of another machine or container is left alone
 _PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<born>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
 _LONGEST_STEM = 40  # characters of a file's name in that of its temporary file: names end at 255 bytes
@@ -54,6 +57,15 @@ def temporary(target: Path) -> Path:
     """A new hidden name beside `target` that tells which process uses it."""
     owner = f"{_place()}-{os.getpid()}-{_born(os.getpid())}"
     return target.with_name(f".{target.stem[:_LONGEST_STEM]}-{owner}-{secrets.token_hex(4)}{target.suffix}")
+
+
+def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
+    """Write a file whole or not at all; its mode, less the umask, is right before the first byte is in it."""
+    with (
+        written_whole(path) as part,
+        os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+    ):
+        file.write(content)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -90,6 +102,13 @@ def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASE
     if error.errno in PASSING:
         return RunError(f"{path}: cannot be {done} ({reason}); make room, then run the command again")
     return InputError(f"{path}: cannot be {done} ({reason}); choose another place")
+
+
+def reported(error: OSError) -> FedEASError | None:
+    """The error in one line for what a user can mend; None for anything else."""
+    if error.errno in PASSING | UNUSABLE and error.filename is not None:
+        return unwritable(os.fsdecode(error.filename), error, "used")
+    return None
 
 
 def flush(path: Path) -> None:

@@ -7,7 +7,6 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import logging
 import os
@@ -23,8 +22,9 @@ from fedeas.counts import Allocation, LabelCounts
 from fedeas.courses import Course
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.files import append_line, make_folder, written_whole
+from fedeas.locks import locked
+from fedeas.records import Record as Record
 from fedeas.records import (
-    Record,
     damaged,
     line_of,
     parsed,
@@ -175,11 +175,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out for as long as this one works on the run; the lock dies with the process."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"{self.path}: another process is working on this run; wait for it") from None
+        with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
             yield
 
     @contextmanager

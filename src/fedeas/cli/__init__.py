@@ -18,6 +18,7 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
+from fedeas.files import reported
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
 """Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""
@@ -42,6 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
         app(args=arguments)
     except FedEASError as error:
         _stop(str(error), error.exit_code)
+    except OSError as error:
+        known = reported(error)
+        if known is None:
+            raise
+        _stop(str(known), known.exit_code)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in TRAINING_PACKAGES:

@@ -50,7 +50,7 @@ class Journal(Around):
             asked = np.isin(clients, new)
             found, made = self._kept.holdings(classes[asked], numbers[asked])
             self._add({"clients": new, "found": found, "made": made})
-        return self.generator.sample(labels, index)
+        return self.generator.sample(classes, numbers)
 
     def skip(self, clients: Iterable[int]) -> None:
         """Note nothing of these clients: their images are in the records of an earlier start."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
-from fedeas.generators.bank.files import flocked, reported
+from fedeas.generators.bank.files import reported
 from fedeas.generators.bank.slots import (
     HEADER,
     HEX,
@@ -31,6 +30,7 @@ from fedeas.generators.bank.slots import (
     remedy,
 )
 from fedeas.generators.base import Around, Generator, checked_address
+from fedeas.locks import locked
 
 PathLike = str | os.PathLike[str]
 
@@ -109,7 +109,9 @@ class Bank:
     def prune(self, fingerprint: str) -> Kept:
         """Remove all images of this generator, and tell what there was; not while a process adds to them."""
         kept = self.kept(fingerprint)
-        with flocked(gate(self.root, kept.name), fcntl.LOCK_EX | fcntl.LOCK_NB), reported(self.root / kept.name):
+        path = gate(self.root, kept.name)
+        busy = f"{path}: another process is filling this bank; wait for it"
+        with locked(path, busy), reported(self.root / kept.name):
             shutil.rmtree(self.root / kept.name)
         return kept
 

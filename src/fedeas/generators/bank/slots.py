@@ -9,7 +9,6 @@ off anywhere, and a hole, a flipped bit or a file in the wrong place only costs 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -27,8 +26,9 @@ from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.bank.addresses import Address, Addresses, Mask, stretches
-from fedeas.generators.bank.files import data_stretches, flocked, opened_for_writing, reported, write_all
+from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
 from fedeas.generators.base import CLIENT_BITS, Generator, number_of
+from fedeas.locks import locked
 
 ByteArray = NDArray[np.uint8]
 
@@ -152,7 +152,7 @@ class Disk:
     @contextmanager
     def filling(self) -> Iterator[None]:
         """Keep the bank from being pruned; folder and header exist from here on, even if they were pruned before."""
-        with flocked(gate(self.root, self.header.name), fcntl.LOCK_SH):
+        with shared(gate(self.root, self.header.name)):
             with reported(self.folder):
                 (self.folder / "locks").mkdir(parents=True, exist_ok=True)
             if (self.folder / HEADER).exists():
@@ -164,7 +164,7 @@ class Disk:
     @contextmanager
     def client_locked(self, client: int) -> Iterator[None]:
         """Wait until no other process makes images of this client."""
-        with flocked(self.folder / "locks" / f"k{client}", fcntl.LOCK_EX):
+        with locked(self.folder / "locks" / f"k{client}"):
             yield
 
     def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> Mask:
