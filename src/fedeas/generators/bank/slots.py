@@ -37,6 +37,7 @@ HEADER = "generator.json"
 NAME_LENGTH = 16  # characters of a fingerprint that name its folder
 DIGEST_BYTES = 8
 BLOCK_BYTES = 2**24  # read at a time
+MOST_VALUES = 2**28  # of an image; a header with more is damaged
 
 HEX = re.compile("[0-9a-f]+")
 _IMAGES = re.compile(r"c(\d+)/k(\d+)\.images")
@@ -82,7 +83,7 @@ class Header:
                 raise ValueError("written by another version of fedeas")
             channels, height, width = map(int, content.pop("shape"))
             header = cls(shape=(channels, height, width), **content)
-            if not HEX.fullmatch(header.fingerprint) or min(header.shape) < 1:
+            if not HEX.fullmatch(header.fingerprint) or min(header.shape) < 1 or prod(header.shape) > MOST_VALUES:
                 raise ValueError("its fingerprint or shape cannot be right")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = getattr(error, "strerror", None) or error
