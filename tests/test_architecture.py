@@ -25,6 +25,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Who may import what from outside; the standard library and numpy are everyone's.
 ALLOWED = {
+    "filelock": {"locks"},
     "triton": {"generators.diffusion.kernels", "models.norm_kernels"},
     "flwr": {
         "deployment.executor",
@@ -78,16 +79,7 @@ ALLOWED = {
         "demo",
         "display",
     },
-    "safetensors": {
-        "checkpoint",
-        "models",
-        "generators.classifier",
-        "generators.diffusion.trainer",
-        "generators.diffusion.weights",
-        "generators.gaussian",
-        "pretraining",
-        "starts",
-    },
+    "safetensors": {"starts", "tensorfile"},
     "diffusers": {
         "generators.diffusion.fused",
         "generators.diffusion.presets",

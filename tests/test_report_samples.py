@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedeas import Allocation, LabelCounts
+from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import load_dataset
 from fedeas.generators.bank import Bank
@@ -169,12 +169,18 @@ def test_damaged_images_are_passed_over(tmp_path):
     assert same(tiles(rows[0][1]), drawn(Numbered(), 0, *good))
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"fingerprint": "../../etc"}', '{"description": "x"}', None])
-def test_a_run_that_does_not_know_its_generator_has_no_grid(tmp_path, content):
+def test_a_run_that_does_not_know_its_generator_has_no_grid(tmp_path):
     run = trained(tmp_path, kept=False)
-    path = run.path / "generator.json"
-    path.unlink() if content is None else path.write_text(content)
+    (run.path / "generator.json").unlink()
     assert "Synthetic images" not in report(run)[0]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"fingerprint": "../../etc"}', '{"description": "x"}'])
+def test_a_damaged_record_of_the_generator_is_refused(tmp_path, content):
+    run = trained(tmp_path, kept=False)
+    (run.path / "generator.json").write_text(content)
+    with pytest.raises(InputError, match=r"generator\.json: damaged"):
+        report(run)
 
 
 def test_a_fingerprint_that_is_no_fingerprint_leads_nowhere(tmp_path):

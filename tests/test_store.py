@@ -124,3 +124,52 @@ def test_packed_rounds_are_read_like_plain_ones_and_a_damaged_file_is_named(tmp_
     (run.path / "rounds.jsonl.gz").write_bytes(b"\x1f\x8b nothing")
     with pytest.raises(InputError, match=r"rounds\.jsonl\.gz: damaged"):
         run.rounds()
+
+
+@pytest.mark.parametrize("lost", ["cut", "emptied", "deleted", "first line", "middle line"])
+def test_lost_lines_before_the_checkpoint_are_noticed(tmp_path, lost):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2, 3, 4):
+        run.append_round({"round": number})
+    path = run.path / "rounds.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    left = {
+        "cut": [*lines[:2], lines[2][:9]],
+        "emptied": [],
+        "first line": lines[1:],
+        "middle line": lines[:1] + lines[2:],
+    }
+    path.unlink() if lost == "deleted" else path.write_bytes(b"".join(left[lost]))
+    with pytest.raises(InputError, match=r"rounds\.jsonl: damaged .*remove the run's folder"):
+        run.keep_rounds(3)
+
+
+def test_damage_beyond_the_checkpoint_does_not_matter(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2):
+        run.append_round({"round": number})
+    with (run.path / "rounds.jsonl").open("ab") as file:
+        file.write(b"\0\0\0\n{")
+    run.keep_rounds(2)
+    assert run.rounds() == [{"round": 1}, {"round": 2}]
+
+
+def test_a_finished_run_without_all_its_rounds_is_damaged(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    run.append_round({"round": 1})
+    run.write_json("summary.json", {"rounds": 2})
+    with pytest.raises(InputError, match=r"rounds\.jsonl: damaged"):
+        run.rounds()
+
+
+def test_damaged_runs_are_left_out_with_a_warning_and_the_others_shown(tmp_path, caplog):
+    store = RunStore(tmp_path)
+    runs = [store.open(RunConfig(seed=seed)) for seed in range(6)]
+    for run, name in zip(
+        runs, ["config.json", "env.json", "generator.json", "allocation.npz", "rounds.jsonl"], strict=False
+    ):
+        (run.path / name).write_bytes(b"{\n")
+    (tmp_path / "notes.txt").write_text("stray")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert [run.path for run in store.all()] == [runs[5].path]
+    assert len(caplog.messages) == 5 and not any("\n" in message for message in caplog.messages)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from safetensors.torch import save_file
 
-from fedeas import InputError, weights
+from fedeas import InputError, tensorfile, weights
 from fedeas.weights import (
     checkout_of,
     description,
@@ -170,7 +170,7 @@ def test_every_change_of_a_tensor_counts(tmp_path, change):
 
 def test_a_tensor_of_many_blocks_is_read_to_its_end(tmp_path, monkeypatch):
     whole = weights_digest(written(tmp_path / "w.safetensors"))
-    monkeypatch.setattr(weights, "BLOCK", 5)
+    monkeypatch.setattr(tensorfile, "BLOCK", 5)
     assert weights_digest(written(tmp_path / "v.safetensors")) == whole
 
 

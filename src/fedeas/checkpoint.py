@@ -1,4 +1,4 @@
-"""Tensors to and from one file: safetensors, never pickle, there whole or not at all."""
+"""The state of a run in one file, from which it can go on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-
 from fedeas.algorithms.base import Arrays
-from fedeas.errors import InputError, RunError
-from fedeas.files import written_whole
+from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.tensorfile import described, read_tensors, write_tensors
 
 SERVER, CLIENT = "server/", "client/"
 SHARE = 0.02  # of the time that saving may take
@@ -24,10 +21,9 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
     for client, arrays in clients.items():
         tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
     try:
-        with written_whole(path) as part:
-            save_file(tensors, part, metadata={"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
-    except (OSError, SafetensorError, InputError) as error:
-        raise RunError(f"{path}: cannot be written ({error}); the checkpoint before it is kept") from None
+        write_tensors(path, tensors, {"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
+    except FedEASError as error:
+        raise RunError(f"{error}; the checkpoint before it is kept") from None
 
 
 class Saver:
@@ -55,13 +51,12 @@ class Saver:
 def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:
     """Rounds done, server state and client states; refused if they belong to another config."""
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
-            if about.get("fingerprint") != fingerprint:
-                raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: the checkpoint cannot be read ({error}); remove it to start anew") from None
+        metadata, tensors = read_tensors(path)
+    except InputError as error:
+        raise InputError(f"{error}; remove it to start anew") from None
+    about = described(metadata)
+    if about.get("fingerprint") != fingerprint:
+        raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
     server = {key.removeprefix(SERVER): tensor for key, tensor in tensors.items() if key.startswith(SERVER)}
     clients: dict[int, Arrays] = {}
     for key, tensor in tensors.items():

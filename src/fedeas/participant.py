@@ -31,15 +31,18 @@ from fedeas.data.sources import Dataset, load_dataset, load_own
 from fedeas.devices import chosen_device, set_precision
 from fedeas.engines.base import Task
 from fedeas.errors import InputError
-from fedeas.files import written_whole
+from fedeas.files import make_folder
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.custom import PREFIX
 from fedeas.generators.registry import content_digest
 from fedeas.policies import parse_policy
 from fedeas.policies.sharing import Needs, Share, needs, numbers_of, own_row
+from fedeas.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.run import new_model, ready_generator
 from fedeas.split import split_data
 from fedeas.worker import Worker
+
+REMEDY = "remove it to have it made again"
 
 
 @dataclass(frozen=True)
@@ -129,9 +132,8 @@ class Participant:
     def settle(self, share: Share | None, row: IntArray | None) -> int:
         """Keep the own row of the plan, computed here or given by a server that was told the counts; its total."""
         row = own_row(self.policy, self.counts, share) if row is None else row
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(self._plan) as part:
-            part.write_text(json.dumps({"row": row.tolist()}))
+        make_folder(self.folder)
+        write_record(self._plan, {"row": row.tolist()})
         return int(row.sum())
 
     def _check_sharing(self, who: str) -> None:
@@ -178,7 +180,7 @@ class Participant:
         return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
         for path in self.folder.glob("state-*.safetensors"):
             if int(path.stem.removeprefix("state-")) < keep:
@@ -216,15 +218,14 @@ class Participant:
         place = self.config.data.root, self.config.data.dataset
         path = self.folder / f"samples-{_digest(*place)}.npz"
         if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             data = split_data(self.config, self.dataset)
             self._check_content("data", data.dataset.digest)
             self._check_content("partition", data.partition.digest)
             mine = data.partition.indices[self.client]
-            with written_whole(path) as part:
-                np.savez(part, images=data.images[mine], labels=data.labels[mine])
-        with np.load(path, allow_pickle=False) as file:
-            return file["images"], file["labels"]
+            write_arrays(path, images=data.images[mine], labels=data.labels[mine])
+        images, labels = read_arrays(path, ("images", "labels"), REMEDY)
+        return images, labels
 
     @property
     def labels(self) -> IntArray:
@@ -247,15 +248,15 @@ class Participant:
         """Real and synthetic samples; these are made once and then read from disk."""
         if not self._plan.exists():
             raise InputError(f"client {self.client}: no plan has been settled here; start the run anew")
-        row = np.array(json.loads(self._plan.read_text())["row"], dtype=np.int64)
+        row = np.array(read_record(self._plan, "start the run anew")["row"], dtype=np.int64)
         if not row.any():
             return self.real
         labels, index = plan_addresses(self.client, row)
-        path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npy"
+        path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npz"
         if not path.exists():
-            with written_whole(path) as part:
-                np.save(part, self._generated(labels, index))
-        return self.real.joined(np.load(path), labels)
+            write_arrays(path, images=self._generated(labels, index))
+        (images,) = read_arrays(path, ("images",), REMEDY)
+        return self.real.joined(images, labels)
 
     def _check_content(self, part: str, digest: str) -> None:
         """A node without data or a generator of its own must have what the run was begun with."""

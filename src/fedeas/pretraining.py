@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.checkpoint import load_checkpoint
@@ -23,7 +21,7 @@ from fedeas.data.client import Normaliser
 from fedeas.data.sources import checked_name, load_dataset
 from fedeas.devices import chosen_device
 from fedeas.errors import InputError, RunError
-from fedeas.files import written_whole
+from fedeas.files import make_folder
 from fedeas.measures import Evaluation
 from fedeas.models.resnet import Stem
 from fedeas.provenance import Seen, data_digest
@@ -31,7 +29,8 @@ from fedeas.run import Pause, execute, identified, new_model
 from fedeas.split import FederatedData, split_data
 from fedeas.starts import start_seen
 from fedeas.store import Record, Run, RunStore
-from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, folder_for_new, name_of_dataset
+from fedeas.tensorfile import write_tensors
+from fedeas.weights import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 
 FORMAT = "fedeas-pretrained-1"
 LABEL_LENGTH = 61
@@ -99,7 +98,7 @@ def pretrain(
     if path.exists():
         return _of_this_run(path, config)
     identified(config)  # before a folder is made, the data must be there
-    _make_folder(path.parent)
+    make_folder(path.parent)
     run = execute(config, store, progress, pause=pause)
     if not run.finished:
         return None
@@ -109,12 +108,8 @@ def pretrain(
 
 def provenance(path: str | os.PathLike[str]) -> Record:
     """Which data and which run the weights in a file come from; nothing if `pretrain` has not written it."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
-    return about if isinstance(about, dict) and about.get("format") == FORMAT else {}
+    about = description(path)
+    return about if about.get("format") == FORMAT else {}
 
 
 def last_model(run: Run) -> Arrays:
@@ -128,13 +123,6 @@ def _of_this_run(path: Path, config: RunConfig) -> Record:
     if about.get("run") != identified(config).fingerprint:
         raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
     return about
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be created ({error.strerror})") from None
 
 
 def _write(path: Path, run: Run) -> None:
@@ -154,8 +142,7 @@ def _write(path: Path, run: Run) -> None:
         "machine": run.environment().get("machine"),
         "run": config.fingerprint,
     }
-    with written_whole(path) as part:
-        save_file(tensors, part, {"fedeas": json.dumps(about)})
+    write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
 
 def halved(tensors: Arrays, place: Path) -> Arrays:

@@ -32,9 +32,10 @@ from fedeas.engines.local import LocalEngine
 from fedeas.engines.processes import cpu_engine
 from fedeas.errors import InputError
 from fedeas.federate import Schedule, federate, set_up
-from fedeas.generators.bank import Bank
+from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
-from fedeas.generators.pools import HeldOutImages, SharedPool
+from fedeas.generators.journal import Journal
+from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool
 from fedeas.generators.registry import Setting, parse_generator
 from fedeas.identity import pinned, unknown_content
 from fedeas.measures import Evaluation, gamma_hat, summarise
@@ -101,7 +102,7 @@ class Federation:
         self.normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, self.device)
         self.generator: Generator | None = None
         self.unknown: tuple[str, ...] = ()
-        self._tally: dict[str, int] = {}
+        self.journal: Journal | None = None
 
     @cached_property
     def counts(self) -> LabelCounts:
@@ -135,14 +136,13 @@ class Federation:
         keep = Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
-        returning = set(seen)  # an earlier start has counted their images, which this one reads again
+        if self.journal is not None:
+            self.journal.skip(seen)
 
         def on_round(record: Record, state: Arrays) -> bool:
-            newcomers, again = set(trained(record)) - seen, set(trained(record)) & returning
+            newcomers = set(trained(record)) - seen
             seen.update(newcomers)
-            returning.difference_update(again)
-            images = self._drawn(self._generated(again))
-            run.append_round({**record, "generated": self._generated(newcomers), **images})
+            run.append_round({**record, "generated": self._generated(newcomers), **self._drawn(newcomers)})
             paused = pause is not None and pause(record)
             keep(record["round"], state, engine.client_states, at_once=paused)
             if progress is not None:
@@ -168,22 +168,17 @@ class Federation:
         """Images that these clients have made for themselves."""
         return int(self.allocation.per_client[sorted(newcomers)].sum())
 
-    def _drawn(self, again: int) -> Record:
-        """Images read from the bank and newly made since the last round, without those counted before a resume."""
-        before, self._tally = self._tally, self._images_so_far()
-        if not self._tally:
-            return {}
-        drawn = {name: number - before.get(name, 0) for name, number in self._tally.items()}
-        drawn["found"] = max(0, drawn["found"] - again)
+    def _drawn(self, newcomers: set[int]) -> Record:
+        """Images that these clients found in the bank, and that had to be made."""
+        drawn = {} if self.journal is None else self.journal.drawn(newcomers)
         return {"images": drawn} if any(drawn.values()) else {}
 
     def _images(self, rounds: list[Record]) -> Record | None:
         """Of all rounds together; None where no images are kept."""
-        names = self._images_so_far()
-        return {name: sum(record.get("images", {}).get(name, 0) for record in rounds) for name in names} or None
-
-    def _images_so_far(self) -> dict[str, int]:
-        return dict(getattr(self.generator, "tally", {}))
+        if self.journal is None:
+            return None
+        drawn = [record.get("images", {}) for record in rounds]
+        return {name: sum(each.get(name, 0) for each in drawn) for name in ("found", "made")}
 
     def _on_device(self, arrays: Arrays) -> Arrays:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
@@ -192,7 +187,9 @@ class Federation:
         """What the config names, or what suits the device; the reference on devices other than CPUs and CUDA's."""
         run.save_allocation(self.counts, self.allocation)
         _keep_generator(run, self.config.generator, self.generator)
-        chosen, worker = self.config.engine, self._worker(self.generator)
+        if isinstance(self.generator, BankedGenerator | KeptPool):
+            self.journal = Journal(self.generator, run.noted_images(), run.note_images)
+        chosen, worker = self.config.engine, self._worker(self.journal or self.generator)
         if self.device.type == "cpu":
             return cpu_engine(worker, chosen, self.config.participants)
         if self.device.type != "cuda" or chosen.name == "local":
@@ -283,7 +280,7 @@ def ready_generator(
     if bank is None or isinstance(generator, HeldOutImages):  # which are on the disk already
         return generator
     if isinstance(generator, SharedPool):  # whose images are kept once, not once for each client
-        return SharedPool(Bank(bank).of(generator.generator))
+        return KeptPool(Bank(bank).of(generator.generator))
     return Bank(bank).of(generator)
 
 

@@ -6,7 +6,8 @@ import io
 
 from fedeas.errors import InputError
 from fedeas.provenance import NOT_KNOWN, Seen, check_clean, seen_by, unknown_to_be_clean, which_images
-from fedeas.weights import TORCHVISION, digest_of_tensors, model_weights, weights_digest
+from fedeas.tensorfile import digest_of_tensors
+from fedeas.weights import TORCHVISION, model_weights, weights_digest
 
 
 def content(place: str) -> dict[str, str]:

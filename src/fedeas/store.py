@@ -1,34 +1,46 @@
 """Run directories: what a run was asked, what it did in each round, and what came out.
 
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
-``rounds.jsonl`` (a line for each round, appended as it ends), ``checkpoint.safetensors`` and ``summary.json``, which is
-written last: its presence means *done*.
+``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
+clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
 """
 
 from __future__ import annotations
 
-import fcntl
 import gzip
-import json
+import logging
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedeas.config import RunConfig
 from fedeas.counts import Allocation, LabelCounts
 from fedeas.courses import Course
-from fedeas.errors import InputError, RunError
-from fedeas.files import written_whole
+from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.files import append_line, make_folder, written_whole
+from fedeas.locks import locked
+from fedeas.records import Record as Record
+from fedeas.records import (
+    damaged,
+    line_of,
+    parsed,
+    read_arrays,
+    read_bytes,
+    read_lines,
+    read_record,
+    unreadable,
+    write_arrays,
+    write_record,
+)
 
-Record = dict[str, Any]
+log = logging.getLogger("fedeas")
 
-ROUNDS, PACKED_ROUNDS = "rounds.jsonl", "rounds.jsonl.gz"
+ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+REMEDY = "restore it from a copy, or remove the run's folder to have it done again"
 
 
 class UsedGenerator(NamedTuple):
@@ -48,7 +60,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is done."""
-        return (self.path / "summary.json").exists()
+        return (self.path / "summary.json").is_file()
 
     @property
     def checkpoint(self) -> Path:
@@ -57,31 +69,64 @@ class Run:
 
     def summary(self) -> Record:
         """What came out; only of a finished run."""
-        return _record(self.path / "summary.json")
+        return read_record(self.path / "summary.json", REMEDY)
 
     def environment(self) -> Record:
         """Versions, device and engine of the latest start."""
         path = self.path / "env.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        return read_record(path, REMEDY) if path.exists() else {}
 
     def generator(self) -> UsedGenerator | None:
         """None for a run that generated nothing, or whose nodes did."""
-        try:
-            content = json.loads((self.path / "generator.json").read_text("utf-8"))
-            return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
-        except (OSError, ValueError, KeyError, TypeError):
+        path = self.path / "generator.json"
+        if not path.exists():
             return None
+        content = read_record(path, REMEDY)
+        if missing := set(UsedGenerator._fields) - content.keys():
+            raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
+        return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
 
     def rounds(self) -> list[Record]:
         """All complete lines of ``rounds.jsonl``, or of what `packed_rounds` made of it; a cut-off line is not one."""
+        path, lines = self._lines()
+        found = read_lines(path, lines, REMEDY)
+        expected = self.summary().get("rounds", len(found)) if self.finished else len(found)
+        self._check_order(path, found, expected)
+        return found
+
+    def _lines(self) -> tuple[Path, list[bytes]]:
+        """The file with the rounds, and its complete lines."""
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
-            return [_record(path, line) for line in (path.read_bytes() if path.exists() else b"").split(b"\n")[:-1]]
+            return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
         try:
-            lines = gzip.decompress(packed.read_bytes()).split(b"\n")[:-1]
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{packed}: damaged; remove the directory and run it again") from None
-        return [_record(packed, line) for line in lines]
+            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
+        except (OSError, EOFError, zlib.error) as error:
+            raise damaged(packed, error, REMEDY) from None
+
+    def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
+        """Refuse records with a gap, and fewer than are known to have been written."""
+        numbers = [record.get("round", number) for number, record in enumerate(records, 1)]
+        if len(numbers) < expected or numbers != list(range(1, len(numbers) + 1)):
+            raise damaged(path, f"it holds {len(numbers)} of {expected} rounds, or not in their order", REMEDY)
+
+    def noted_images(self) -> list[Record]:
+        """What `note_images` kept at this start of the run and at earlier ones."""
+        path = self.path / IMAGES
+        return read_lines(path, read_bytes(path).split(b"\n")[:-1], REMEDY) if path.exists() else []
+
+    def note_images(self, note: Record) -> None:
+        """Add how many images some clients found in the bank, before the others are made."""
+        with self._writing():
+            append_line(self.path / IMAGES, line_of(note))
+
+    def check(self) -> None:
+        """Read everything but the checkpoint; an `InputError` names the first file that is damaged."""
+        self.environment(), self.generator(), self.rounds()
+        if self.finished:
+            self.summary()
+        if self.has_allocation:
+            self.allocation()
 
     def packed_rounds(self) -> bytes:
         """The content of ``rounds.jsonl.gz``, a fifth as long; the same lines give the same bytes."""
@@ -93,19 +138,20 @@ class Run:
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
-        with self._writing(), (self.path / ROUNDS).open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        with self._writing():
+            append_line(self.path / ROUNDS, line_of(record))
 
     def keep_rounds(self, count: int) -> None:
-        """Drop what was recorded beyond the checkpoint: those rounds will be done again."""
-        kept = self.rounds()[:count]
+        """Drop what was recorded beyond the checkpoint, whole or not: those rounds will be done again."""
+        path, lines = self._lines()
+        self._check_order(path, read_lines(path, lines[:count], REMEDY), count)
         with self._writing(), written_whole(self.path / ROUNDS) as part:
-            part.write_text("".join(json.dumps(record) + "\n" for record in kept))
+            part.write_bytes(b"".join(line + b"\n" for line in lines[:count]))
 
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
         """Keep the counts and the plan beside the results."""
-        with self._writing(), written_whole(self.path / "allocation.npz") as part:
-            np.savez_compressed(part, counts=counts.n, allocation=allocation.n)
+        with self._writing():
+            write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n)
 
     @property
     def has_allocation(self) -> bool:
@@ -114,30 +160,30 @@ class Run:
 
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
-        with np.load(self.path / "allocation.npz", allow_pickle=False) as file:
-            return LabelCounts(file["counts"]), Allocation(file["allocation"], self.config.policy)
+        path = self.path / "allocation.npz"
+        counts, allocation = read_arrays(path, ("counts", "allocation"), REMEDY)
+        try:
+            return LabelCounts(counts), Allocation(allocation, self.config.policy)
+        except FedEASError as error:
+            raise damaged(path, error, REMEDY) from None
 
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
-        with self._writing(), written_whole(self.path / name) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n")
+        with self._writing():
+            write_record(self.path / name, content)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out for as long as this one works on the run; the lock dies with the process."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"{self.path}: another process is working on this run; wait for it") from None
+        with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
             yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, InputError) as error:
-            raise RunError(f"{self.path}: cannot be written ({error}); rounds recorded so far are kept") from None
+        except FedEASError as error:
+            raise RunError(f"{error}; rounds recorded so far are kept") from None
 
 
 class RunStore:
@@ -153,10 +199,7 @@ class RunStore:
     def open(self, config: RunConfig) -> Run:
         """The run of this config: new, broken off or finished."""
         run = self.at(config)
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{run.path}: cannot be created ({error.strerror})") from None
+        make_folder(run.path)
         if not (run.path / "config.json").exists():
             run.write_json("config.json", config.model_dump(mode="json"))
         elif read_run(run.path).config.fingerprint != config.fingerprint:
@@ -164,8 +207,8 @@ class RunStore:
         return run
 
     def all(self) -> list[Run]:
-        """Every run below the folder, by name."""
-        return [read_run(path.parent) for path in sorted(self.root.glob("*/config.json"))]
+        """Every run below the folder, by name; one that is damaged is left out with a warning."""
+        return sound_runs(path.parent for path in sorted(self.root.glob("*/config.json")))
 
     def find(self, **where: object) -> list[Run]:
         """Runs whose config has these values; sections are joined to their keys by two underscores.
@@ -179,19 +222,30 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """The run in this directory."""
     file = Path(path) / "config.json"
     try:
-        return Run(Path(path), RunConfig.model_validate_json(file.read_text()))
-    except FileNotFoundError:
+        content = parsed(file, file.read_bytes(), REMEDY)
+        return Run(Path(path), RunConfig.model_validate(content))
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path}: not a run directory, config.json is missing") from None
+    except OSError as error:
+        raise unreadable(file, error) from None
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{file}: not a config of this version ({str(error).splitlines()[0]})") from None
 
 
-def _record(path: Path, line: bytes | None = None) -> Record:
-    """What a file holds, or this line of it."""
-    try:
-        return dict(json.loads(path.read_bytes() if line is None else line))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: damaged ({error}); remove the run's folder to have it done again") from None
+def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check) -> list[Run]:
+    """The runs in these directories; one that is damaged, or does not pass the check, is left out with a warning."""
+    found = []
+    for path in paths:
+        try:
+            run = read_run(path)
+            check(run)
+        except InputError as error:
+            log.warning("left out: %s", error)
+        else:
+            found.append(run)
+    return found
 
 
 def _matches(config: RunConfig, key: str, value: object) -> bool:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from fedeas.errors import InputError
+from fedeas.tensorfile import described, digest_of_tensors, read_metadata
 
 SUFFIX = ".safetensors"
 GENERATOR = f"generator{SUFFIX}"  # what a training of a generator leaves in its folder
@@ -31,7 +32,6 @@ MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} 
 """Commands that make initial weights, by what stands after the name of their dataset."""
 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
-BLOCK = 1 << 20  # bytes read at a time
 
 PathLike = str | os.PathLike[str]
 
@@ -120,26 +120,10 @@ def folder_digest(folder: PathLike) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def digest_of_tensors(file: BinaryIO) -> str:
-    """The digest of an opened safetensors file; see `weights_digest`."""
-    header, start = _header(file)
-    digest = hashlib.sha256()
-    for name, entry in sorted(header.items()):
-        if name == "__metadata__":
-            continue
-        first, last = entry["data_offsets"]
-        digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
-        for block in _blocks(file, start + first, last - first):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def description(path: PathLike) -> dict[str, Any]:
     """What a file of this project says of itself; empty for files from elsewhere."""
     with _opened(Path(path)) as file:
-        metadata = _header(file)[0].get("__metadata__", {})
-        about = json.loads(metadata.get("fedeas") or metadata.get("about") or "{}")
-        return about if isinstance(about, dict) else {}
+        return described(read_metadata(file))
 
 
 def _chosen_folders() -> list[Path]:
@@ -201,26 +185,3 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
-
-
-def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Entries of the tensors and the metadata, and where the tensors' bytes begin."""
-    end = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= end - 8:
-        raise ValueError("it has no header")
-    header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("its header is no object")
-    return header, 8 + length
-
-
-def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
-    file.seek(start)
-    while length > 0:
-        block = file.read(min(BLOCK, length))
-        if not block:
-            raise ValueError("its end is missing")
-        length -= len(block)
-        yield block

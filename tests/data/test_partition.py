@@ -102,7 +102,7 @@ def test_other_files_are_no_partition(tmp_path):
     (tmp_path / "text.npz").write_text("nothing")
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     for name in ("text.npz", "other.npz"):
-        with pytest.raises(InputError, match="not a saved partition"):
+        with pytest.raises(InputError, match="damaged"):
             Partition.load(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
         Partition.load(tmp_path / "none.npz")

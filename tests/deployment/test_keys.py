@@ -32,7 +32,7 @@ def test_what_exists_is_kept_to_the_last_byte(tmp_path):
     make_certificates(tmp_path, ["example.org"])
     make_node_key(tmp_path / "node0")
     assert contents(tmp_path) == before
-    assert set(before) == {"ca.pem", "ca.key", "server.pem", "server.key", "node0", "node0.pub"}
+    assert set(before) == {"ca.pem", "ca.key", "server.pem", "server.key", "node0", "node0.pub", ".lock"}
 
 
 def test_private_keys_can_be_read_by_their_owner_only(tmp_path):
@@ -96,3 +96,13 @@ def test_a_public_key_without_its_private_one_is_not_replaced(tmp_path):
     (tmp_path / "node0").unlink()
     with pytest.raises(InputError, match=r"restore it, or remove node0\.pub"):
         make_node_key(tmp_path / "node0")
+
+
+@pytest.mark.parametrize("name", ["ca.key", "ca.pem", "server.key"])
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN", b"\xff\0"])
+def test_a_damaged_file_is_told_in_one_line(tmp_path, name, content):
+    made = make_certificates(tmp_path)
+    made.server.unlink()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}: cannot be used .*; bring it back"):
+        make_certificates(tmp_path)

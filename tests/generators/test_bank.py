@@ -154,7 +154,7 @@ def test_all_present_takes_no_lock_and_writes_nothing(filled, monkeypatch):
     def refused(*_):
         raise AssertionError("took a lock")
 
-    monkeypatch.setattr(module.fcntl, "flock", refused)
+    monkeypatch.setattr("fcntl.flock", refused)
     monkeypatch.setattr(os, "pwrite", refused)
     assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fedeas.errors import InputError, RunError
 from fedeas.generators.diffusion import DiffusionGenerator, Network, Preset, Trainer, Weights, train
 from fedeas.generators.diffusion import training as module
-from fedeas.generators.diffusion.training import GENERATOR, STATE
+from fedeas.generators.diffusion.training import GENERATOR, LOCK, STATE
+from fedeas.locks import locked
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -124,7 +125,7 @@ def test_a_finished_training_is_left_as_it_is(tmp_path):
     assert looks[-1].images == 64
     again = train(trainer_of(), tmp_path, on_look=lambda look: pytest.fail("nothing was left to do"))
     assert again.fingerprint == first.fingerprint
-    assert sorted(path.name for path in tmp_path.iterdir()) == [GENERATOR, STATE]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, GENERATOR, STATE]
 
 
 def test_state_and_generator_are_kept_now_and_then(tmp_path, monkeypatch):
@@ -159,8 +160,13 @@ def test_a_damaged_state_is_refused(tmp_path):
     path = tmp_path / STATE
     for content in (path.read_bytes()[:-3], b"", b"not tensors"):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"cannot be read .*; remove it to begin anew"):
+        with pytest.raises(InputError, match=r"not a readable .safetensors file .*; remove it to begin anew"):
             train(trainer_of(), tmp_path)
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    with locked(tmp_path / LOCK), pytest.raises(InputError, match="another process is training here"):
+        train(trainer_of(), tmp_path)
 
 
 def test_averages_follow_the_recursion():

@@ -18,6 +18,7 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
+from fedeas.files import reported
 from fedeas.foreign import printable
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
@@ -44,7 +45,10 @@ def main(arguments: list[str] | None = None) -> None:
     except FedEASError as error:
         _stop(str(error), error.exit_code)
     except OSError as error:
-        _stop(f"{error.filename or 'a file'}: {error.strerror or error}", FedEASError.exit_code)
+        known = reported(error)
+        if known is None:
+            raise
+        _stop(str(known), known.exit_code)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in TRAINING_PACKAGES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedeas.display import foreign_text
-from fedeas.files import written_whole
+from fedeas.files import make_folder
 from fedeas.foreign import printable
 from fedeas.provenance import Seen, data_digest
+from fedeas.records import read_record, write_record
 from fedeas.weights import folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
@@ -97,11 +97,8 @@ def check(
     report = check_generator(made, yardstick, per_class)
     Console().print(_report_table(report, data.classes))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        with written_whole(out / "report.json") as part:
-            part.write_text(
-                json.dumps({"spec": source.spec, "dataset": data.name, **report.as_dict()}, indent=1) + "\n"
-            )
+        make_folder(out)
+        write_record(out / "report.json", {"spec": source.spec, "dataset": data.name, **report.as_dict()})
         sample_grid(made, data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
 
@@ -144,7 +141,7 @@ def _judged(path: Path) -> list[tuple[str, str]]:
     """The measures of `check`, each beside that of real test images."""
     if not path.exists():
         return []
-    found = json.loads(path.read_text())
+    found = read_record(path)
     return [
         (f"class agreement of {found['images']:,} images", f"{found['agreement']:.1%} (real: {found['ceiling']:.1%})"),
         (
@@ -170,7 +167,7 @@ def _judge(data: Any, path: Path | None, device: str) -> Classifier:
     )
     judge = judge.measured(data.test_images, data.test_labels)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         judge.save(path)
     return judge
 

@@ -18,7 +18,7 @@ from fedeas.deadline import Deadline
 from fedeas.display import runs_tables
 from fedeas.errors import FedEASError, InputError
 from fedeas.foreign import printable
-from fedeas.store import Record, Run, RunStore, read_run
+from fedeas.store import Record, Run, RunStore, sound_runs
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 RUNS = Path("runs")
@@ -68,8 +68,12 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about some runs."""
     from fedeas.report import write_report
+    from fedeas.report.methods import recorded
 
-    write_report([read_run(path) for path in directories], out)
+    found = sound_runs(directories, recorded)
+    if not found:
+        raise InputError("none of these runs can be shown")
+    write_report(found, out)
     print(out)
 
 

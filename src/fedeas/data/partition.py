@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,11 +16,12 @@ from fedeas.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.inputs import checked_archive
+from fedeas.records import damaged, read_arrays, write_arrays
 
 Recipe = dict[str, Any]
 
+SAVED = ("labels", "indices", "sizes", "test_indices", "test_sizes", "num_classes", "recipe")
 PAPER_SEED = 42  # of the paper's partitions
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
 
@@ -62,35 +62,30 @@ class Partition:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, whole or not at all."""
-        arrays = {
-            "labels": self.labels,
-            "indices": np.concatenate(self.indices),
-            "sizes": np.array([part.size for part in self.indices]),
-            "test_indices": np.concatenate(self.test_indices),
-            "test_sizes": np.array([part.size for part in self.test_indices]),
-            "num_classes": np.array(self.num_classes),
-            "recipe": np.array(json.dumps(self.recipe)),
-        }
-        with written_whole(path) as part, part.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        arrays = (
+            self.labels,
+            np.concatenate(self.indices),
+            np.array([part.size for part in self.indices]),
+            np.concatenate(self.test_indices),
+            np.array([part.size for part in self.test_indices]),
+            np.array(self.num_classes),
+            np.array(json.dumps(self.recipe)),
+        )
+        write_arrays(path, **dict(zip(SAVED, arrays, strict=True)))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:
         """Read what `save` wrote."""
+        remedy = "make it with `fedeas partition`"
+        checked_archive(path)
+        parts = read_arrays(path, SAVED, remedy)
+        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = parts
         try:
-            checked_archive(path)
-            with np.load(path, allow_pickle=False) as file:
-                return Partition(
-                    _cut(file["indices"], file["sizes"]),
-                    _cut(file["test_indices"], file["test_sizes"]),
-                    file["labels"],
-                    int(file["num_classes"]),
-                    json.loads(str(file["recipe"])),
-                )
-        except InputError:
-            raise
-        except (KeyError, ValueError, OSError, TypeError, EOFError, RecursionError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: not a saved partition ({error}); make it with `fedeas partition`") from None
+            return Partition(
+                _cut(indices, sizes), _cut(test_indices, test_sizes), labels, int(num_classes), json.loads(str(recipe))
+            )
+        except (ValueError, TypeError, IndexError) as error:
+            raise damaged(path, error, remedy) from None
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedeas import __version__
+from fedeas.files import make_folder, write_bytes
 
 # The same tables stand in the repository's pyproject.toml, so that `flwr run .` works there; a test compares them.
 TABLES = """\
@@ -39,6 +40,6 @@ dependencies = []
 
 def write_app(folder: Path) -> Path:
     """Write the app's folder and give it back."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(PROJECT + TABLES)
+    make_folder(folder)
+    write_bytes(folder / "pyproject.toml", (PROJECT + TABLES).encode())
     return folder

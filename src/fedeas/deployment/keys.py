@@ -5,7 +5,6 @@ Nothing is ever overwritten: a file that exists is kept, and one that no longer 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,11 +26,15 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedeas.errors import InputError
+from fedeas.files import make_folder, write_bytes
+from fedeas.locks import locked
+from fedeas.records import read_bytes
 
 LOOPBACK = ("127.0.0.1", "localhost")
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
 PRIVATE, PUBLIC = 0o600, 0o644  # file modes
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -45,31 +48,45 @@ class Certificates:
 
 def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> Certificates:
     """The certificates in `folder`, made where they are missing; the server's is good for loopback and `hosts`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     names = list(dict.fromkeys([*LOOPBACK, *hosts]))
     if made.server.exists():
         _check_server(made, names)
         return made
-    authority, authority_key = _authority(made.authority, folder / "ca.key")
-    key = _existing_key(made.server_key) or _new_key(made.server_key)
-    _write(made.server, _server_certificate(names, key, authority, authority_key).public_bytes(Encoding.PEM), PUBLIC)
+    make_folder(folder, 0o700)
+    with locked(folder / LOCK):
+        _make_missing(made, folder / "ca.key", names)
     return made
+
+
+def _make_missing(made: Certificates, authority_key: Path, names: list[str]) -> None:
+    if made.server.exists():
+        return  # by another process, meanwhile
+    authority, signer = _authority(made.authority, authority_key)
+    key = _existing_key(made.server_key) or _new_key(made.server_key)
+    certificate = _server_certificate(names, key, authority, signer)
+    write_bytes(made.server, certificate.public_bytes(Encoding.PEM), PUBLIC)
 
 
 def make_node_key(path: Path) -> Path:
     """A node's private key at `path`, made where it is missing, and beside it the public one, which is returned."""
     public = path.with_name(f"{path.name}.pub")
+    if not (path.exists() and public.exists()):
+        make_folder(path.parent, 0o700)
+        with locked(path.parent / LOCK):
+            _make_missing_key(path, public)
+    return public
+
+
+def _make_missing_key(path: Path, public: Path) -> None:
     if not path.exists():
         if public.exists():
             raise InputError(f"{path}: missing while {public.name} is there; restore it, or remove {public.name} too")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP384R1())
-        _write(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), PRIVATE)
+        write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), PRIVATE)
     if not public.exists():
         key = read_node_key(path)
-        _write(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n", PUBLIC)
-    return public
+        write_bytes(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n", PUBLIC)
 
 
 def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -85,27 +102,28 @@ def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def public_bytes(path: Path) -> bytes:
     """A public key file as the SuperLink keeps it."""
-    return load_ssh_public_key(path.read_bytes()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that must not exist; its mode is right before the first byte is in it."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
+    try:
+        key = load_ssh_public_key(read_bytes(path))
+    except ValueError as error:
+        raise _unusable(path, error) from None
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _new_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = ec.generate_private_key(ec.SECP256R1())
-    _write(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), PRIVATE)
+    write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), PRIVATE)
     return key
 
 
 def _existing_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
     if not path.exists():
         return None
-    key = load_pem_private_key(path.read_bytes(), None)
+    try:
+        key = load_pem_private_key(read_bytes(path), None)
+    except ValueError as error:
+        raise _unusable(path, error) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{path}: not an elliptic-curve key; move it away to have one made")
+        raise _unusable(path, "not an elliptic-curve key")
     return key
 
 
@@ -116,11 +134,23 @@ def _authority(path: Path, key_path: Path) -> tuple[x509.Certificate, ec.Ellipti
             raise InputError(
                 f"{key_path}: needed to sign a server certificate; bring it back, or remove {path.name} too"
             )
-        return x509.load_pem_x509_certificate(path.read_bytes()), key
+        return _certificate(path), key
     key = key or _new_key(key_path)
     certificate = _authority_certificate(key)
-    _write(path, certificate.public_bytes(Encoding.PEM), PUBLIC)
+    write_bytes(path, certificate.public_bytes(Encoding.PEM), PUBLIC)
     return certificate, key
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(read_bytes(path))
+    except ValueError as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, reason: object) -> InputError:
+    first = str(reason).partition("\n")[0].removeprefix(f"{path}: ")
+    return InputError(f"{path}: cannot be used ({first}); bring it back, or move it away to have one made")
 
 
 def _authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
@@ -195,7 +225,7 @@ def _check_server(made: Certificates, names: Iterable[str]) -> None:
     for path in (made.authority, made.server_key):
         if not path.exists():
             raise InputError(f"{path}: missing while {made.server.name} is there; restore it, or remove that too")
-    certificate = x509.load_pem_x509_certificate(made.server.read_bytes())
+    certificate = _certificate(made.server)
     if certificate.not_valid_after_utc < datetime.now(UTC):
         raise InputError(
             f"{made.server}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; remove it for a new one"

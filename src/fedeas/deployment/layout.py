@@ -10,12 +10,14 @@ from pathlib import Path
 from fedeas.deployment.keys import Certificates, make_certificates, make_node_key
 from fedeas.deployment.processes import Process
 from fedeas.errors import InputError
-from fedeas.files import written_whole
+from fedeas.files import make_folder, write_bytes
+from fedeas.records import damaged, read_record, write_record
 
 Scalar = str | int | float | bool
 
 CONNECTION = "local"  # the name of this deployment in Flower's configuration
 APP = ("fedeas.flower_app",)
+DAMAGED = "end what runs by hand and remove it"
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,12 @@ class State:
     @classmethod
     def read(cls, path: Path) -> State:
         """From the file; a damaged one is an error, for nobody knows what it stood for."""
+        text = read_record(path, DAMAGED)
         try:
-            text = json.loads(path.read_text())
             nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
             return cls(text["port"], _process(text["superlink"]), nodes, tuple(text["preload"]), text["limit"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: damaged; end what runs by hand and remove it") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(path, error, DAMAGED) from None
 
 
 class Layout:
@@ -95,7 +97,7 @@ class Layout:
         if nodes < 1:
             raise InputError(f"{nodes} nodes: at least one is needed")
         for path in (self.flwr_home, self.folder / "logs", self.folder / "configs"):
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
         for index in range(nodes):
             make_node_key(self.key(index))
             own: dict[str, Scalar] = {
@@ -103,22 +105,21 @@ class Layout:
                 "num-partitions": nodes,
                 "state-dir": str(self.folder / f"node{index}"),
             }
-            (self.folder / f"node{index}").mkdir(exist_ok=True)
-            self._node_config(index).write_text(toml_of({**own, **node_config}))
+            make_folder(self.folder / f"node{index}")
+            write_bytes(self._node_config(index), toml_of({**own, **node_config}).encode())
 
     def _node_config(self, index: int) -> Path:
         return self.folder / "configs" / f"node{index}.toml"
 
     def _write(self, state: State) -> None:
-        with written_whole(self.file) as path:
-            path.write_text(json.dumps(asdict(state), indent=1))
+        write_record(self.file, asdict(state))
 
     def _write_connection(self, port: int) -> None:
         """Tell Flower's command line where the SuperLink is."""
         root = json.dumps(str(self._certificates.authority), ensure_ascii=False)
         named = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         where = f'address = "127.0.0.1:{port}"\nroot-certificates = {root}\n'
-        (self.flwr_home / "config.toml").write_text(named + where)
+        write_bytes(self.flwr_home / "config.toml", (named + where).encode())
 
 
 def _process(record: Mapping[str, object] | None) -> Process | None:

@@ -25,6 +25,7 @@ from fedeas.deployment.layout import APP, CONNECTION, Layout, Node, Scalar, Stat
 from fedeas.deployment.processes import Process
 from fedeas.deployment.superlink import Known, SuperLink
 from fedeas.errors import InputError, RunError
+from fedeas.files import make_folder, write_bytes
 
 STARTED = re.compile(r"started run (\d+)")
 PATIENCE = 300.0
@@ -156,7 +157,7 @@ class Loopback(Layout):
         The status is asked for afterwards: the exit code of ``flwr run`` is 0 for a run that failed.
         """
         given = self.flwr_home / "run.toml"
-        given.write_text(toml_of(config or {}))
+        write_bytes(given, toml_of(config or {}).encode())
         command = [program("flwr"), "run", str(Path(app).absolute()), CONNECTION, "--stream", "-c", str(given)]
         lines: list[str] = []
         with subprocess.Popen(
@@ -214,7 +215,7 @@ class Loopback(Layout):
     def _start(self, name: str, command: Sequence[str]) -> Process:
         """Each has a home of its own: Flower unpacks apps there, and two that do so at once would meet."""
         home = self.folder / "homes" / name
-        home.mkdir(parents=True, exist_ok=True)
+        make_folder(home)
         return processes.start(command, self.log(name), environment(home, self.extra_environment), self.folder)
 
     def _await(self, name: str, process: Process, ready: Callable[[], bool], patience: float) -> None:

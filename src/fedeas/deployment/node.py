@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -27,6 +26,7 @@ from typing import IO
 
 from fedeas.deployment.processes import free_port
 from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.locks import locked
 
 EXECUTOR = "fedeas.deployment.executor"
 POLL = 0.1
@@ -107,11 +107,7 @@ def _alone(key: Path) -> Iterator[IO[str]]:
     path = key.with_name(f"{key.name}.running")
     if not key.exists():
         raise InputError(f"{key}: no such key; make one with `fedeas flower keys`")
-    with path.open("a+") as memory:
-        try:
-            fcntl.flock(memory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{key}: a node with this key is running already; end it first") from None
+    with locked(path, f"{key}: a node with this key is running already; end it first"), path.open("r+") as memory:
         yield memory
 
 

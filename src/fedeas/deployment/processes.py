@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from fedeas.births import birth
+
 PATIENCE = 30.0
 """Seconds that processes have to end by themselves."""
 
@@ -30,19 +32,14 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it still runs; one that ended but was not reaped does not."""
-        if _birth(self.pid) != self.born:
-            return False
-        if self.pid not in _STARTED:
-            return not _is_zombie(self.pid)
-        ended = _STARTED[self.pid].poll() is not None
-        if ended:
+        if self.pid in _STARTED and _STARTED[self.pid].poll() is not None:
             del _STARTED[self.pid]
-        return not ended
+        return birth(self.pid) == self.born
 
     @property
     def replaced(self) -> bool:
         """Whether its pid belongs to someone else by now."""
-        return _birth(self.pid) not in (None, self.born)
+        return birth(self.pid) not in (None, self.born)
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> Process:
@@ -58,7 +55,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
             start_new_session=True,
         )
     _STARTED[popen.pid] = popen
-    return Process(popen.pid, _birth(popen.pid) or "")
+    return Process(popen.pid, birth(popen.pid) or "")
 
 
 def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
@@ -114,30 +111,3 @@ def _descendants(process: Process) -> list[psutil.Process]:
         return psutil.Process(process.pid).children(recursive=True) if process.alive else []
     except psutil.NoSuchProcess:
         return []
-
-
-def _birth(pid: int) -> str | None:
-    """When the process of this pid started, as text; None if there is none."""
-    fields = _stat(pid)
-    if fields is not None:
-        return fields[19]
-    if Path("/proc/self/stat").exists():
-        return None
-    return _ps(pid, "lstart") or None
-
-
-def _is_zombie(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields[0] == "Z" if fields is not None else _ps(pid, "state").startswith("Z")
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of Linux's /proc/PID/stat after the name, which may hold spaces and brackets."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-def _ps(pid: int, field: str) -> str:
-    return subprocess.run(["ps", "-o", f"{field}=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()

@@ -13,18 +13,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
 from fedeas.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.generators.base import checked_address, checked_training
 from fedeas.generators.recipes import Recipe, recipe_for
 from fedeas.models import Model, build_model, suited_to
 from fedeas.provenance import NOT_KNOWN, Seen, seen_in
+from fedeas.tensorfile import read_tensors, write_tensors
 
 Images = NDArray[np.uint8]
 Device = torch.device | str
@@ -186,8 +184,7 @@ class Classifier:
             "fingerprint": self.fingerprint,
         }
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-        with written_whole(path) as part:
-            save_file(tensors, part, metadata={"format": FORMAT, "about": json.dumps(about)})
+        write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device = "cpu") -> Classifier:
@@ -196,7 +193,9 @@ class Classifier:
             raise InputError(f"{path}: no such file")
         try:
             classifier, recorded = _read(path, device)
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
+        except InputError as error:
+            raise InputError(f"{error}; train it again") from None
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
         if classifier.fingerprint != recorded:
@@ -205,12 +204,10 @@ class Classifier:
 
 
 def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str]:
-    with safe_open(path, framework="pt") as file:
-        settings = file.metadata() or {}
-        if settings.get("format") != FORMAT:
-            raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
-        about = json.loads(settings["about"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    settings, tensors = read_tensors(path)
+    if settings.get("format") != FORMAT:
+        raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+    about = json.loads(settings["about"])
     channels, height, width = about["shape"]
     model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
     model.load_state_dict(tensors)

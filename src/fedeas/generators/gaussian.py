@@ -12,13 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.generators.base import address_noise, checked_address, checked_training
+from fedeas.tensorfile import read_tensors, write_tensors
 
 Images = NDArray[np.uint8]
 
@@ -151,8 +149,7 @@ class GaussianGenerator:
             "class_names": names,
             "fingerprint": self.fingerprint,
         }
-        with written_whole(path) as part:
-            save_file(self._tensors(), part, metadata=settings)
+        write_tensors(path, self._tensors(), settings, "numpy")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GaussianGenerator:
@@ -161,7 +158,9 @@ class GaussianGenerator:
             raise InputError(f"{path}: no such file")
         try:
             generator, recorded = _read(path)
-        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        except InputError as error:
+            raise InputError(f"{error}; fit it again") from None
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: not a saved Gaussian generator ({error}); fit it again") from None
         if generator.fingerprint != recorded:
             raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; fit it again")
@@ -172,23 +171,22 @@ class GaussianGenerator:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[GaussianGenerator, str]:
-    with safe_open(path, framework="numpy") as file:
-        settings = file.metadata() or {}
-        if settings.get("format") != FORMAT:
-            raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
-        channels, height, width = json.loads(settings["shape"])
-        names = json.loads(settings["class_names"]) if settings["class_names"] else None
-        mean, basis, class_means, roots = (frozen(file.get_tensor(name)) for name in TENSORS)
-        generator = GaussianGenerator(
-            (channels, height, width),
-            mean,
-            basis,
-            class_means,
-            roots,
-            float(settings["shrinkage"]),
-            None if names is None else tuple(names),
-        )
-        return generator, settings["fingerprint"]
+    settings, tensors = read_tensors(path, "numpy")
+    if settings.get("format") != FORMAT:
+        raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+    channels, height, width = json.loads(settings["shape"])
+    names = json.loads(settings["class_names"]) if settings["class_names"] else None
+    mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
+    generator = GaussianGenerator(
+        (channels, height, width),
+        mean,
+        basis,
+        class_means,
+        roots,
+        float(settings["shrinkage"]),
+        None if names is None else tuple(names),
+    )
+    return generator, settings["fingerprint"]
 
 
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.arrays import IntArray, digest_of_arrays
 from fedeas.generators.base import Around, checked_address, client_of, number_of
+from fedeas.generators.journal import KeptGenerator
 from fedeas.streams import stream
 
 Images = NDArray[np.uint8]
@@ -26,17 +27,24 @@ class SharedPool(Around):
         """Hash of the other generator's."""
         return hashlib.sha256(json.dumps(["fedeas-shared-1", self.generator.fingerprint]).encode()).hexdigest()
 
-    @property
-    def tally(self) -> dict[str, int]:
-        """Images found and made, if the other generator keeps them."""
-        counts: dict[str, int] = getattr(self.generator, "tally", {})
-        return counts
-
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses, whichever client asks; each distinct one is drawn once."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         distinct, places = np.unique(np.stack([classes, number_of(numbers)]), axis=1, return_inverse=True)
         return self.generator.sample(*distinct)[places]
+
+
+class KeptPool(SharedPool):
+    """A shared pool whose images are kept in a bank."""
+
+    def __init__(self, generator: KeptGenerator) -> None:
+        super().__init__(generator)
+        self._kept = generator
+
+    def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
+        """How many of the different images of these addresses are kept already, and how many are not."""
+        classes, numbers = checked_address(labels, index, self.num_classes)
+        return self._kept.holdings(classes, number_of(numbers))
 
 
 class HeldOutImages:

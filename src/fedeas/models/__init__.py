@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedeas.errors import InputError
@@ -19,6 +17,7 @@ from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
 from fedeas.streams import stream_seed
+from fedeas.tensorfile import read_tensors
 from fedeas.weights import CHOICES, SUFFIX, TORCHVISION, model_weights
 
 __all__ = [
@@ -148,12 +147,7 @@ MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {"resnet18
 def _read(path: str) -> dict[str, Tensor]:
     if not path.endswith(SUFFIX):
         raise InputError(f"{path}: weights must be {CHOICES}")
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
+    return read_tensors(path)[1]
 
 
 def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -12,7 +11,9 @@ from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.errors import InputError
+from fedeas.files import make_folder, written_whole
 from fedeas.generators.registry import content_digest
+from fedeas.records import write_record
 from fedeas.starts import content as content_of_start
 from fedeas.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
 
@@ -108,16 +109,15 @@ def keep(run: Run, folder: Path) -> Path:
     if copy.resolve() == run.path.resolve():
         return copy
     content["data"]["root"] = None
-    try:
-        copy.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
-            if (run.path / name).exists():
-                shutil.copyfile(run.path / name, copy / name)
-        if (run.path / ROUNDS).exists():
-            (copy / PACKED_ROUNDS).write_bytes(run.packed_rounds())
-        (copy / "config.json").write_text(json.dumps(content, indent=1) + "\n")
-    except OSError as error:
-        raise InputError(f"{copy}: cannot be written ({error.strerror or error})") from None
+    make_folder(copy)
+    write_record(copy / "config.json", content)
+    if (run.path / ROUNDS).exists():
+        with written_whole(copy / PACKED_ROUNDS) as part:
+            part.write_bytes(run.packed_rounds())
+    for name in KEPT:
+        if (run.path / name).exists():
+            with written_whole(copy / name) as part:
+                shutil.copyfile(run.path / name, part)
     return copy
 
 

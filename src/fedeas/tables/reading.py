@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +95,10 @@ def _naming(path: PathLike) -> Iterator[None]:
 
 
 def _load_npy(path: PathLike) -> Any:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (MemoryError, OverflowError, SyntaxError, RecursionError, TokenError) as error:  # from a damaged header
+        raise ValueError(str(error) or type(error).__name__) from None
     if not isinstance(array, np.ndarray):
         raise InputError("holds no single array; save the table with numpy.save")
     return array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
-from fedeas.generators.bank.files import flocked, reported
+from fedeas.generators.bank.files import reported
 from fedeas.generators.bank.slots import (
     HEADER,
     HEX,
@@ -31,6 +30,7 @@ from fedeas.generators.bank.slots import (
     remedy,
 )
 from fedeas.generators.base import Around, Generator, checked_address
+from fedeas.locks import locked
 
 PathLike = str | os.PathLike[str]
 
@@ -109,7 +109,9 @@ class Bank:
     def prune(self, fingerprint: str) -> Kept:
         """Remove all images of this generator, and tell what there was; not while a process adds to them."""
         kept = self.kept(fingerprint)
-        with flocked(gate(self.root, kept.name), fcntl.LOCK_EX | fcntl.LOCK_NB), reported(self.root / kept.name):
+        path = gate(self.root, kept.name)
+        busy = f"{path}: another process is filling this bank; wait for it"
+        with locked(path, busy), reported(self.root / kept.name):
             shutil.rmtree(self.root / kept.name)
         return kept
 
@@ -151,12 +153,11 @@ class BankedGenerator(Around):
         """That of the generator."""
         return self._disk.header.description
 
-    @property
-    def tally(self) -> dict[str, int]:
-        """Images read and made; and, where a filter stands before the bank, drawn for it and kept by it."""
-        filtered = {name: getattr(self.generator, name, None) for name in ("generated", "kept")}
-        counted = {name: number for name, number in filtered.items() if isinstance(number, int)}
-        return {"found": self.found, "made": self.made, **counted}
+    def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
+        """How many of the different images of these addresses are kept already, and how many are not."""
+        at, _ = distinct(*checked_address(labels, index, self.num_classes))
+        kept = int(self._disk.filled(at).sum())
+        return kept, at.labels.size - kept
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses."""

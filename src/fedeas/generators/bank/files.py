@@ -19,14 +19,17 @@ UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 @contextmanager
-def flocked(path: Path, kind: int) -> Iterator[None]:
-    """Hold a lock that dies with the process."""
+def shared(path: Path) -> Iterator[None]:
+    """Hold the lock of this file together with others, so that nobody holds it alone; it dies with the process.
+
+    `fedeas.locks` has no such locks: those of the library that it uses need a database.
+    """
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")
     with file:
         with reported(path):
-            fcntl.flock(file, kind)
+            fcntl.flock(file, fcntl.LOCK_SH)
         try:
             yield
         finally:
@@ -58,8 +61,6 @@ def reported(path: Path) -> Iterator[None]:
     """Errors of the operating system as one line about this path."""
     try:
         yield
-    except BlockingIOError:
-        raise InputError(f"{path}: another process is filling this bank; wait for it") from None
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in UNUSABLE:

@@ -9,7 +9,6 @@ off anywhere, and a hole, a flipped bit or a file in the wrong place only costs 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -27,8 +26,9 @@ from fedeas.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.files import written_whole
 from fedeas.generators.bank.addresses import Address, Addresses, Mask, stretches
-from fedeas.generators.bank.files import data_stretches, flocked, opened_for_writing, reported, write_all
+from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
 from fedeas.generators.base import CLIENT_BITS, Generator, number_of
+from fedeas.locks import locked
 
 ByteArray = NDArray[np.uint8]
 
@@ -37,6 +37,7 @@ HEADER = "generator.json"
 NAME_LENGTH = 16  # characters of a fingerprint that name its folder
 DIGEST_BYTES = 8
 BLOCK_BYTES = 2**24  # read at a time
+MOST_VALUES = 2**28  # of an image; a header with more is damaged
 
 HEX = re.compile("[0-9a-f]+")
 _IMAGES = re.compile(r"c(\d+)/k(\d+)\.images")
@@ -82,7 +83,7 @@ class Header:
                 raise ValueError("written by another version of fedeas")
             channels, height, width = map(int, content.pop("shape"))
             header = cls(shape=(channels, height, width), **content)
-            if not HEX.fullmatch(header.fingerprint) or min(header.shape) < 1:
+            if not HEX.fullmatch(header.fingerprint) or min(header.shape) < 1 or prod(header.shape) > MOST_VALUES:
                 raise ValueError("its fingerprint or shape cannot be right")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -152,7 +153,7 @@ class Disk:
     @contextmanager
     def filling(self) -> Iterator[None]:
         """Keep the bank from being pruned; folder and header exist from here on, even if they were pruned before."""
-        with flocked(gate(self.root, self.header.name), fcntl.LOCK_SH):
+        with shared(gate(self.root, self.header.name)):
             with reported(self.folder):
                 (self.folder / "locks").mkdir(parents=True, exist_ok=True)
             if (self.folder / HEADER).exists():
@@ -164,7 +165,7 @@ class Disk:
     @contextmanager
     def client_locked(self, client: int) -> Iterator[None]:
         """Wait until no other process makes images of this client."""
-        with flocked(self.folder / "locks" / f"k{client}", fcntl.LOCK_EX):
+        with locked(self.folder / "locks" / f"k{client}"):
             yield
 
     def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> Mask:
@@ -178,6 +179,16 @@ class Disk:
                     good[first:last] = self._good(at.at(slice(first, last)), slots)
                     images[rows[first:last]] = slots[:, : self.pixels]  # bad ones will be overwritten
         return good
+
+    def filled(self, at: Addresses) -> Mask:
+        """Which of these slots are not empty, good or not."""
+        filled = np.zeros(at.labels.size, dtype=bool)
+        for start, stop in stretches(at.labels, at.clients):
+            path = self._path(at, start)
+            with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+                for first, last in self._runs(at, start, stop):
+                    filled[first:last] = self._filled(self._read_slots(file.fileno(), _number(at, first), last - first))
+        return filled
 
     def write(self, at: Addresses, pixels: ByteArray) -> None:
         """Fill the slots of these addresses; the caller holds their clients' locks."""

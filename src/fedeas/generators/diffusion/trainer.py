@@ -14,19 +14,17 @@ import torch
 from diffusers import DDPMScheduler
 from diffusers.training_utils import EMAModel, compute_snr
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedeas.arrays import IntArray
 from fedeas.capture import Captured
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
 from fedeas.provenance import Seen, data_digest
+from fedeas.tensorfile import described, read_tensors, write_tensors
 
 log = logging.getLogger("fedeas")
 
@@ -149,21 +147,18 @@ class Trainer:
             "batch": self.batch,
         }
         about = {"identity": self._identity(), "numbers": numbers, "ema": self.ema.optimization_step}
-        with written_whole(path) as part:
-            save_file(tensors, part, {"fedeas": json.dumps(about)})
+        write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
     def restore(self, path: Path) -> None:
         """Go on from a saved state."""
         try:
-            with safe_open(path, framework="pt", device=str(self.device)) as file:
-                about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
-                if about.get("identity") != self._identity():
-                    raise InputError(
-                        f"{path}: a training of other data, preset, updates, seed or start; choose another folder"
-                    )
-                self._take({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); remove it to begin anew") from None
+            metadata, tensors = read_tensors(path, device=str(self.device))
+        except InputError as error:
+            raise InputError(f"{error}; remove it to begin anew") from None
+        about = described(metadata)
+        if about.get("identity") != self._identity():
+            raise InputError(f"{path}: a training of other data, preset, updates, seed or start; choose another folder")
+        self._take(tensors)
         numbers = about["numbers"]
         self.update_number, self.images_seen, self.seconds = numbers["update"], numbers["images"], numbers["seconds"]
         self.ema.optimization_step = about["ema"]

@@ -12,9 +12,10 @@ from typing import Any
 from fedeas.errors import RunError
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.weights import Weights
+from fedeas.locks import locked
 from fedeas.weights import GENERATOR
 
-STATE = "training.safetensors"
+STATE, LOCK = "training.safetensors", ".lock"
 SAVE_SECONDS = 60.0
 
 
@@ -44,10 +45,21 @@ def train(
     A loss or a weight that is no longer finite stops the training with the averaged weights of the last look that was
     still good.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / LOCK, f"{folder}: another process is training here; wait for it, or choose another folder"):
+        return _train(trainer, folder, minutes, provenance or {}, on_look, on_save)
+
+
+def _train(
+    trainer: Trainer,
+    folder: Path,
+    minutes: float,
+    provenance: dict[str, Any],
+    on_look: Callable[[Progress], None] | None,
+    on_save: Callable[[Weights], None] | None,
+) -> Weights:
     if (folder / STATE).exists():
         trainer.restore(folder / STATE)
-    watch, keeper = _Watch(trainer, minutes), _Keeper(trainer, folder, provenance or {}, on_save)
+    watch, keeper = _Watch(trainer, minutes), _Keeper(trainer, folder, provenance, on_save)
     try:
         while trainer.update_number < trainer.updates and not watch.over:
             progress = watch.look()

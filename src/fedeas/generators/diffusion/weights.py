@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.generators.diffusion.presets import Network, Shape
 from fedeas.provenance import Seen, seen_in
+from fedeas.tensorfile import described, read_tensors, write_tensors
 from fedeas.weights import SUFFIX, generator_weights
 
 FORMAT = "fedeas-diffusion-1"
@@ -89,12 +87,8 @@ class Weights:
             "sampler": {"solver": self.solver, "steps": self.steps, "guidance": self.guidance},
             "provenance": dict(self.provenance),
         }
-        with written_whole(Path(path)) as part:
-            save_file(
-                {name: tensor.contiguous() for name, tensor in self.tensors.items()},
-                part,
-                {"fedeas": json.dumps(about)},
-            )
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
     @staticmethod
     def load(place: str | os.PathLike[str]) -> Weights:
@@ -122,15 +116,11 @@ def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: generators are {SUFFIX} files; pickled checkpoints are not opened")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fedeas", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; make it with `fedeas generator train`") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not path.exists():
+        raise InputError(f"{path}: no such file; make it with `fedeas generator train`")
+    metadata, tensors = read_tensors(path)
+    about = described(metadata)
+    if about.get("format") != FORMAT:
         raise InputError(f"{path}: not a diffusion generator of this version; make one with `fedeas generator train`")
     return about, tensors
 

@@ -1,0 +1,68 @@
+"""How many images of a run were in the bank already, noted before the others are made: a kill does not change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.generators.base import Around, Generator, client_of
+
+Note = dict[str, Any]
+Images = NDArray[np.uint8]
+
+
+class KeptGenerator(Generator, Protocol):
+    """A generator whose images are kept."""
+
+    def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
+        """How many of the different images of these addresses are kept already, and how many are not."""
+
+
+class Journal(Around):
+    """A generator whose images are kept, with a note for each client of how many had to be made.
+
+    Args:
+        generator: the generator.
+        noted: notes of earlier starts of the run.
+        note: what keeps a new note.
+    """
+
+    def __init__(self, generator: KeptGenerator, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
+        super().__init__(generator)
+        self._kept = generator
+        self._notes, self._note = list(noted), note
+        self._known = {client for each in self._notes for client in each["clients"]}
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the generator: the images are the same."""
+        return self.generator.fingerprint
+
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
+        """The images of these addresses; what is missing of clients that never asked before is noted first."""
+        classes, numbers = np.asarray(labels), np.asarray(index)
+        clients = client_of(numbers)
+        new = sorted({*clients.tolist()} - self._known)
+        if new:
+            asked = np.isin(clients, new)
+            found, made = self._kept.holdings(classes[asked], numbers[asked])
+            self._add({"clients": new, "found": found, "made": made})
+        return self.generator.sample(classes, numbers)
+
+    def skip(self, clients: Iterable[int]) -> None:
+        """Note nothing of these clients: their images are in the records of an earlier start."""
+        self._known.update(clients)
+
+    def drawn(self, clients: Iterable[int]) -> dict[str, int]:
+        """Images found and made for these clients, which asked for the first time."""
+        asked = set(clients)
+        notes = [each for each in self._notes if asked & set(each["clients"])]
+        return {name: sum(each[name] for each in notes) for name in ("found", "made")}
+
+    def _add(self, note: Note) -> None:
+        self._note(note)
+        self._notes.append(note)
+        self._known.update(note["clients"])

@@ -1,0 +1,106 @@
+"""Full and read-only disks: one line, the right exit code, and nothing half written."""
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+from fedeas import InputError, files
+from fedeas.cli import main
+from fedeas.config import load_config
+from fedeas.errors import RunError
+from fedeas.run import execute
+from fedeas.store import RunStore
+
+SMALL = ["data.dataset=digits", "partition.clients=4", "rounds.total=2", "policy=fedeas(beta=3)", "train.epochs=1"]
+
+
+def told(capsys, *arguments):
+    """The exit code and the only line on standard error."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error.startswith("error: "), error
+    return end.value.code
+
+
+COMMANDS = {
+    "plan --out": ["plan", "--example", "--out", "{}/plan.csv"],
+    "plan --plot": ["plan", "--example", "--plot", "{}/plan.png"],
+    "partition --out": ["partition", "digits", "--clients", "4", "--out", "{}/split.npz"],
+    "run": ["run", *SMALL, "--runs", "{}/runs"],
+    "generator train": ["generator", "train", "digits", "--updates", "1", "--device", "cpu", "--out", "{}/weights"],
+    "flower keys": ["flower", "keys", "{}/keys"],
+    "flower up": ["flower", "up", "--folder", "{}/deployment"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_read_only_folder_is_told_in_one_line(command, tmp_path, read_only, capsys):
+    read_only(tmp_path)
+    assert told(capsys, *(part.format(tmp_path) for part in COMMANDS[command])) == 2
+
+
+def test_a_broken_off_run_on_a_read_only_disk_is_told_in_one_line(tmp_path, read_only, capsys):
+    run = execute(load_config(None, SMALL), RunStore(tmp_path), pause=lambda record: True)
+    read_only(tmp_path)
+    assert told(capsys, "run", *SMALL, "--runs", tmp_path) in (2, 3)
+    assert told(capsys, "report", run.path, "--out", tmp_path / "report.html") == 2
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "flower up"])
+def test_a_full_disk_is_told_in_one_line_and_leaves_no_part(command, small_disk, capsys):
+    disk = small_disk(8)
+    (disk / "ballast").write_bytes(bytes(8192))
+    assert told(capsys, *(part.format(disk) for part in COMMANDS[command])) == 3
+    assert not [path for path in disk.rglob(".*") if path.name not in (".lock", ".bank", ".locks")]
+
+
+def test_keys_are_made_once_there_is_room_again(small_disk):
+    from fedeas.deployment.keys import make_certificates
+
+    disk = small_disk(8)
+    (disk / "ballast").write_bytes(bytes(4096))
+    with pytest.raises(RunError, match="No space left"):
+        make_certificates(disk / "keys")
+    subprocess.run(["mount", "-o", "remount,size=100k", str(disk)], check=True)
+    assert make_certificates(disk / "keys").server.exists()
+
+
+def test_a_training_that_fills_the_disk_keeps_the_state_before(small_disk, capsys):
+    disk = small_disk(40_000)
+    train = [part.format(disk) for part in COMMANDS["generator train"]]
+    with pytest.raises(SystemExit) as end:
+        main(train)
+    assert end.value.code == 0
+    capsys.readouterr()
+    before = {path.name: path.read_bytes() for path in (disk / "weights").iterdir()}
+    room = os.statvfs(disk)
+    (disk / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
+    assert told(capsys, *train) == 3
+    assert {path.name: path.read_bytes() for path in (disk / "weights").iterdir()} == before
+
+
+@pytest.mark.parametrize(("number", "expected"), [(errno.ENOSPC, RunError), (errno.EROFS, InputError)])
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, number, expected):
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def fails():
+        with files.written_whole(path) as part:
+            part.write_text("after")
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(expected):
+        fails()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_as_long_as_the_file_system_allows_can_be_written(tmp_path):
+    path = tmp_path / ("ä" * 120 + ".json")
+    files.write_bytes(path, b"content")
+    assert path.read_bytes() == b"content"
+    with pytest.raises(InputError, match="cannot be written"):
+        files.write_bytes(tmp_path / ("x" * 300), b"")
