@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from waiting import LIMIT
 
 from fedeas.config import load_config
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.federation.run import execute
+from fedeas.runs.store import RunStore
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("flwr") and importlib.util.find_spec("ray")),
@@ -32,8 +32,8 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 from fedeas.config import load_config
-from fedeas.flower_app import client, run_on, simulated_machine
-from fedeas.store import RunStore
+from fedeas.flower.app import client, run_on, simulated_machine
+from fedeas.runs.store import RunStore
 
 folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
 server = ServerApp()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedeas.config import load_config
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 
 CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
 SCREENSHOTS = Path(__file__).parent / "screenshots"

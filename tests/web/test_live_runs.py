@@ -7,7 +7,7 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from web.browser import chromium, complaints_of, recorded_runs, served
 
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 from fedeas.web.planner import LOOK_EVERY
 
 PATIENCE = 30_000  # milliseconds; a busy machine is no reason to fail

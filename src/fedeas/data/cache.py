@@ -28,9 +28,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray, cores, frozen
+from fedeas.core.arrays import IntArray, cores, frozen
+from fedeas.core.files import written_whole
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image
