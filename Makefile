@@ -34,6 +34,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow

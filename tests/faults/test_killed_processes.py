@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import torch
-from engines.small import assert_same, trained, worker
-from engines.unruly import Doomed
+from federation.engines.small import assert_same, trained, worker
+from federation.engines.unruly import Doomed
 from safetensors.torch import load_file
 from waiting import LIMIT
 

@@ -3,9 +3,9 @@
 from itertools import combinations
 
 import pytest
-from fedeas.paper.gallery import overview
 from pictures import svg_of, texts
 
+from fedeas.paper.figures.gallery import overview
 from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engines.small import SIZES, assert_same, trained, worker
-from engines.unruly import Faulty, Mortal
+from federation.engines.small import SIZES, assert_same, trained, worker
+from federation.engines.unruly import Faulty, Mortal
 from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg
@@ -251,8 +251,8 @@ WHOLE_RUN = """
 IN_THE_MIDDLE = """
     import os, signal, threading, time
     from pathlib import Path
-    from engines.small import trained, worker
-    from engines.unruly import Endless
+    from federation.engines.small import trained, worker
+    from federation.engines.unruly import Endless
     from fedeas.federation.engines.processes import ProcessesEngine
 
     def wait_and_end():

@@ -25,6 +25,7 @@ from fedeas.flower.deployment.loopback import Loopback, deployed
 from fedeas.flower.deployment.processes import free_port
 
 APP = Path(__file__).parent / "app"
+NODE = [sys.executable, "-m", "fedeas.flower.deployment.node"]
 SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
 PLACE = 'a "quoted" one'
 
