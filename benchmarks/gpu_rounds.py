@@ -1,8 +1,9 @@
-"""How fast is local training in lanes, does it compute the same, and how does it grow? Needs a GPU.
+"""How fast is local training on a GPU, does it compute the same, and how does it grow? Needs a GPU.
 
-``throughput``   images a second of each algorithm against the eager fp32 reference, on the paper's client sizes
-``growth``       images a second as clients grow, and as the federation grows at fixed participants
-``correctness``  weights after an epoch, lanes against the reference, in fp32
+``throughput STEM``  images a second of each algorithm against the eager fp32 reference, on the paper's client sizes
+``growth STEM``      images a second as clients grow, and as the federation grows at fixed participants
+``correctness STEM`` weights after an epoch, the fast engine against the reference, in fp32
+``ablation``         what each part of the fast engines brings, on both stems
 ``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
 ``whole RUN...``  seconds of finished runs, from their directories
 """
@@ -13,9 +14,12 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from statistics import stdev
+from types import ModuleType
+from unittest import mock
 
 import numpy as np
 import torch
@@ -23,16 +27,19 @@ from measure import save
 
 from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import Fleet
-from fedeas.config import TrainConfig, load_config
+from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import paper_replay
+from fedeas.federation.engines import lanes as lanes_module
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.lanes import LanesEngine
+from fedeas.federation.engines.fusion import FusionEngine
+from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import set_precision
+from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
@@ -40,16 +47,17 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"  # only to see that it runs
 SHAPE, MODEL = ((1, 8, 8), "small-cnn") if SMALL else ((3, 32, 32), "resnet18")
 WARM_UP = 2
+SUFFIX = {"3x3": "", "imagenet": "-imagenet-stem"}
 NORMALISE = Normaliser.of((0.5,) * SHAPE[0], (0.25,) * SHAPE[0], DEVICE)
 
 
-def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int) -> Worker:
+def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int, stem: str = "3x3") -> Worker:
     """Clients of these sizes with random images: speed does not depend on what is seen."""
     set_precision(precision, DEVICE)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (max(sizes), *SHAPE), dtype=np.uint8)
     labels = rng.integers(0, 10, max(sizes))
-    model = build_model(MODEL, SHAPE, 10, seed=0).to(DEVICE)
+    model = new_model(stem)
     nothing = np.zeros((len(sizes), 10), dtype=np.int64)
 
     def load(client: int) -> ClientData:
@@ -57,6 +65,10 @@ def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int) -> Work
 
     train = TrainConfig(batch_size=64, epochs=epochs)
     return Worker(parse_algorithm(spec), model, load, nothing, None, train, 0, 10, precision)
+
+
+def new_model(stem: str) -> torch.nn.Module:
+    return build_model(MODEL, SHAPE, 10, seed=0, **({} if SMALL else {"stem": stem})).to(DEVICE)
 
 
 def images_per_second(engine: LocalEngine, sizes: Sequence[int], clients: list[int], rounds: int) -> float:
@@ -81,8 +93,13 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def lanes(own: Worker, sizes: Sequence[int], count: int = 0, compiled: bool = False) -> LanesEngine:
-    return LanesEngine(own, NORMALISE, max(sizes), count, compiled)
+def fast(own: Worker, sizes: Sequence[int], name: str = "fast", lanes: int = 0) -> LocalEngine:
+    """The engine that a run with ten participants would take."""
+    return gpu_engine(own, SHAPE, NORMALISE, max(sizes), EngineConfig(name=name, lanes=lanes), 10)
+
+
+def is_stacked(engine: LocalEngine) -> bool:
+    return isinstance(engine, FusionEngine)
 
 
 def paper_sizes(clients: int) -> list[int]:
@@ -91,38 +108,40 @@ def paper_sizes(clients: int) -> list[int]:
     return [len(part) // (40 if SMALL else 1) + 1 for part in split.indices]
 
 
-def throughput() -> None:
+def throughput(stem: str) -> None:
     sizes = paper_sizes(20)
     clients = Schedule(1, 20, 10, 0).clients(0)
     rows: list[dict[str, object]] = []
     precision = "fp32" if SMALL else "bf16"
-    usual = usual_loop(max(sizes))
+    usual = usual_loop(max(sizes), stem)
     for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen(ensemble_epochs=1)"):
         few = [min(clients, key=lambda client: abs(sizes[client] - 2000))]  # eager speed does not depend on the client
-        own = worker(spec, sizes, "fp32", 1)
+        own = worker(spec, sizes, "fp32", 1, stem)
         torch.backends.cudnn.deterministic = False  # the reference may take its fastest kernels
         plain = images_per_second(LocalEngine(own), sizes, few, 1)
-        engine = lanes(worker(spec, sizes, precision, 1 if spec == "fedmix" else 4), sizes)
+        engine = fast(worker(spec, sizes, precision, 1 if spec == "fedmix" else 4, stem), sizes)
         speed = images_per_second(engine, sizes, clients, 1)
+        engine.close()
         rows.append(
             {
                 "algorithm": spec,
                 "usual loop, fp32, images/s": usual if spec == "fedavg" else "",
                 "reference engine, fp32, images/s": round(plain),
-                f"lanes, {precision}, images/s": round(speed),
+                f"fast engine, {precision}, images/s": round(speed),
                 "times the reference": round(speed / plain, 1),
-                "lanes": len(engine.lanes),
+                "engine": "fused" if is_stacked(engine) else "lanes",
             }
         )
         print(rows[-1], flush=True)
-        save("gpu-rounds", "Local training on the paper's K = 20, alpha = 0.1 clients, ten a round, batch 64", rows)
+        title = f"Local training on the paper's K = 20, alpha = 0.1 clients, ten a round, batch 64, {stem} stem"
+        save(f"gpu-rounds{SUFFIX[stem]}", title, rows)
 
 
-def usual_loop(size: int) -> int:
+def usual_loop(size: int, stem: str) -> int:
     """Images a second of the loop that tutorials have: ``torch.optim.SGD``, fp32, one batch after the other."""
     set_precision("fp32", DEVICE)
     torch.backends.cudnn.deterministic = False  # as torch is by default
-    model = build_model(MODEL, SHAPE, 10, seed=0).to(DEVICE)
+    model = new_model(stem)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     images = torch.rand(size, *SHAPE, device=DEVICE)
     labels = torch.randint(0, 10, (size,), device=DEVICE)
@@ -138,41 +157,75 @@ def usual_loop(size: int) -> int:
     return round(size / (time.perf_counter() - start))
 
 
-def growth() -> None:
+def growth(stem: str) -> None:
     precision, rows = "fp32" if SMALL else "bf16", list[dict[str, object]]()
-    for size in (64, 640) if SMALL else (64, 200, 640, 2000, 6400):
-        sizes = [size] * 10
-        speed = images_per_second(lanes(worker("fedavg", sizes, precision, 2), sizes), sizes, list(range(10)), 2)
-        rows.append({"clients": 10, "samples of a client": size, "images/s": round(speed)})
+    federations = [[size] * 10 for size in ((64, 640) if SMALL else (64, 200, 640, 2000, 6400))]
+    federations += [[640] * clients for clients in ((100,) if SMALL else (100, 1000))]
+    for sizes in federations:
+        engine = fast(worker("fedavg", sizes, precision, 2, stem), sizes)
+        speed = images_per_second(engine, sizes, Schedule(1, len(sizes), 10, 0).clients(0), 2)
+        engine.close()
+        rows.append({"clients": len(sizes), "samples of a client": sizes[0], "images/s": round(speed)})
         print(rows[-1], flush=True)
-    for clients in (10, 100) if SMALL else (10, 100, 1000):
-        sizes = [640] * clients
-        chosen = Schedule(1, clients, 10, 0).clients(0)
-        speed = images_per_second(lanes(worker("fedavg", sizes, precision, 2), sizes), sizes, chosen, 2)
-        rows.append({"clients": clients, "samples of a client": 640, "images/s": round(speed)})
-        print(rows[-1], flush=True)
-    save("gpu-rounds-growth", f"Local training in lanes, FedAvg, {precision}, ten clients a round", rows)
+    title = f"Local training with the fast engine, FedAvg, {precision}, ten clients a round, {stem} stem"
+    save(f"gpu-rounds-growth{SUFFIX[stem]}", title, rows)
 
 
-def correctness() -> None:
+def correctness(stem: str) -> None:
     """How far a client's weights after one epoch are apart, relative to their norm, in fp32."""
     rows = []
     for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen"):
         sizes, found = [1000], list[dict[str, torch.Tensor]]()
-        for fast in (False, True):
-            own = worker(spec, sizes, "fp32", 1)
-            engine = lanes(own, sizes, 1) if fast else LocalEngine(own)
+        for make in (LocalEngine, lambda own, sizes=sizes: fast(own, sizes)):
+            own = worker(spec, sizes, "fp32", 1, stem)
+            engine = make(own)
             server = set_up(own.algorithm, engine, own.algorithm.init(own.model, Fleet(np.array(sizes), 10)), 1)
             [reply] = engine.map(Task.TRAIN, own.algorithm.broadcast(server, 0), [0], 0)
             found.append({key: value for key, value in reply.arrays.items() if is_weight(key, value)})
+            engine.close()
         apart = sum((found[0][key] - found[1][key]).norm() ** 2 for key in found[0])
         whole = sum(value.norm() ** 2 for value in found[0].values())
         row = {"algorithm": spec, "relative difference of the weights": f"{(apart / whole).sqrt().item():.1e}"}
         rows.append(row)
         print(rows[-1], flush=True)
-    save(
-        "gpu-rounds-correctness", "Weights after one epoch of 1,000 samples in fp32, lanes against the reference", rows
-    )
+    title = f"Weights after one epoch of 1,000 samples in fp32, fast engine against the reference, {stem} stem"
+    save(f"gpu-rounds-correctness{SUFFIX[stem]}", title, rows)
+
+
+@contextmanager
+def without(*parts: tuple[ModuleType | type, str, object]) -> Iterator[None]:
+    """Replace functions of the engines for a while."""
+    with ExitStack() as stack:
+        for owner, name, other in parts:
+            stack.enter_context(mock.patch.object(owner, name, other))
+        yield
+
+
+LANES_WITHOUT = {
+    "fused norms": [(lanes_module, "fuse_norms", lambda model: None)],
+    "short weights": [(lanes_module, "shortened", lambda model: nullcontext())],
+}
+FUSED_WITHOUT = {
+    "own kernels": [(stacked, "_kernels_for", lambda images: None)],
+    "short weights": [(stacked.Stack, "shortened", lambda stack: nullcontext())],
+}
+
+
+def ablation() -> None:
+    """Images a second of ten equal clients, with every part and with one part switched off."""
+    sizes, precision, rows = [640] * 10, "fp32" if SMALL else "bf16", list[dict[str, object]]()
+    for stem in ("3x3", "imagenet"):
+        for name, switches in (("lanes", LANES_WITHOUT), ("fused", FUSED_WITHOUT)):
+            variants = [("all parts", {}, [])] + [(f"without {part}", {}, each) for part, each in switches.items()]
+            variants += [("one lane", {"lanes": 1}, [])] if name == "lanes" else []
+            for title, more, parts in variants:
+                with without(*parts):
+                    engine = fast(worker("fedavg", sizes, precision, 2, stem), sizes, name, **more)
+                    speed = images_per_second(engine, sizes, list(range(10)), 2)
+                    engine.close()
+                rows.append({"stem": stem, "engine": name, "variant": title, "images/s": round(speed)})
+                print(rows[-1], flush=True)
+    save("gpu-rounds-ablation", f"What each part brings: FedAvg, ten clients of 640 samples, {precision}", rows)
 
 
 def is_weight(key: str, value: torch.Tensor) -> bool:
@@ -209,12 +262,12 @@ def whole(*folders: str) -> None:
     for folder in map(Path, folders):
         summary, env = (json.loads((folder / name).read_text()) for name in ("summary.json", "env.json"))
         rounds, spent = summary["rounds"], summary["seconds"]
-        own = {name: round(spent[name], 1) for name in ("prepare", "train", "evaluate", "total")}
+        own = {name: round(spent[name], 1) for name in ("generate", "prepare", "train", "evaluate", "total")}
         rows.append({"run": summary["label"], "rounds": rounds, **own, "a round": round(spent["total"] / rounds, 2)})
     here = {"gpu": env["machine"]} | {name: env[name] for name in ("torch", "python", "numpy")}
-    save("gpu-runs", "Seconds of whole federated runs in lanes, FedAvg, no generation, bf16", rows, here)
+    save("gpu-runs", "Seconds of whole federated runs, bf16", rows, here)
 
 
 if __name__ == "__main__":
-    tasks = {"throughput": throughput, "growth": growth, "correctness": correctness}
+    tasks = {"throughput": throughput, "growth": growth, "correctness": correctness, "ablation": ablation}
     {**tasks, "agreement": agreement, "whole": whole}[sys.argv[1]](*sys.argv[2:])
