@@ -238,6 +238,8 @@ WHOLE_RUN = """
     from fedeas.federation.run import execute
     from fedeas.runs.store import RunStore
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with SIGINT ignored
+
     def after_a_round(record):
         if {ending!r} == "error":
             raise SystemExit("stop")
@@ -254,6 +256,8 @@ IN_THE_MIDDLE = """
     from federation.engines.small import trained, worker
     from federation.engines.unruly import Endless
     from fedeas.federation.engines.processes import ProcessesEngine
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with SIGINT ignored
 
     def wait_and_end():
         while not Path("begun").exists():
