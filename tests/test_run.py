@@ -197,14 +197,20 @@ ALGORITHMS = ["fedprox(mu=0.1)", "scaffold", "moon", "fedgen(ensemble_epochs=5)"
 POLICIES = ["no-generation", "fedeas(beta=2.7)", "uniform(budget=fedeas(beta=2.7))"]
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """For runs that several tests look at: the first trains them, and the others find them finished."""
+    return RunStore(tmp_path_factory.mktemp("store"))
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_algorithm_composes_with_every_policy(tmp_path, algorithm, policy):
+def test_every_algorithm_composes_with_every_policy(store, algorithm, policy):
     """Two seeds each: the model learns, and no algorithm is FedAvg in disguise."""
     common = (f"policy={policy}", "rounds.total=5", "train.epochs=2", "partition.clients=10", "partition.min_size=20")
     for seed in ("seed=0", "seed=1"):
-        plain = execute(config(*common, seed), RunStore(tmp_path))
-        other = execute(config(*common, seed, f"algorithm={algorithm}"), RunStore(tmp_path))
+        plain = execute(config(*common, seed), store)
+        other = execute(config(*common, seed, f"algorithm={algorithm}"), store)
         assert not torch.equal(weights(other)["model/head.weight"], weights(plain)["model/head.weight"])
         assert [record["clients"] for record in other.rounds()] == [record["clients"] for record in plain.rounds()]
         assert 0.3 < other.summary()["peak"] <= 1
