@@ -22,8 +22,8 @@ def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) ->
     except (OSError, ValueError) as error:  # of a name that is too long, or holds a NUL
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not stat.S_ISREG(about.st_mode):
-        kind = "a folder" if stat.S_ISDIR(about.st_mode) else "a pipe or a device"
-        raise InputError(f"{path}: cannot be read, it is {kind}; give a regular file")
+        kind = "Is a directory" if stat.S_ISDIR(about.st_mode) else "a pipe or a device; give a regular file"
+        raise InputError(f"{path}: cannot be read ({kind})")
     if most_bytes is not None and about.st_size > most_bytes:
         raise InputError(f"{path}: {about.st_size:,} bytes are too many; give a file of at most {most_bytes:,}")
     return about.st_size
