@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 from fedeas.errors import InputError
 
 FREE_BYTES = 2**28
 BYTES_PER_BYTE = 200
+
+DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+    *(RecursionError, NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy raises for damaged ``.npy`` and ``.npz`` files, whose headers it reads as Python literals."""
 
 
 def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) -> int:

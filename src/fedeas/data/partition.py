@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +17,13 @@ from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.files import written_whole
-from fedeas.inputs import checked_archive
+from fedeas.foreign import printable
+from fedeas.inputs import DAMAGED_ARRAYS, checked_archive
 
 Recipe = dict[str, Any]
 
 PAPER_SEED = 42  # of the paper's partitions
+MOST_EMPTY = 10**6  # classes without samples that a saved partition may name
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
 
 
@@ -80,17 +81,21 @@ class Partition:
         try:
             checked_archive(path)
             with np.load(path, allow_pickle=False) as file:
+                labels, num_classes = _whole(file["labels"]), int(file["num_classes"])
+                if labels.size and not 0 <= labels.min() <= labels.max() < num_classes <= labels.size + MOST_EMPTY:
+                    raise ValueError("labels and number of classes do not go together")
                 return Partition(
-                    _cut(file["indices"], file["sizes"]),
-                    _cut(file["test_indices"], file["test_sizes"]),
-                    file["labels"],
-                    int(file["num_classes"]),
+                    _cut(file["indices"], file["sizes"], labels.size),
+                    _cut(file["test_indices"], file["test_sizes"], labels.size),
+                    labels,
+                    num_classes,
                     json.loads(str(file["recipe"])),
                 )
         except InputError:
             raise
-        except (KeyError, ValueError, OSError, TypeError, EOFError, RecursionError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: not a saved partition ({error}); make it with `fedeas partition`") from None
+        except DAMAGED_ARRAYS as error:
+            reason = printable(error)[:200]
+            raise InputError(f"{path}: not a saved partition ({reason}); make it with `fedeas partition`") from None
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:
@@ -285,8 +290,20 @@ def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np
     return [np.concatenate([piece[client] for piece in pieces]) for client in range(clients)]
 
 
-def _cut(flat: IntArray, sizes: IntArray) -> tuple[IntArray, ...]:
+def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:
+    """The clients' parts of a list of samples, each of which must be there."""
+    flat, sizes = _whole(flat), _whole(sizes)
+    if sizes.sum() != flat.size or sizes.min(initial=0) < 0 or not sizes.size:
+        raise ValueError("sizes do not add up to the samples")
+    if flat.size and not 0 <= flat.min() <= flat.max() < samples:
+        raise ValueError("samples that are not there")
     return tuple(np.split(flat, np.cumsum(sizes)[:-1]))
+
+
+def _whole(values: NDArray[Any]) -> IntArray:
+    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+        raise ValueError("not lists of whole numbers")
+    return values.astype(np.int64)
 
 
 def _check(holds: bool | np.bool_, message: str) -> None:

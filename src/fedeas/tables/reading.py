@@ -14,7 +14,8 @@ import numpy as np
 
 from fedeas.counts import LabelCounts
 from fedeas.errors import InputError
-from fedeas.inputs import checked_file
+from fedeas.foreign import printable
+from fedeas.inputs import DAMAGED_ARRAYS, checked_file
 from fedeas.tables.formats import Chunk, PathLike, format_of
 from fedeas.tables.opening import (
     LABEL_COLUMN,
@@ -94,7 +95,10 @@ def _naming(path: PathLike) -> Iterator[None]:
 
 
 def _load_npy(path: PathLike) -> Any:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except DAMAGED_ARRAYS as error:
+        raise InputError(f"cannot be read ({printable(error)[:200]})") from None
     if not isinstance(array, np.ndarray):
         raise InputError("holds no single array; save the table with numpy.save")
     return array
