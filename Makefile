@@ -4,13 +4,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test check slow bench docs clean
+.PHONY: help setup demo test check slow fuzz bench docs clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"
+	@echo "make fuzz   10,000 odd inputs for every reader and command; takes half an hour"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make clean  remove the virtual environment and everything made"
@@ -37,6 +38,9 @@ check: setup
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
+
+fuzz: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --inputs 10000 --seed 0
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

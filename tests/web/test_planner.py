@@ -102,9 +102,7 @@ def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     assert total(app) == FedEAS(beta=12).allocate(LabelCounts([[20, 4]])).total
 
 
-@pytest.mark.parametrize(
-    "content", [b"\x89PNG\r\n\x1a\n\0\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\x00", b"a,b\n1,[1]\n"]
-)
+@pytest.mark.parametrize("content", [b"\x89PN\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\0", b"a,b\n1,[1]\n"])
 def test_whatever_is_uploaded_the_page_says_one_line(app, content):
     app.segmented_control(key="source").set_value("My file").run()
     app.file_uploader(key="file").set_value(("odd.csv", content, "text/csv")).run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,8 @@ from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
 from fedeas.errors import InputError
-from fedeas.inputs import checked_archive, checked_file
+from fedeas.foreign import printable
+from fedeas.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",
@@ -197,8 +197,9 @@ def _npz_arrays(
     except StopIteration:
         wanted = ", ".join(" or ".join(keys) for keys in names)
         raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
-    except (ValueError, OSError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not an .npz file of plain arrays ({error}); write it with numpy.savez") from None
+    except DAMAGED_ARRAYS as error:
+        reason = printable(error)[:200]
+        raise InputError(f"{path}: not an .npz file of plain arrays ({reason}); write it with numpy.savez") from None
 
 
 def _channels_first(images: NDArray[Any], place: str) -> ByteArray:
