@@ -4,13 +4,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test check slow bench docs clean
+.PHONY: help setup demo test check slow soak bench docs clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"
+	@echo "make soak   kill and damage everything hundreds of times; writes benchmarks/results/ and docs/reliability.md"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make clean  remove the virtual environment and everything made"
@@ -28,7 +29,7 @@ demo: setup
 	$(BIN)/fedeas demo --out demo
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
 check: setup
 	$(BIN)/ruff check .
@@ -37,6 +38,10 @@ check: setup
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
+
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/faults --tried benchmarks/results/reliability.json
+	$(BIN)/python docs/render.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
