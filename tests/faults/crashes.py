@@ -1,4 +1,4 @@
-"""Work that is killed at chosen or random moments: ``python crashes.py FOLDER HOW COUNT`` prints the kills.
+"""Work that is killed at chosen or random moments: ``python crashes.py FOLDER COUNT HOW...`` prints the kills.
 
 Every start is a fork of one process that has imported everything, so that a kill costs a fraction of a second.
 """
@@ -10,12 +10,14 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedeas.config import load_config
+from fedeas.errors import InputError
 from fedeas.generators.bank import Bank
 from fedeas.generators.diffusion import training
 from fedeas.generators.diffusion.presets import Network, Preset
@@ -122,8 +124,8 @@ def kill_at(point):
     Path.replace, os.fsync, os.pwrite = replace_or_die, fsync_or_die, pwrite_or_die
 
 
-def start(work, folder, point=0):
-    """Fork a process that does the work, and is killed at this point."""
+def start(work, folder, point=0, refusable=False):
+    """Fork a process that does the work, and is killed at this point; it may be refused where another one works."""
     pid = os.fork()
     if pid:
         return pid
@@ -132,9 +134,9 @@ def start(work, folder, point=0):
             kill_at(point)
         WORK[work](folder)
         os._exit(0)
-    except BaseException:
-        import traceback
-
+    except BaseException as error:
+        if refusable and isinstance(error, InputError) and "another process is" in str(error):
+            os._exit(0)
         traceback.print_exc()
         os._exit(1)
 
@@ -153,7 +155,7 @@ def chain(work, folder, count):
     """Kill each start a little later than the one before, until one comes through."""
     kills, point = 0, 1
     while was_killed(start(work, folder, point)):
-        kills, point = kills + 1, point + 1 + point // 3
+        kills, point = kills + 1, point + 1 + point // 2
     return kills
 
 
@@ -185,9 +187,19 @@ def at_random(work, folder, count):
     return kills
 
 
-HOW = {"chain": chain, "each": each, "random": at_random}
+def together(work, folder, count):
+    """`count` processes at once on one folder; one may be told that another works there, and none is killed."""
+    pids = [start(work, folder, refusable=True) for _ in range(count)]
+    return sum(os.waitpid(pid, 0)[1] for pid in pids)
+
+
+HOW = {"together": together, "chain": chain, "each": each, "random": at_random}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    folder, how, count = sys.argv[1:]
-    print(json.dumps({work: HOW[how](work, Path(folder) / work, int(count)) for work in WORK}))
+    folder, count, *hows = sys.argv[1:]
+    print(
+        json.dumps(
+            {how: {work: HOW[how](work, Path(folder) / how / work, int(count)) for work in WORK} for how in hows}
+        )
+    )

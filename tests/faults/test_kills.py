@@ -12,33 +12,37 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
-def killed(how, folder, count=0):
-    """How often each work was killed in its part of the folder."""
-    command = [sys.executable, crashes.__file__, str(folder), how, str(count)]
+def killed(folder, count, *hows):
+    """How often each work was killed in its part of the folder, by how that was done."""
+    command = [sys.executable, crashes.__file__, str(folder), str(count), *hows]
     done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def undisturbed(work, folder):
-    folder.mkdir()
-    crashes.WORK[work](folder)
-    return crashes.OUTCOME[work](folder)
-
-
-def test_kills_at_one_moment_after_the_other_leave_no_trace(tmp_path):
-    kills = killed("chain", tmp_path / "killed")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What each work leaves that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     for work in crashes.WORK:
-        assert kills[work] >= 5
-        assert crashes.OUTCOME[work](tmp_path / "killed" / work) == undisturbed(work, tmp_path / work)
+        (folder / work).mkdir()
+        crashes.WORK[work](folder / work)
+    return {work: crashes.OUTCOME[work](folder / work) for work in crashes.WORK}
+
+
+def test_work_that_is_killed_again_and_again_or_done_by_eight_at_once_ends_as_it_should(tmp_path, undisturbed):
+    kills = killed(tmp_path, 8, "chain", "together")
+    for work, whole in undisturbed.items():
+        assert kills["chain"][work] >= 5
+        assert kills["together"][work] == 0
+        for how in kills:
+            assert crashes.OUTCOME[work](tmp_path / how / work) == whole
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("how", "count"), [("each", 0), ("random", 200)])
-def test_a_kill_at_any_moment_leaves_no_trace(how, count, tmp_path, tried):
-    kills = killed(how, tmp_path / "killed", count)
-    for work in crashes.WORK:
-        whole = undisturbed(work, tmp_path / work)
-        folders = list((tmp_path / "killed" / work).iterdir())
-        assert all(crashes.OUTCOME[work](folder) == whole for folder in folders)
+@pytest.mark.parametrize("how", ["each", "random"])
+def test_a_kill_at_any_moment_leaves_no_trace(how, tmp_path, undisturbed, tried):
+    kills = killed(tmp_path, 200, how)[how]
+    for work, whole in undisturbed.items():
+        assert all(crashes.OUTCOME[work](folder) == whole for folder in (tmp_path / how / work).iterdir())
         tried(f"{work}: killed at {'every change of the disk' if how == 'each' else 'random moments'}", kills[work])
