@@ -11,7 +11,7 @@ help:
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"
-	@echo "make soak   kill and damage everything hundreds of times; writes benchmarks/results/ and docs/reliability.md"
+	@echo "make soak   kill and damage everything hundreds of times; writes docs/reliability.md"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make clean  remove the virtual environment and everything made"
@@ -40,7 +40,7 @@ slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 soak: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/faults --tried benchmarks/results/reliability.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/faults --tried tests/faults/tried.json
 	$(BIN)/python docs/render.py
 
 bench: setup

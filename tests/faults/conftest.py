@@ -1,6 +1,7 @@
 """Places where writing fails: a disk that is full, and one that may only be read."""
 
 import json
+import platform
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def _tried(request):
     yield found
     path = request.config.getoption("--tried")
     if path and found:
-        Path(path).write_text(json.dumps({"tried": dict(sorted(found.items()))}, indent=1) + "\n")
+        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        content = {"machine": machine, "tried": dict(sorted(found.items()))}
+        Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
 
 @pytest.fixture

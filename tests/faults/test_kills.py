@@ -42,7 +42,7 @@ def test_work_that_is_killed_again_and_again_or_done_by_eight_at_once_ends_as_it
 @pytest.mark.soak
 @pytest.mark.parametrize("how", ["each", "random"])
 def test_a_kill_at_any_moment_leaves_no_trace(how, tmp_path, undisturbed, tried):
-    kills = killed(tmp_path, 200, how)[how]
+    kills = killed(tmp_path, 50, how)[how]
     for work, whole in undisturbed.items():
         assert all(crashes.OUTCOME[work](folder) == whole for folder in (tmp_path / how / work).iterdir())
         tried(f"{work}: killed at {'every change of the disk' if how == 'each' else 'random moments'}", kills[work])
