@@ -18,7 +18,7 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.errors import FedEASError
-from fedeas.files import reported
+from fedeas.files import known_error
 from fedeas.foreign import printable
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     except FedEASError as error:
         _stop(str(error), error.exit_code)
     except OSError as error:
-        known = reported(error)
+        known = known_error(error)
         if known is None:
             raise
         _stop(str(known), known.exit_code)
