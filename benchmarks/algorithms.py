@@ -12,10 +12,10 @@ from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.engines.local import LocalEngine
-from fedeas.federate import Schedule, federate, set_up
-from fedeas.models import build_model
-from fedeas.worker import Worker
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, federate, set_up
+from fedeas.federation.worker import Worker
+from fedeas.models.build import build_model
 
 SPECS = ["fedavg", "fedprox", "scaffold", "scaffold(option=I)", "moon", "fedmix", "fedgen"]
 CLIENTS, ROUNDS, SIZE = 10, 5, 72

@@ -16,11 +16,11 @@ from statistics import median
 from measure import save
 
 from fedeas.config import load_config
-from fedeas.deployment.app import write_app
-from fedeas.deployment.environment import environment, program
-from fedeas.deployment.loopback import Loopback, deployed
-from fedeas.deployment.processes import free_port
-from fedeas.store import RunStore
+from fedeas.flower.deployment.app import write_app
+from fedeas.flower.deployment.environment import environment, program
+from fedeas.flower.deployment.loopback import Loopback, deployed
+from fedeas.flower.deployment.processes import free_port
+from fedeas.runs.store import RunStore
 
 NODES = 3
 SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participation=1.0", "train.epochs=1"]

@@ -24,9 +24,9 @@ from flwr.simulation import run_simulation
 from measure import save
 
 from fedeas.config import load_config
-from fedeas.flower_app import simulate, simulated_machine
-from fedeas.models import build_model
-from fedeas.store import RunStore
+from fedeas.flower.app import simulate, simulated_machine
+from fedeas.models.build import build_model
+from fedeas.runs.store import RunStore
 
 CLIENTS, ROUNDS, SHAPE = 10, 8, (1, 8, 8)
 Rounds = list[tuple[float, float]]

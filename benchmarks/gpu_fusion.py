@@ -20,8 +20,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedeas.capture import Captured
-from fedeas.models import build_model
+from fedeas.gpu.cuda_graphs import Captured
+from fedeas.models.build import build_model
 from fedeas.models.resnet import Stem
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

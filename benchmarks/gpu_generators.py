@@ -19,9 +19,9 @@ from measure import save
 
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import image_index
-from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import DiffusionGenerator, Trainer, Weights, preset
-from fedeas.generators.quality import CHECK_CLIENT, Report, Yardstick, judge
+from fedeas.generators.quality.classifier import Classifier
+from fedeas.generators.quality.metrics import CHECK_CLIENT, Report, Yardstick, judge
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"  # only to see that it runs

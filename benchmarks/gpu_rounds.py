@@ -26,15 +26,15 @@ from fedeas.algorithms.base import Fleet
 from fedeas.config import TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import paper_replay
-from fedeas.devices import set_precision
-from fedeas.engines.base import Task
-from fedeas.engines.lanes import LanesEngine
-from fedeas.engines.local import LocalEngine
-from fedeas.federate import Schedule, set_up
-from fedeas.models import build_model
-from fedeas.run import execute
-from fedeas.store import RunStore
-from fedeas.worker import Worker
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.lanes import LanesEngine
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, set_up
+from fedeas.federation.run import execute
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import set_precision
+from fedeas.models.build import build_model
+from fedeas.runs.store import RunStore
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"  # only to see that it runs

@@ -11,7 +11,8 @@ from measure import save
 from streamlit.testing.v1 import AppTest
 
 from fedeas.cli.planner import PAGE
-from fedeas.web import sources, takeaway
+from fedeas.web import downloads as takeaway
+from fedeas.web import sources
 from fedeas.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]

@@ -22,17 +22,17 @@ from measure import save
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, model_arrays
-from fedeas.arrays import cores
-from fedeas.checkpoint import save_checkpoint
 from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.engines.local import LocalEngine
-from fedeas.engines.processes import ProcessesEngine
-from fedeas.federate import Schedule, federate
-from fedeas.measures import gamma_hat
-from fedeas.models import build_model, parameter_names
-from fedeas.run import Federation
-from fedeas.worker import Worker
+from fedeas.federation.checkpoint import save_checkpoint
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.engines.processes import ProcessesEngine
+from fedeas.federation.metrics import gamma_hat
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.run import Federation
+from fedeas.federation.worker import Worker
+from fedeas.models.build import build_model, parameter_names
 
 CLIENTS, PARTICIPANTS, ROUNDS = 20, 10, 10
 CONFIG = RunConfig(

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from measure import save
 
-from fedeas.arrays import cores
+from fedeas.core.arrays import cores
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import image_index
-from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import DiffusionGenerator, Weights
-from fedeas.generators.quality import CHECK_CLIENT, Yardstick, judge
+from fedeas.generators.quality.classifier import Classifier
+from fedeas.generators.quality.metrics import CHECK_CLIENT, Yardstick, judge
 
 PER_CLASS = 100
 SAMPLERS = [("ddpm", 250), ("ddim", 50), ("dpm", 20), ("dpm", 10)]

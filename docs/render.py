@@ -44,7 +44,7 @@ def main() -> None:
         path.write_text(rendered(path.read_text()))
     images = ROOT / "docs" / "images"
     from fedeas.cli import main as fedeas
-    from fedeas.paper.figures import draw_count_figures
+    from fedeas.paper.figures.counts import draw_count_figures
 
     for path in draw_count_figures(images):
         if path.suffix == ".svg":
@@ -56,11 +56,11 @@ def main() -> None:
 
 def draw_results(images: Path) -> None:
     """The figures of docs/results.md, from the finished runs in results/ alone."""
-    from fedeas import plots
-    from fedeas.paper.gallery import figures, overview
+    from fedeas.paper.figures.gallery import figures, overview
     from fedeas.paper.results import Results
     from fedeas.paper.studies import study
     from fedeas.paper.workbook import Workbook
+    from fedeas.plotting import figures as plots
 
     found = Results([ROOT / "results"])
     plots.save(overview(found), images / "results-overview.png")

@@ -5,8 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedeas.config import load_config
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.federation.run import execute
+from fedeas.runs.store import RunStore
 
 BASE = ["train.lr=0.05", "train.epochs=2", "rounds.total=2", "partition.clients=6", "engine.threads=1"]
 RUNS = {

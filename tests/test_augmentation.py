@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import fedeas
 from fedeas import CostAware, FedEAS, FullBalance, InputError, LabelCounts, NoGeneration, augment
-from fedeas.arrays import frozen
 from fedeas.config import TrainConfig
+from fedeas.core.arrays import frozen
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.worker import Worker
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.diffusion import DiffusionGenerator, Weights
-from fedeas.worker import Worker
 
 SKEWED = [30, 2, 0]
 LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]

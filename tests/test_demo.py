@@ -3,9 +3,9 @@
 import pytest
 
 from fedeas.demo import BASE, conclude, demo_configs
-from fedeas.policies import parse_policy
-from fedeas.run import load_dataset, split_data
-from fedeas.store import RunStore
+from fedeas.federation.run import load_dataset, split_data
+from fedeas.planning.policies import parse_policy
+from fedeas.runs.store import RunStore
 
 WOBBLE = (0.0, 0.01, -0.01)
 

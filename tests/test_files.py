@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-from fedeas import InputError, files
-from fedeas.files import append_line, remove_leftovers, temporary, written_whole
+from fedeas import InputError
+from fedeas.core import files
+from fedeas.core.files import append_line, remove_leftovers, temporary, written_whole
 
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from fedeas.files import written_whole
+from fedeas.core.files import written_whole
 with written_whole(sys.argv[1]) as part:
     part.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from fedeas import FedEAS, SpecError, Uniform, parse_policy
 from fedeas.algorithms import ALGORITHMS, parse_algorithm
+from fedeas.core.spec import Described
 from fedeas.errors import FedEASError
 from fedeas.generators.registry import GENERATORS, Diffusion, parse_generator
 from fedeas.hyperparameters import ALGORITHM_NAMES, parse_hyperparameters
-from fedeas.policies import POLICIES
-from fedeas.spec import Described
+from fedeas.planning.policies import POLICIES
 
 FAMILIES = {
     "policy": (POLICIES, parse_policy),

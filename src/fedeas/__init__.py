@@ -10,9 +10,21 @@ array([[ 0,  0, 52],
 
 from typing import TYPE_CHECKING, Any
 
-from fedeas.counts import Allocation, LabelCounts
 from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
-from fedeas.policies import (
+from fedeas.planning.beta import (
+    BetaForTotal,
+    BetaInterval,
+    BetaPath,
+    beta_for_removed,
+    beta_for_total,
+    beta_path,
+    images_for_share,
+    images_in,
+    rounded_down,
+    select_beta,
+)
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import (
     AllocationPolicy,
     BySize,
     CertifiedAllocation,
@@ -27,7 +39,7 @@ from fedeas.policies import (
     Uniform,
     parse_policy,
 )
-from fedeas.scores import (
+from fedeas.planning.scores import (
     budget_path,
     budget_ratio,
     client_imbalance,
@@ -40,20 +52,8 @@ from fedeas.scores import (
     residual,
     synthetic_share,
 )
-from fedeas.selection import (
-    BetaForTotal,
-    BetaInterval,
-    BetaPath,
-    beta_for_removed,
-    beta_for_total,
-    beta_path,
-    images_for_share,
-    images_in,
-    rounded_down,
-    select_beta,
-)
-from fedeas.summary import Summary
-from fedeas.tables import read_counts, write_allocation, write_counts
+from fedeas.planning.summary import Summary
+from fedeas.planning.tables import read_counts, write_allocation, write_counts
 
 if TYPE_CHECKING:
     from fedeas.augmentation import Augmented as Augmented

@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedeas.arrays import IntArray
-from fedeas.counts import LabelCounts
-from fedeas.devices import chosen_device
+from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, checked_address, plan_addresses
 from fedeas.generators.registry import Agreeing, Diffusion, Gaussian, SdTurbo, Setting, parse_generator
-from fedeas.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
+from fedeas.gpu.devices import chosen_device
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
 
 Transform = Callable[[Tensor], Any]
 Shape = tuple[int, int, int]

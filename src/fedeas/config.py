@@ -2,7 +2,8 @@
 
 Unknown keys, unknown names and wrong types are errors. The fingerprint follows the meaning of a config: all spellings
 of a run have one fingerprint, and what does not change the result (where data lie, which device computes) has no part
-in it. When a run starts, the section ``content`` takes up digests of its data, weights and code (`fedeas.identity`).
+in it. When a run starts, the section ``content`` takes up digests of its data, weights and code
+(`fedeas.federation.identity`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import checked_file
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
-from fedeas.foreign import printable
 from fedeas.generators.registry import parse_generator, without_places
 from fedeas.hyperparameters import SCAFFOLD, parse_hyperparameters
-from fedeas.inputs import checked_file
-from fedeas.policies import parse_policy
+from fedeas.planning.policies import parse_policy
 
 RULES = 2
 """Part of every fingerprint. Raise it when the same config gives other numbers, so that no old result stands for it."""

@@ -10,15 +10,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from fedeas.arrays import cores
-from fedeas.comparison import Seeds, conclusion, listed, paired_difference
 from fedeas.config import EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.core.arrays import cores
 from fedeas.data.sources import load_dataset
-from fedeas.policies import FedEAS
-from fedeas.run import execute
-from fedeas.selection import select_beta
-from fedeas.split import split_data
-from fedeas.store import Record, Run, RunStore, read_run
+from fedeas.federation.run import execute
+from fedeas.federation.split import split_data
+from fedeas.planning.beta import select_beta
+from fedeas.planning.policies import FedEAS
+from fedeas.runs.comparison import Seeds, conclusion, listed, paired_difference
+from fedeas.runs.store import Record, Run, RunStore, read_run
 
 REFERENCE = "fedeas"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fedeas.core.spec import Described, read_spec
 from fedeas.errors import InputError
-from fedeas.spec import Described, read_spec
 
 
 @dataclass(frozen=True)

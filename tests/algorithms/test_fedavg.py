@@ -10,15 +10,15 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
+from fedeas.algorithms.batch_order import Plan, augmented
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
-from fedeas.algorithms.plan import Plan, augmented
 from fedeas.config import TrainConfig
+from fedeas.core.streams import stream
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError, RunError, SpecError
-from fedeas.federate import Schedule, federate
-from fedeas.streams import stream
-from fedeas.worker import Worker
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.worker import Worker
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 

@@ -23,10 +23,10 @@ from fedeas.algorithms.fedgen import (
 )
 from fedeas.algorithms.local_sgd import Batch
 from fedeas.config import TrainConfig
+from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError
-from fedeas.models import build_model
-from fedeas.streams import stream_seed
+from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)

@@ -15,7 +15,7 @@ from fedeas.algorithms.fedmix import expanded_mixup
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError
-from fedeas.models import build_model
+from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 

@@ -14,7 +14,7 @@ from fedeas.algorithms.moon import contrast
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError
-from fedeas.models import build_model
+from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)

@@ -13,10 +13,10 @@ from fedeas.algorithms.base import ClientJob, Fleet, model_arrays
 from fedeas.algorithms.local_sgd import Objective
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.engines.local import LocalEngine
 from fedeas.errors import InputError
-from fedeas.federate import Schedule, federate
-from fedeas.worker import Worker
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.worker import Worker
 
 CLIENTS, DIMENSION = 10, 4
 RNG = np.random.default_rng(0)

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from fedeas import InputError
+from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
 from fedeas.data.known import KNOWN
 from fedeas.data.sources import load_dataset
-from fedeas.files import temporary
 
 CLASSES = ("ant", "bee", "cow")
 

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from fedeas.config import load_config
+from fedeas.core.tensor_files import read_tensors
 from fedeas.errors import InputError
+from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank
 from fedeas.generators.diffusion import training
 from fedeas.generators.diffusion.presets import Network, Preset
 from fedeas.generators.diffusion.trainer import Trainer
-from fedeas.run import execute
-from fedeas.store import RunStore
-from fedeas.tensorfile import read_tensors
+from fedeas.runs.store import RunStore
 
 RUN = [
     "data.dataset=digits", "partition.clients=4", "rounds.total=3", "rounds.participation=0.5", "train.epochs=1",

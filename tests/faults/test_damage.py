@@ -7,13 +7,13 @@ import crashes
 import numpy as np
 import pytest
 
-from fedeas.checkpoint import load_checkpoint
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.data.partition import Partition, dirichlet
 from fedeas.errors import FedEASError, InputError
-from fedeas.run import execute
-from fedeas.store import RunStore, read_run
+from fedeas.federation.checkpoint import load_checkpoint
+from fedeas.federation.run import execute
+from fedeas.runs.store import RunStore, read_run
 
 SHOWN = ("config.json", "env.json", "generator.json", "allocation.npz", "rounds.jsonl", "checkpoint.safetensors")
 

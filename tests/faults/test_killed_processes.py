@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from waiting import LIMIT
 
 from fedeas.config import load_config
-from fedeas.devices import torch_threads
-from fedeas.engines.local import LocalEngine
-from fedeas.engines.processes import ProcessesEngine
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.engines.processes import ProcessesEngine
+from fedeas.federation.run import execute
+from fedeas.gpu.devices import torch_threads
+from fedeas.runs.store import RunStore
 
 FEDERATION = ["partition.clients=4", "rounds.total=6", "rounds.participation=0.75", "train.epochs=1", "train.lr=0.05",
               "engine.threads=1", "policy=fedeas(beta=2)", "algorithm=scaffold"]  # fmt: skip
@@ -41,8 +41,8 @@ from pathlib import Path
 from flower.grids import StraightGrid
 from fedeas import checkpoint
 from fedeas.config import load_config
-from fedeas.flower_app import run_on
-from fedeas.store import RunStore
+from fedeas.flower.app import run_on
+from fedeas.runs.store import RunStore
 
 folder, overrides = Path(sys.argv[1]), json.loads(sys.argv[2])
 checkpoint.SHARE = float("inf")  # after every round

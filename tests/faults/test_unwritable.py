@@ -6,12 +6,13 @@ import subprocess
 
 import pytest
 
-from fedeas import InputError, files
+from fedeas import InputError
 from fedeas.cli import main
 from fedeas.config import load_config
+from fedeas.core import files
 from fedeas.errors import RunError
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.federation.run import execute
+from fedeas.runs.store import RunStore
 
 SMALL = ["data.dataset=digits", "partition.clients=4", "rounds.total=2", "policy=fedeas(beta=3)", "train.epochs=1"]
 
@@ -58,7 +59,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_no_part(command, small_disk,
 
 
 def test_keys_are_made_once_there_is_room_again(small_disk):
-    from fedeas.deployment.keys import make_certificates
+    from fedeas.flower.deployment.keys import make_certificates
 
     disk = small_disk(8)
     (disk / "ballast").write_bytes(bytes(4096))

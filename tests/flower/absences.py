@@ -1,9 +1,9 @@
 """The reference engine with clients that are away in some rounds, to hold real absences against."""
 
 from fedeas.config import load_config
-from fedeas.engines.local import LocalEngine
-from fedeas.run import Federation, execute
-from fedeas.store import RunStore
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.run import Federation, execute
+from fedeas.runs.store import RunStore
 
 
 class Absences(LocalEngine):

@@ -9,7 +9,7 @@ from pathlib import Path
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedeas.flower_app import client
+from fedeas.flower.app import client
 
 
 @dataclass

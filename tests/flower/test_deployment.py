@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from waiting import LIMIT, wait_until
 
 from fedeas.config import load_config
-from fedeas.run import identified
-from fedeas.store import RunStore
+from fedeas.federation.run import identified
+from fedeas.runs.store import RunStore
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"
@@ -49,7 +49,7 @@ def gates(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory, gates):
-    from fedeas.deployment.loopback import deployed
+    from fedeas.flower.deployment.loopback import deployed
 
     folder, surroundings = tmp_path_factory.mktemp("deployment"), {"GATES": str(gates.folder)}
     with deployed(folder, NODES, extra_environment=surroundings) as deployment:
@@ -128,7 +128,7 @@ def has_ended(process):
 
 
 def test_a_server_that_is_killed_goes_on_where_it_was(loopback, gates, tmp_path):
-    from fedeas.deployment.app import write_app
+    from fedeas.flower.deployment.app import write_app
 
     overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")
     gates.close("client0-2")

@@ -17,15 +17,15 @@ from flower.grids import StraightGrid
 from flwr.app import ConfigRecord, RecordDict
 
 from fedeas.config import RunConfig, load_config
+from fedeas.core.provenance import Seen
 from fedeas.data.sources import load_dataset
-from fedeas.engines.flower import Parcel, packed, unpacked
 from fedeas.errors import InputError, RunError
-from fedeas.flower_app import run_on
-from fedeas.models import build_model
-from fedeas.participant import About, Node, Participant
-from fedeas.provenance import Seen
-from fedeas.run import Federation, execute, identified
-from fedeas.store import RunStore
+from fedeas.federation.run import Federation, execute, identified
+from fedeas.flower.app import run_on
+from fedeas.flower.client import About, Node, Participant
+from fedeas.flower.engine import Parcel, packed, unpacked
+from fedeas.models.build import build_model
+from fedeas.runs.store import RunStore
 
 CLIENTS = 4
 BASE = [f"partition.clients={CLIENTS}", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1",
@@ -295,7 +295,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
 def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, local, monkeypatch, share, algorithm):
     """Clients may be further than the checkpoint; they go back with the server."""
-    monkeypatch.setattr("fedeas.checkpoint.SHARE", share)
+    monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", share)
     settings = [LOCAL_POLICY, f"algorithm={algorithm}", "rounds.total=4"]
     grid, store = StraightGrid(tmp_path / "nodes", CLIENTS), RunStore(tmp_path / "flower")
 
@@ -333,7 +333,7 @@ def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
 def forget_between_messages(grid, monkeypatch):
     """As where every message starts a process."""
     plain = grid.delivered
-    monkeypatch.setattr("fedeas.flower_app._known", known := {})
+    monkeypatch.setattr("fedeas.flower.app._known", known := {})
     grid.delivered = lambda message: known.clear() or plain(message)
 
 
@@ -346,7 +346,7 @@ def test_a_process_for_every_message_changes_nothing(tmp_path, local, monkeypatc
 
 
 def test_states_that_nobody_will_ask_for_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedeas.checkpoint.SHARE", float("inf"))
+    monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     settings = [LOCAL_POLICY, "algorithm=scaffold", "rounds.participation=1.0", "rounds.total=6", "engine.name=flower"]
     run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
@@ -379,7 +379,7 @@ def test_header_and_settings_travel_as_json(tmp_path):
 
 
 def test_overrides_can_be_written_as_on_a_command_line():
-    from fedeas.flower_app import _listed
+    from fedeas.flower.app import _listed
 
     assert _listed("") == []
     spaced = "rounds.total=2 'policy=fedeas(beta=2, fill=all)'"

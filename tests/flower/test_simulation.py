@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from waiting import LIMIT
 
 from fedeas.config import load_config
+from fedeas.federation.run import execute
 from fedeas.report import write_report
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("flwr") and importlib.util.find_spec("ray")),
@@ -34,8 +34,8 @@ from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 from fedeas.config import load_config
 from fedeas.report import write_report
-from fedeas.flower_app import client, run_on, simulated_machine
-from fedeas.store import RunStore
+from fedeas.flower.app import client, run_on, simulated_machine
+from fedeas.runs.store import RunStore
 
 folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
 server = ServerApp()

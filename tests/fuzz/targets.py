@@ -12,10 +12,11 @@ from fedeas.data.partition import Partition
 from fedeas.data.sources import load_dataset
 from fedeas.generators.registry import parse_generator
 from fedeas.hyperparameters import parse_hyperparameters
-from fedeas.planning import Limits, choose_policy
-from fedeas.policies import parse_policy
-from fedeas.tables import count_chunks
-from fedeas.web import outcome, runs, sources
+from fedeas.planning.policies import parse_policy
+from fedeas.planning.request import Limits, choose_policy
+from fedeas.planning.tables import count_chunks
+from fedeas.web import plan_result as outcome
+from fedeas.web import runs, sources
 
 SEPARATOR = "\x1e"  # of the arguments of a command
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedeas import devices
+from fedeas.gpu import devices
 
 
 @pytest.fixture

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.base import address_noise
-from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, preset
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS
 from fedeas.generators.diffusion.weights import half
-from fedeas.generators.quality import Yardstick, check_generator
-from fedeas.weights import generator_weights
+from fedeas.generators.quality.classifier import Classifier
+from fedeas.generators.quality.metrics import Yardstick, check_generator
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

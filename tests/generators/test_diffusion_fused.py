@@ -76,7 +76,7 @@ def test_clipping_gives_the_bits_of_diffusers_thresholding(target):
 class TestKernels:
     @pytest.fixture
     def kernels(self):
-        return importlib.import_module("fedeas.generators.diffusion.kernels")
+        return importlib.import_module("fedeas.gpu.denoising_kernels")
 
     @pytest.mark.parametrize("silu", [True, False])
     @pytest.mark.parametrize("side", [3, 8, 20])  # a part of a tile, a tile that is kept, and an image read twice

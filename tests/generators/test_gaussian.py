@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from fedeas import InputError, arrays
+from fedeas import InputError
+from fedeas.core import arrays
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators import gaussian as module
 from fedeas.generators.base import NOISE_STEPS, address_noise, client_of, number_of, plan_addresses

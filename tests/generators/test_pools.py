@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from fedeas import InputError
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
+from fedeas.federation.run import Federation, execute
+from fedeas.federation.split import held_out, set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
 from fedeas.generators.pools import HeldOutImages, SharedPool
-from fedeas.run import Federation, execute
-from fedeas.split import held_out, set_aside, split_data
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 
 SHAPE = (1, 2, 2)
 

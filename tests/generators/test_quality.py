@@ -16,10 +16,13 @@ from sklearn.datasets import load_digits
 
 from fedeas import InputError
 from fedeas.config import RunConfig
-from fedeas.generators import GaussianGenerator, classifier, image_index, quality
-from fedeas.generators.classifier import Classifier, Recipe
-from fedeas.generators.grid import GAP, MARGIN, sample_grid, save_grid
-from fedeas.generators.quality import (
+from fedeas.federation.run import new_model
+from fedeas.generators import GaussianGenerator, image_index
+from fedeas.generators.quality import classifier
+from fedeas.generators.quality import metrics as quality
+from fedeas.generators.quality.classifier import Classifier, Recipe
+from fedeas.generators.quality.grid import GAP, MARGIN, sample_grid, save_grid
+from fedeas.generators.quality.metrics import (
     CHECK_CLIENT,
     Yardstick,
     check_generator,
@@ -27,7 +30,6 @@ from fedeas.generators.quality import (
     judge,
     nearest,
 )
-from fedeas.run import new_model
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)

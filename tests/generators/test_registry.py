@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedeas.core.provenance import NOT_KNOWN, Seen
+from fedeas.core.weight_files import generator_weights, weights_digest
 from fedeas.errors import FedEASError, InputError, SpecError
-from fedeas.generators import GaussianGenerator, recipes
+from fedeas.generators import GaussianGenerator
 from fedeas.generators.base import image_index
-from fedeas.generators.classifier import Classifier
 from fedeas.generators.diffusion import DiffusionGenerator, Network, Weights
 from fedeas.generators.diffusion.weights import half
 from fedeas.generators.filtered import Filtered
+from fedeas.generators.quality import recipes
+from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.registry import (
     GENERATORS,
     Agreeing,
@@ -29,8 +32,6 @@ from fedeas.generators.registry import (
     Setting,
     parse_generator,
 )
-from fedeas.provenance import NOT_KNOWN, Seen
-from fedeas.weights import generator_weights, weights_digest
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

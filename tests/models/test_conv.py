@@ -2,7 +2,7 @@
 
 import torch
 
-from fedeas.models import build_model, shortened
+from fedeas.models.build import build_model, shortened
 from fedeas.models.conv import Conv
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedeas import InputError
-from fedeas.models import buffer_names, build_model, parameter_names, suited_to
+from fedeas.models.build import buffer_names, build_model, parameter_names, suited_to
 
 VARIANTS = [
     ("resnet18", (3, 32, 32), {}),

@@ -9,7 +9,7 @@ from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.algorithms.moon import contrast
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.models import build_model, parameter_names
+from fedeas.models.build import build_model, parameter_names
 
 
 @pytest.mark.parametrize(("name", "shape"), [("small-cnn", (1, 8, 8)), ("resnet18", (3, 32, 32))])

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from fedeas.models import build_model, stacked
+from fedeas.models import stacked
+from fedeas.models.build import build_model
 from fedeas.models.norm import BatchNorm
 from fedeas.models.stacked import Stack, StackedBatchNorm, Window, can_be_stacked, gathered_values, tensors_of
 
@@ -172,7 +173,7 @@ def test_small_feature_maps_gather_less():
 @pytest.fixture
 def kernels(monkeypatch):
     """The kernels' module, used on whatever device there is."""
-    module = importlib.import_module("fedeas.models.stacked_kernels")
+    module = importlib.import_module("fedeas.gpu.stacked_kernels")
     monkeypatch.setattr(stacked, "_kernels_for", lambda x: module)
     return module
 

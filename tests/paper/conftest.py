@@ -3,8 +3,8 @@
 import pytest
 
 from fedeas.paper.published import example_counts
-from fedeas.policies import parse_policy
-from fedeas.store import RunStore
+from fedeas.planning.policies import parse_policy
+from fedeas.runs.store import RunStore
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from matplotlib.text import Text
 
-from fedeas import plots
+from fedeas.plotting import figures as plots
 
 
 def texts(figure):

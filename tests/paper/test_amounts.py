@@ -7,9 +7,9 @@ import pytest
 from matplotlib import colors
 from pictures import svg_of, texts
 
-from fedeas import plots
-from fedeas.courses import Window
-from fedeas.paper.amounts import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
+from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
+from fedeas.plotting import figures as plots
+from fedeas.runs.accuracy_curves import Window
 
 WINDOW = Window(55, 60)
 TOTALS = [4000, 9000, 13000]

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.text import Text
 from pictures import svg_of, texts
 
-from fedeas import plots
-from fedeas.courses import Course
-from fedeas.paper.curves import Line, convergence_figure, course_figure
+from fedeas.paper.figures.curves import Line, convergence_figure, course_figure
+from fedeas.plotting import figures as plots
+from fedeas.runs.accuracy_curves import Course
 
 ROUNDS = list(range(1, 41))
 

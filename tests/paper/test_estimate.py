@@ -9,12 +9,12 @@ import pytest
 from fedeas.config import RunConfig, load_config
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
+from fedeas.federation.split import split_data
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.estimate import _speeds, estimate
-from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import setting
+from fedeas.paper.run_plans import counts_of, plan_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, study
-from fedeas.split import split_data
 
 FULL, HERE = study("full"), setting("c10-k100-a0.1")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"

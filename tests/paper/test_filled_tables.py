@@ -8,8 +8,8 @@ from io import StringIO
 import pytest
 
 from fedeas import FedEAS, InputError
-from fedeas.comparison import Difference, Measured, Verdict
 from fedeas.config import ContentConfig
+from fedeas.core.weight_files import model_weights, weights_digest
 from fedeas.paper.artefacts import (
     ARTEFACTS,
     ablation_sheet,
@@ -27,8 +27,8 @@ from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results, keep
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
-from fedeas.store import read_run
-from fedeas.weights import model_weights, weights_digest
+from fedeas.runs.comparison import Difference, Measured, Verdict
+from fedeas.runs.store import read_run
 
 FULL = study("full")
 HERE = setting(EXAMPLE)

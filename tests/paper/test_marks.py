@@ -1,8 +1,8 @@
 """How methods look: in the paper's figures a policy's colour is its own, on pages all colours go before dashes."""
 
-from fedeas import plots
-from fedeas.paper.marks import looks_by_name
-from fedeas.plots import Look, looks_of
+from fedeas.paper.figures.style import looks_by_name
+from fedeas.plotting import figures as plots
+from fedeas.plotting.figures import Look, looks_of
 
 
 def test_a_policy_has_its_usual_colour_by_either_name():

@@ -3,15 +3,15 @@
 from itertools import combinations
 
 import pytest
+from fedeas.paper.gallery import overview
 from pictures import svg_of, texts
 
-from fedeas.comparison import Measured
-from fedeas.courses import Window
-from fedeas.paper.gallery import overview
-from fedeas.paper.overview import Spot, overview_figure
+from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDEAS, HEADLINE, study, with_seeds
+from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.comparison import Measured
 
 WINDOW = Window(181, 200)
 SPOTS = [

@@ -7,18 +7,18 @@ from collections import Counter
 import pytest
 
 from fedeas.cli import main
-from fedeas.deadline import Deadline
+from fedeas.core.deadline import Deadline
 from fedeas.errors import InputError, RunError
+from fedeas.federation.run import identified
 from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
-from fedeas.paper.execution import carry_out, stays_here
 from fedeas.paper.published import setting
 from fedeas.paper.reproduction import WRITERS
 from fedeas.paper.results import Results
+from fedeas.paper.run_queue import carry_out, stays_here
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
 from fedeas.paper.tables import comma_separated, fill
-from fedeas.run import identified
-from fedeas.store import RunStore, read_run
+from fedeas.runs.store import RunStore, read_run
 
 SMOKE = study("smoke")
 
@@ -231,7 +231,7 @@ def test_after_a_run_that_paused_no_other_begins():
 
 def test_a_run_in_pieces_made_the_images_that_it_made(tmp_path):
     """Images of an earlier piece, read again from the bank, are not taken for another run's."""
-    from fedeas.run import execute
+    from fedeas.federation.run import execute
 
     config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
     while not (pieces := execute(config, RunStore(tmp_path / "pieces"), pause=lambda record: True)).finished:
@@ -244,7 +244,7 @@ def test_a_run_in_pieces_made_the_images_that_it_made(tmp_path):
 
 def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
     """Paused at the end of a round, copied, and gone on with elsewhere."""
-    from fedeas.run import execute
+    from fedeas.federation.run import execute
 
     where = setting("c10-k20-a0.1")
     for method in (FEDAVG, FEDEAS):

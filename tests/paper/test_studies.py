@@ -8,8 +8,8 @@ from fedeas import InputError
 from fedeas.algorithms import parse_algorithm
 from fedeas.config import load_config
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
-from fedeas.paper.plans import counts_of
 from fedeas.paper.published import published, setting
+from fedeas.paper.run_plans import counts_of
 from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, STARTS, study, with_seeds
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "paper"

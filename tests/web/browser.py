@@ -12,7 +12,7 @@ import pytest
 from waiting import LIMIT, wait_until
 
 from fedeas.config import load_config
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 
 CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
 SCREENSHOTS = Path(__file__).parent / "screenshots"

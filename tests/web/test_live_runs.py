@@ -8,7 +8,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from waiting import LIMIT
 from web.browser import chromium, complaints_of, recorded_runs, served
 
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 from fedeas.web.planner import LOOK_EVERY
 
 PATIENCE = 1000 * LIMIT  # milliseconds

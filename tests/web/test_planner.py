@@ -34,15 +34,17 @@ from fedeas import (
 from fedeas.cli import main
 from fedeas.cli.planner import PAGE, planner, streamlit_options
 from fedeas.config import load_config
+from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
-from fedeas.foreign import for_markdown
 from fedeas.paper.published import example_counts, published
-from fedeas.planning import Limits
-from fedeas.policies import POLICIES, CostAware
-from fedeas.policies.waterfill import Waterfill
-from fedeas.store import RunStore
-from fedeas.web import charts, outcome, references, runs, sources, takeaway
+from fedeas.planning.policies import POLICIES, CostAware
+from fedeas.planning.policies.waterfill import Waterfill
+from fedeas.planning.request import Limits
+from fedeas.runs.store import RunStore
+from fedeas.web import charts, references, runs, sources
+from fedeas.web import downloads as takeaway
+from fedeas.web import plan_result as outcome
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])

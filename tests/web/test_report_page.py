@@ -6,9 +6,9 @@ import pytest
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow
 
 from fedeas.config import load_config
+from fedeas.federation.run import execute
 from fedeas.report import write_report
-from fedeas.run import execute
-from fedeas.store import RunStore
+from fedeas.runs.store import RunStore
 
 QUICK = [
     "train.lr=0.05",

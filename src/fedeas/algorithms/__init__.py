@@ -7,7 +7,7 @@ from fedeas.algorithms.fedmix import FedMix
 from fedeas.algorithms.fedprox import FedProx
 from fedeas.algorithms.moon import MOON
 from fedeas.algorithms.scaffold import SCAFFOLD
-from fedeas.spec import read_spec
+from fedeas.core.spec import read_spec
 
 ALGORITHMS: dict[str, type[FedAvg]] = {
     algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)

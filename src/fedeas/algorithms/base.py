@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.plan import batch_sizes
-from fedeas.arrays import IntArray
+from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import TrainConfig
+from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
-from fedeas.devices import copy_all
+from fedeas.gpu.devices import copy_all
 
 # Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
 Arrays = dict[str, Tensor]

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import ClientJob
-from fedeas.algorithms.descent import Descent
+from fedeas.algorithms.batch_order import Plan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
-from fedeas.algorithms.plan import Plan, augmented, batch_sizes
-from fedeas.capture import WARM_UP, Captured, graph_pool
+from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
+from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
 
 StepContext = Callable[[], contextlib.AbstractContextManager[object]]
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import Arrays, ClientJob
-from fedeas.algorithms.descent import Descent
-from fedeas.algorithms.plan import Plan, augmented
-from fedeas.devices import autocast
+from fedeas.algorithms.batch_order import Plan, augmented
+from fedeas.algorithms.sgd import Descent
+from fedeas.core.streams import stream
 from fedeas.errors import RunError
-from fedeas.streams import stream
+from fedeas.gpu.devices import autocast
 
 
 @dataclass(frozen=True, eq=False)

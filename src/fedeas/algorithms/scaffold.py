@@ -20,10 +20,10 @@ from fedeas.algorithms.base import (
     model_arrays,
     weighted_mean,
 )
+from fedeas.algorithms.batch_order import one_pass
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
-from fedeas.algorithms.plan import one_pass
-from fedeas.streams import stream
+from fedeas.core.streams import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 

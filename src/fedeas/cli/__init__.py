@@ -17,9 +17,9 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
+from fedeas.core.files import known_error
+from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError
-from fedeas.files import known_error
-from fedeas.foreign import printable
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
 """Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""

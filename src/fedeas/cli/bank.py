@@ -14,9 +14,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from fedeas.display import foreign_text
+from fedeas.cli.display import foreign_text
+from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError, RunError
-from fedeas.foreign import printable
 from fedeas.generators.bank import Bank, Kept, Verification
 
 bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")

@@ -15,8 +15,8 @@ from fedeas.config import load_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from fedeas.deployment.layout import Scalar
-    from fedeas.deployment.loopback import Loopback
+    from fedeas.flower.deployment.local_state import Scalar
+    from fedeas.flower.deployment.loopback import Loopback
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that share nothing but messages.")
 
@@ -33,7 +33,7 @@ on the server:
 once for each node, with the server's address and {made.authority} in ~/.flwr/config.toml:
   flwr supernode register {key}.pub
 on each node, with its key and {made.authority.name}:
-  python -m fedeas.deployment.node --superlink {server} --root-certificate {made.authority} \\
+  python -m fedeas.flower.deployment.node --superlink {server} --root-certificate {made.authority} \\
     --key {key} --node-config 'partition-id=0 num-partitions={nodes} state-dir="state"'
 
 Whoever can reach the server's port may start runs there: let only these machines reach it."""
@@ -87,7 +87,7 @@ def run(
         config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
     load_config(config, overrides or [])  # what is wrong in it is told here, and not in the log of another process
     deployment = _deployment(folder)
-    from fedeas.deployment.app import write_app
+    from fedeas.flower.deployment.app import write_app
 
     given: dict[str, Scalar] = {
         "config": str(config.absolute()) if config else "",
@@ -114,7 +114,7 @@ def keys(
 ) -> None:
     """Make certificates and node keys for a deployment over several machines."""
     _need_flower()
-    from fedeas.deployment.keys import make_certificates, make_node_key
+    from fedeas.flower.deployment.keys import make_certificates, make_node_key
 
     made = make_certificates(folder, host or [])
     private = [folder / f"node{index}" for index in range(nodes)]
@@ -126,7 +126,7 @@ def keys(
 
 def _deployment(folder: Path) -> Loopback:
     _need_flower()
-    from fedeas.deployment.loopback import Loopback
+    from fedeas.flower.deployment.loopback import Loopback
 
     return Loopback(folder)
 

@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedeas.display import foreign_text
-from fedeas.files import make_folder
-from fedeas.foreign import printable
-from fedeas.provenance import Seen, data_digest
-from fedeas.records import read_record, write_record
-from fedeas.weights import folder_for_new, generator_weights, name_of_dataset
+from fedeas.cli.display import foreign_text
+from fedeas.core.files import make_folder
+from fedeas.core.foreign_text import printable
+from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.records import read_record, write_record
+from fedeas.core.weight_files import folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
-    from fedeas.generators.classifier import Classifier
     from fedeas.generators.diffusion import Weights
-    from fedeas.generators.quality import Report
+    from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.metrics import Report
 
 generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
 
@@ -52,8 +52,8 @@ def train(
 ) -> None:
     """Train a diffusion model; a training that was broken off goes on."""
     from fedeas.data.sources import load_dataset
-    from fedeas.devices import chosen_device
     from fedeas.generators import diffusion
+    from fedeas.gpu.devices import chosen_device
 
     data = load_dataset(dataset, data_root)
     preset = preset or ("digits" if max(data.shape[1:]) < 16 else "compact")
@@ -84,10 +84,10 @@ def check(
 ) -> None:
     """Judge a generator: class agreement, Frechet distance over the judge's features, nearness to training images."""
     from fedeas.data.sources import load_dataset
-    from fedeas.devices import chosen_device
-    from fedeas.generators.grid import sample_grid
-    from fedeas.generators.quality import Yardstick, check_generator
+    from fedeas.generators.quality.grid import sample_grid
+    from fedeas.generators.quality.metrics import Yardstick, check_generator
     from fedeas.generators.registry import Setting, parse_generator
+    from fedeas.gpu.devices import chosen_device
 
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
     source = parse_generator(spec)
@@ -157,7 +157,7 @@ def _judged(path: Path) -> list[tuple[str, str]]:
 
 
 def _judge(data: Any, path: Path | None, device: str) -> Classifier:
-    from fedeas.generators.classifier import Classifier
+    from fedeas.generators.quality.classifier import Classifier
 
     if path is not None and path.exists():
         return Classifier.load(path, device)
@@ -188,7 +188,7 @@ def _share(value: float | None) -> str:
 
 def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:
     from fedeas.generators.diffusion import DiffusionGenerator
-    from fedeas.generators.grid import sample_grid
+    from fedeas.generators.quality.grid import sample_grid
 
     last = time.monotonic()
 

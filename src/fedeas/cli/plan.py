@@ -11,16 +11,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedeas.counts import Allocation, LabelCounts
+from fedeas.cli.display import comparison_table, partition_table, summary_table
 from fedeas.data import partition as schemes
 from fedeas.data.known import KNOWN, known_dataset
 from fedeas.data.partition import PAPER_SEED, Partition
-from fedeas.display import comparison_table, partition_table, summary_table
 from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
-from fedeas.planning import Limits, choose_policy, matched, plan_chunks
-from fedeas.policies import POLICIES
-from fedeas.tables import Chunk, count_chunks, read_counts, write_counts
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import POLICIES
+from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
+from fedeas.planning.tables import Chunk, count_chunks, read_counts, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
@@ -113,7 +113,7 @@ def partition(
     _write_partition(out, split, counts)
     Console().print(partition_table(split, f"{dataset} over {clients} clients"))
     if plot:
-        from fedeas import plots
+        from fedeas.plotting import figures as plots
 
         plots.save(plots.partition_figure(counts), plot)
 
@@ -135,13 +135,13 @@ def _counting_draws() -> Iterator[Callable[[int], None]]:
 def _check_plot(path: Path | None) -> None:
     """Refuse a picture that cannot be drawn before anything else is written."""
     if path:
-        from fedeas import plots
+        from fedeas.plotting import figures as plots
 
         plots.checked_ending(path)
 
 
 def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:
-    from fedeas import plots
+    from fedeas.plotting import figures as plots
 
     figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
     plots.save(figure, path)

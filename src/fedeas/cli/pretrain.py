@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fedeas.cli.runs import progress
-from fedeas.deadline import Deadline
-from fedeas.store import Record, RunStore
+from fedeas.core.deadline import Deadline
+from fedeas.runs.store import Record, RunStore
 
 
 class StemName(StrEnum):
@@ -38,7 +38,7 @@ def pretrain(
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
 ) -> None:
     """Train a classifier centrally, for model.weights; a training that was broken off goes on."""
-    from fedeas import pretraining
+    from fedeas.federation import pretraining
 
     config = pretraining.pretraining_config(
         dataset, epochs, seed, device, None if data_root is None else str(data_root), stem.value

@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
 from fedeas.cli.runs import Folder, progress
-from fedeas.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.execution import Outcome, stays_here
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
 from fedeas.paper.reproduction import reproduce as make
+from fedeas.paper.run_queue import Outcome, stays_here
 from fedeas.paper.studies import study
 from fedeas.paper.tables import markdown
 from fedeas.paper.workbook import Workbook
@@ -85,7 +85,7 @@ def reproduce_summary(
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
-        from fedeas.paper.gallery import save_overview
+        from fedeas.paper.figures.gallery import save_overview
 
         make_folder(out)
         save_overview(found, out)

@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedeas.cli.display import runs_tables
 from fedeas.config import RunConfig, load_config
-from fedeas.deadline import Deadline
-from fedeas.display import runs_tables
+from fedeas.core.deadline import Deadline
+from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError, InputError
-from fedeas.foreign import printable
-from fedeas.store import Record, Run, RunStore, read_run, sound_runs
+from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 RUNS = Path("runs")
@@ -111,7 +111,7 @@ def _is_there(path: Path) -> bool:
 
 def _print_resolved(config: RunConfig) -> None:
     """The config with the content of its parts and its directory; without them where the data cannot be had."""
-    from fedeas.run import identified
+    from fedeas.federation.run import identified
 
     try:
         known = identified(config)
@@ -123,7 +123,7 @@ def _print_resolved(config: RunConfig) -> None:
 
 
 def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None) -> Run:
-    from fedeas.run import execute
+    from fedeas.federation.run import execute
 
     with progress(config) as show, _tensorboard(store, config, tensorboard) as log:
 
@@ -140,7 +140,7 @@ def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path |
 
 def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
     try:
-        from fedeas.flower_app import simulate
+        from fedeas.flower.app import simulate
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("flwr", "ray"):
             raise
@@ -177,7 +177,7 @@ def _tensorboard(store: RunStore, config: RunConfig, wanted: bool) -> Iterator[A
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("--tensorboard needs the package: pip install tensorboard") from None
-    from fedeas.run import identified
+    from fedeas.federation.run import identified
 
     folder = store.at(identified(config)).path / "tensorboard"
     writers: list[Any] = []

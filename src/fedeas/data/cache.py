@@ -26,9 +26,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray, cores, frozen
+from fedeas.core.arrays import IntArray, cores, frozen
+from fedeas.core.files import remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
-from fedeas.files import remove_leftovers, temporary, written_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.arrays import IntArray, frozen_integers
+from fedeas.core.arrays import IntArray, frozen_integers
 from fedeas.errors import InputError
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError
 
 

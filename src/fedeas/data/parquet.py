@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
+from fedeas.core.inputs import checked_file
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.errors import InputError
-from fedeas.inputs import checked_file
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")

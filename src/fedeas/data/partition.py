@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray, digest_of_arrays, frozen_integers
-from fedeas.counts import LabelCounts
+from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
+from fedeas.core.inputs import checked_archive
+from fedeas.core.records import damaged, read_arrays, write_arrays
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
-from fedeas.inputs import checked_archive
-from fedeas.records import damaged, read_arrays, write_arrays
+from fedeas.planning.counts import LabelCounts
 
 Recipe = dict[str, Any]
 

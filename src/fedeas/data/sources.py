@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
+from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
+from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
 from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
 from fedeas.errors import InputError
-from fedeas.foreign import printable
-from fedeas.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",

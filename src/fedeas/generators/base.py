@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import FloatArray, IntArray, frozen
+from fedeas.core.arrays import FloatArray, IntArray, frozen
 from fedeas.errors import InputError
 
 CLIENT_BITS = 32

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, RunError, SpecError
 from fedeas.generators.base import Generator, checked_address
 

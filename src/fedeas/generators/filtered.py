@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import FloatArray, IntArray
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import Around, Generator, checked_address, client_of, image_index, number_of
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
 from fedeas.generators.base import address_noise, checked_address, checked_training
-from fedeas.tensorfile import read_tensors, write_tensors
 
 Images = NDArray[np.uint8]
 

@@ -8,10 +8,10 @@ import json
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray, digest_of_arrays
+from fedeas.core.arrays import IntArray, digest_of_arrays
+from fedeas.core.streams import stream
 from fedeas.generators.base import Around, checked_address, client_of, number_of
 from fedeas.generators.journal import KeptGenerator
-from fedeas.streams import stream
 
 Images = NDArray[np.uint8]
 

@@ -11,14 +11,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
+from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
+from fedeas.core.spec import Described, read_spec
+from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import PREFIX, check_custom, custom_content, load_custom
 from fedeas.generators.pools import HeldOutImages, SharedPool
-from fedeas.provenance import check_clean, unknown_to_be_clean, which_images
-from fedeas.spec import Described, read_spec
-from fedeas.weights import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +210,8 @@ class Agreeing(Wrapper):
 
     def ready(self, setting: Setting) -> Generator:
         """The filter around the other generator."""
-        from fedeas.generators.classifier import Classifier
         from fedeas.generators.filtered import Filtered
+        from fedeas.generators.quality.classifier import Classifier
 
         if self.classifier and setting.protocol == "clean":
             check_clean(self.classifier, setting.dataset, "leave it out, and one is trained on the training part")

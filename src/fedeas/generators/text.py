@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.arrays import IntArray
-from fedeas.devices import available_precision, chosen_device
+from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, checked_address, noise_keys
 from fedeas.generators.memory import as_memory_allows
+from fedeas.gpu.devices import available_precision, chosen_device
 
 FORMAT = "fedeas-text-1"
 """Names the sampler; part of the fingerprint."""

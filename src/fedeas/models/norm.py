@@ -106,6 +106,6 @@ def fuse_norms(model: nn.Module) -> None:
 def _kernels() -> ModuleType | None:
     """The module that needs Triton, which comes with torch for GPUs."""
     try:
-        return importlib.import_module("fedeas.models.norm_kernels")
+        return importlib.import_module("fedeas.gpu.norm_kernels")
     except ImportError:
         return None

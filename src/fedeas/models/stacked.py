@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.data.client import Normaliser
-from fedeas.devices import copy_all
+from fedeas.gpu.devices import copy_all
 from fedeas.models.conv import Conv
 from fedeas.models.norm import BatchNorm, NormThenRelu
 from fedeas.models.resnet import MaxPool
@@ -425,6 +425,6 @@ def _kernels_for(x: Tensor) -> ModuleType | None:
 def _kernels() -> ModuleType | None:
     """The module that needs Triton, which comes with torch for GPUs."""
     try:
-        return importlib.import_module("fedeas.models.stacked_kernels")
+        return importlib.import_module("fedeas.gpu.stacked_kernels")
     except ImportError:
         return None

@@ -6,31 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from fedeas import scores
 from fedeas.config import RunConfig
-from fedeas.courses import Window
 from fedeas.errors import InputError
-from fedeas.paper.cells import (
-    NOT_REACHED,
-    Cell,
-    Measure,
-    Sheet,
-    accuracy,
-    efficiency,
-    final,
-    gain,
-    gamma_hat,
-    gamma_reduction,
-    images_seen,
-    minutes,
-    peak,
-    peak_gain,
-    rounds_to_threshold,
-    steps,
-    time_ratio,
-)
-from fedeas.paper.plans import counts_of, plan_of
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
+from fedeas.paper.run_plans import counts_of, plan_of
 from fedeas.paper.studies import (
     ABLATION,
     FEDAVG,
@@ -49,7 +28,28 @@ from fedeas.paper.studies import (
     at_one_budget,
     combined,
 )
-from fedeas.policies import FedEAS
+from fedeas.paper.table_spec import (
+    NOT_REACHED,
+    Cell,
+    Measure,
+    Sheet,
+    accuracy,
+    efficiency,
+    final,
+    gain,
+    gamma_hat,
+    gamma_reduction,
+    images_seen,
+    minutes,
+    peak,
+    peak_gain,
+    rounds_to_threshold,
+    steps,
+    time_ratio,
+)
+from fedeas.planning import scores
+from fedeas.planning.policies import FedEAS
+from fedeas.runs.accuracy_curves import Window
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from functools import cached_property
 
 import numpy as np
 
-from fedeas import scores
-from fedeas.counts import Allocation, LabelCounts
 from fedeas.data.partition import paper_replay
 from fedeas.paper.published import Fact, Row, Setting, example_counts, published, recorded
 from fedeas.paper.studies import ABLATION
-from fedeas.policies import FedEAS, FullBalance, Uniform
-from fedeas.policies.base import spread_evenly
-from fedeas.selection import beta_for_total, select_beta
+from fedeas.planning import scores
+from fedeas.planning.beta import beta_for_total, select_beta
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import FedEAS, FullBalance, Uniform
+from fedeas.planning.policies.base import spread_evenly
 
 Number = int | float
 

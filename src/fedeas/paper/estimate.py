@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedeas.arrays import IntArray
 from fedeas.config import RunConfig
+from fedeas.core.arrays import IntArray
 from fedeas.generators.registry import HeldOut, Shared, parse_generator
-from fedeas.paper.plans import counts_of, plan_of
+from fedeas.paper.run_plans import counts_of, plan_of
 
 TIMED = "diffusion"  # the generator whose speed was measured
 SLOWEST_STEM = "3x3"

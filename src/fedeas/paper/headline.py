@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedeas.comparison import Difference, Verdict, listed, signed
 from fedeas.paper.artefacts import references_sheet, window_of
-from fedeas.paper.plans import plan_of
 from fedeas.paper.published import published, setting
+from fedeas.paper.run_plans import plan_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
+from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
 
 def headline(book: Workbook) -> str:

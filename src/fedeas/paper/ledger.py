@@ -11,8 +11,6 @@ from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
-from fedeas.paper.cells import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import (
@@ -27,7 +25,9 @@ from fedeas.paper.studies import (
     Protocol,
     study,
 )
+from fedeas.paper.table_spec import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.tables import NOT_RUN
+from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
 
 LEVEL_POINTS = 3.0
 """Accuracies this near to each other are on one level: the paper's start, generator and test set are not ours."""

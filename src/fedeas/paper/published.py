@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fedeas.counts import LabelCounts
 from fedeas.errors import InputError
+from fedeas.planning.counts import LabelCounts
 
 # A number with the digits that the paper prints, or None where it leaves the cell empty.
 Cell = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]

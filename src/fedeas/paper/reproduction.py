@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedeas.config import RunConfig
-from fedeas.deadline import Deadline
+from fedeas.core.deadline import Deadline
+from fedeas.core.files import written_whole
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
-from fedeas.paper.execution import Outcome, carry_out, split_by_data, told
 from fedeas.paper.results import Results, keep
+from fedeas.paper.run_queue import Outcome, carry_out, split_by_data, told
 from fedeas.paper.studies import Precision, Protocol, Study, study
 from fedeas.paper.tables import Filled, comma_separated, latex, markdown
 from fedeas.paper.workbook import Workbook
-from fedeas.store import Record, Run, RunStore
+from fedeas.runs.store import Record, Run, RunStore
 
 log = logging.getLogger("fedeas")
 
@@ -113,7 +113,7 @@ class Reproduction:
 
     def write(self, folder: Folder) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
-        from fedeas.paper.gallery import save_figures
+        from fedeas.paper.figures.gallery import save_figures
 
         out = Path(folder)
         make_folder(out)
@@ -196,7 +196,7 @@ class Training:
         return outcomes
 
     def _run(self, config: RunConfig, deadline: Deadline | None) -> Run:
-        from fedeas.run import execute
+        from fedeas.federation.run import execute
 
         store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
         with self.watch(config) as on_round:
@@ -229,7 +229,7 @@ def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path)
 def _save_samples(chosen: Study, path: Path) -> None:
     """The grid of the profile's diffusion model, on whatever device there is."""
     from fedeas.generators.diffusion import DiffusionGenerator, Weights
-    from fedeas.generators.grid import sample_grid
+    from fedeas.generators.quality.grid import sample_grid
 
     weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
     sample_grid(DiffusionGenerator(weights), weights.class_names, path)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
+from fedeas.core.files import make_folder, written_whole
+from fedeas.core.records import write_record
 from fedeas.errors import InputError
-from fedeas.files import make_folder, written_whole
 from fedeas.generators.registry import content_digest
-from fedeas.records import write_record
-from fedeas.starts import content as content_of_start
-from fedeas.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
+from fedeas.models.initial_weights import content as content_of_start
+from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
 
 log = logging.getLogger("fedeas")
 

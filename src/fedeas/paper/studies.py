@@ -19,11 +19,11 @@ from fedeas.config import (
     RunConfig,
     TrainConfig,
 )
+from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
-from fedeas.policies import FedEAS
-from fedeas.weights import IMAGENET_STEM, PRETRAINED
+from fedeas.planning.policies import FedEAS
 
 Protocol = Literal["paper", "clean"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")

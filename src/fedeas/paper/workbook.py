@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from fedeas.config import RunConfig
 from fedeas.paper.artefacts import Artefact
-from fedeas.paper.cells import Sheet
 from fedeas.paper.results import Results
 from fedeas.paper.studies import Study, with_seeds
+from fedeas.paper.table_spec import Sheet
 from fedeas.paper.tables import Filled, fill
 
 

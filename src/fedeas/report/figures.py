@@ -20,10 +20,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, SymmetricalLogLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fedeas import plots
-from fedeas.arrays import IntArray
-from fedeas.courses import Course, mean_course
-from fedeas.plots import Look
+from fedeas.core.arrays import IntArray
+from fedeas.plotting import figures as plots
+from fedeas.plotting.figures import Look
+from fedeas.runs.accuracy_curves import Course, mean_course
 
 WIDTH = 5.8  # inches: text of 10 points stays legible when the picture shrinks to the width of a phone
 TEXT = {"font.size": 10, "axes.titlesize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "lines.linewidth": 1.7}

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fedeas.comparison import BEST, SECOND, Measured, Seeds, ranks
 from fedeas.config import NO_GENERATION
-from fedeas.counts import Allocation, LabelCounts
-from fedeas.courses import Course
 from fedeas.errors import InputError
-from fedeas.plots import Look, looks_of
-from fedeas.store import Record, Run
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.plotting.figures import Look, looks_of
+from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
+from fedeas.runs.store import Record, Run
 
 # A path says more about whose machine it was than about the run.
 NOT_SHOWN = ("seed", "label", "data.root")

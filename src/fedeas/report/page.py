@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from statistics import median
 
-from fedeas import __version__, scores
-from fedeas.comparison import conclusion, fixed
-from fedeas.counts import Allocation, LabelCounts
+from fedeas import __version__
+from fedeas.core.files import written_whole
+from fedeas.core.foreign_text import for_html
 from fedeas.errors import InputError
-from fedeas.files import written_whole
-from fedeas.foreign import for_html
-from fedeas.generators.grid import strip
-from fedeas.plots import MOST_CLIENTS
+from fedeas.generators.quality.grid import strip
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
 from fedeas.report.figures import Curve, Point, Spent
 from fedeas.report.html import facts, figure, number_of, table
@@ -34,7 +34,8 @@ from fedeas.report.methods import (
     values_of,
 )
 from fedeas.report.samples import COLUMNS, Row, Samples, samples_of
-from fedeas.store import Run
+from fedeas.runs.comparison import conclusion, fixed
+from fedeas.runs.store import Run
 
 TILE = 56  # about as many pixels of the screen are given to an image of a grid
 

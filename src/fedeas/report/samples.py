@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError, InputError
 from fedeas.generators.bank import Bank
@@ -18,7 +18,7 @@ from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
 from fedeas.report.methods import Method, Recorded
-from fedeas.store import UsedGenerator
+from fedeas.runs.store import UsedGenerator
 
 COLUMNS = 10
 MOST_CLASSES = 20  # rows of a grid: beyond, it tells little more and only makes the page heavy

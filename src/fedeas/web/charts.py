@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedeas import plots, scores
-from fedeas.arrays import IntArray
-from fedeas.counts import Allocation, LabelCounts
-from fedeas.foreign import for_html
-from fedeas.web.outcome import Curves
+from fedeas.core.arrays import IntArray
+from fedeas.core.foreign_text import for_html
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.plotting import figures as plots
+from fedeas.web.plan_result import Curves
 from fedeas.web.runs import Listed
 
 COLOURS = {"by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE} | plots.USUAL

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedeas.counts import LabelCounts
-from fedeas.planning import Limits, choose_policy
-from fedeas.policies import POLICIES, FedEAS, Policy
-from fedeas.policies.baselines import Budgeted
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import POLICIES, FedEAS, Policy
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.request import Limits, choose_policy
 
 # What each policy does, in a line for somebody who meets it for the first time.
 POLICY_WORDS = {

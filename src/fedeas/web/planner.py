@@ -15,16 +15,18 @@ from typing import Any
 
 import streamlit as st
 
-from fedeas import plots
-from fedeas.counts import LabelCounts
+from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
-from fedeas.foreign import for_markdown, printable
 from fedeas.paper.published import EXAMPLE, published
-from fedeas.planning import Limits
-from fedeas.web import charts, outcome, runs, sources, takeaway
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.request import Limits
+from fedeas.plotting import figures as plots
+from fedeas.web import charts, runs, sources
+from fedeas.web import downloads as takeaway
+from fedeas.web import plan_result as outcome
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
-from fedeas.web.outcome import Curves, Outcome
+from fedeas.web.plan_result import Curves, Outcome
 from fedeas.web.sources import Federation
 
 log = logging.getLogger("fedeas")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fedeas.arrays import IntArray
-from fedeas.counts import Allocation
-from fedeas.policies import Greedy, Optimal
-from fedeas.policies.waterfill import Waterfill
+from fedeas.core.arrays import IntArray
+from fedeas.planning.counts import Allocation
+from fedeas.planning.policies import Greedy, Optimal
+from fedeas.planning.policies.waterfill import Waterfill
 
 PRICES = 30
 # Logarithms of the highest price over the others: close together where few samples are taken, which a logarithmic axis

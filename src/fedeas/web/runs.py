@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.courses import Course, Window
-from fedeas.store import Run, RunStore, read_run
+from fedeas.runs.accuracy_curves import Course, Window
+from fedeas.runs.store import Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # how the command tells the page, which Streamlit starts, where to look
 MOST_RUNS = 200

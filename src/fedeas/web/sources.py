@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedeas.counts import LabelCounts
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, setting
-from fedeas.tables import read_counts
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.tables import read_counts
 
 MAX_MEGABYTES = 20
 MAX_CLASSES = 1_000

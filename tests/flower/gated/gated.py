@@ -12,10 +12,10 @@ from pathlib import Path
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from fedeas import flower_app
 from fedeas.config import load_config
-from fedeas.engines.flower import header_of
-from fedeas.store import RunStore
+from fedeas.flower import app as flower_app
+from fedeas.flower.engine import header_of
+from fedeas.runs.store import RunStore
 
 server = ServerApp()
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.generators.base import client_of
 
 Mask = NDArray[np.bool_]

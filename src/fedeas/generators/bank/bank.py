@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
+from fedeas.core.locks import locked
 from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
 from fedeas.generators.bank.files import reported
@@ -30,7 +31,6 @@ from fedeas.generators.bank.slots import (
     remedy,
 )
 from fedeas.generators.base import Around, Generator, checked_address
-from fedeas.locks import locked
 
 PathLike = str | os.PathLike[str]
 

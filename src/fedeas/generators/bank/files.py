@@ -22,7 +22,7 @@ UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 def shared(path: Path) -> Iterator[None]:
     """Hold the lock of this file together with others, so that nobody holds it alone; it dies with the process.
 
-    `fedeas.locks` has no such locks: those of the library that it uses need a database.
+    `fedeas.core.locks` has no such locks: those of the library that it uses need a database.
     """
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
+from fedeas.core.files import written_whole
+from fedeas.core.locks import locked
 from fedeas.errors import InputError
-from fedeas.files import written_whole
 from fedeas.generators.bank.addresses import Address, Addresses, Mask, stretches
 from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
 from fedeas.generators.base import CLIENT_BITS, Generator, number_of
-from fedeas.locks import locked
 
 ByteArray = NDArray[np.uint8]
 

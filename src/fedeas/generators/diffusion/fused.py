@@ -246,6 +246,6 @@ def _padded_outputs(conv: Any) -> Tensor:
 def _kernels() -> ModuleType | None:
     """The module that needs Triton, which comes with torch for GPUs."""
     try:
-        return importlib.import_module("fedeas.generators.diffusion.kernels")
+        return importlib.import_module("fedeas.gpu.denoising_kernels")
     except ImportError:
         return None

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedeas.arrays import IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.generators.base import noise_keys, normal_quantiles
 
 # SplitMix64 as in `base`, in the signed numbers that torch computes with; the wrap-around is the same.

@@ -16,9 +16,7 @@ from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from fedeas.arrays import IntArray
-from fedeas.capture import Captured
-from fedeas.devices import available_precision
+from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError
 from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
@@ -26,6 +24,8 @@ from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.memory import as_memory_allows
+from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu.devices import available_precision
 
 Solver = Literal["dpm", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]

@@ -16,15 +16,15 @@ from diffusers.training_utils import EMAModel, compute_snr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.arrays import IntArray
-from fedeas.capture import Captured
+from fedeas.core.arrays import IntArray
+from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.errors import InputError
 from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
-from fedeas.provenance import Seen, data_digest
-from fedeas.tensorfile import described, read_tensors, write_tensors
+from fedeas.gpu.cuda_graphs import Captured
 
 log = logging.getLogger("fedeas")
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedeas.core.locks import locked
+from fedeas.core.weight_files import GENERATOR
 from fedeas.errors import RunError
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.locks import locked
-from fedeas.weights import GENERATOR
 
 STATE, LOCK = "training.safetensors", ".lock"
 SAVE_SECONDS = 60.0

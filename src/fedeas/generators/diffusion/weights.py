@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.provenance import Seen, seen_in
+from fedeas.core.tensor_files import described, read_tensors, write_tensors
+from fedeas.core.weight_files import SUFFIX, generator_weights
 from fedeas.errors import InputError
 from fedeas.generators.diffusion.presets import Network, Shape
-from fedeas.provenance import Seen, seen_in
-from fedeas.tensorfile import described, read_tensors, write_tensors
-from fedeas.weights import SUFFIX, generator_weights
 
 FORMAT = "fedeas-diffusion-1"
 

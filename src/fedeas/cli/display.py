@@ -1,0 +1,303 @@
+"""Plans, partitions, claims and runs as tables for the terminal, and claims as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedeas.core.foreign_text import printable
+from fedeas.data.partition import Partition
+from fedeas.paper.claims import Claim, Status
+from fedeas.paper.estimate import Estimate, measured_on
+from fedeas.paper.ledger import Line
+from fedeas.paper.tables import NOT_RUN, Entry, Filled
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import CertifiedAllocation
+from fedeas.planning.summary import Extreme, Summary
+from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed, listed
+from fedeas.runs.store import Run
+
+TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+"""Fits eighty columns."""
+
+DASH = "–"
+
+STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
+
+
+def summary_table(summary: Summary, policy: str) -> RenderableType:
+    """A plan at a glance."""
+    table = _facts(policy)
+    table.add_row("clients", f"{summary.clients:,}")
+    table.add_row("real samples", f"{summary.real:,}")
+    table.add_row("synthetic samples to generate", f"[bold]{summary.synthetic:,}[/]")
+    table.add_row("synthetic share of all data", f"{summary.synthetic_share:.2%}")
+    table.add_row("imbalance removed", f"[bold]{summary.removed:.2%}[/]")
+    table.add_row("imbalance I, before → after", f"{summary.imbalance_before:.4f} → {summary.imbalance_after:.4f}")
+    table.add_row("clients that generate", f"{summary.receiving:,} of {summary.clients:,}")
+    table.add_row("most for one client", _extreme(summary.most))
+    table.add_row("least for one client", _extreme(summary.least))
+    return table
+
+
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: str) -> RenderableType:
+    """Policies side by side; what they spend at pairs of negative gain makes imbalance worse."""
+    table = Table(title="Policies at one budget, framed by none and full", title_justify="left")
+    table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
+    for name in ("samples", "imbalance removed", "at negative gain", "most for one client"):
+        table.add_column(name, justify="right")
+    worse = scores.negative_gain(counts)
+    for allocation in allocations:
+        table.add_row(
+            foreign_text(chosen if allocation.policy == chosen else allocation.policy.partition("(")[0]),
+            f"{allocation.total:,}",
+            f"{scores.removed(counts, allocation):.2%}",
+            f"{allocation.n[worse].sum():,}",
+            f"{allocation.per_client.max():,}",
+            style="bold" if allocation.policy == chosen else None,
+        )
+    table.caption = "; ".join(map(_certificate, allocations)).strip("; ") or None
+    table.caption_justify = "left"
+    return table
+
+
+def partition_table(partition: Partition, title: str) -> RenderableType:
+    """A partition at a glance."""
+    counts, table = partition.counts, _facts(title)
+    table.add_row("clients x classes", f"{counts.num_clients:,} x {counts.num_classes}")
+    table.add_row("training samples", f"{counts.total:,}")
+    table.add_row("test samples", f"{sum(part.size for part in partition.test_indices):,}")
+    sizes = f"{counts.sizes.min():,} / {np.median(counts.sizes):,.1f} / {counts.sizes.max():,}"
+    table.add_row("samples of a client, least / median / most", sizes)
+    table.add_row("classes a client holds, on average", f"{(counts.n > 0).sum(axis=1).mean():.1f}")
+    table.add_row("pairs without a sample", f"{(counts.n == 0).sum():,} of {counts.n.size:,}")
+    table.add_row("imbalance I", f"{scores.imbalance(counts):.4f}")
+    table.add_row("recipe", foreign_text(", ".join(f"{key}={value}" for key, value in partition.recipe.items())))
+    return table
+
+
+def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
+    """Our numbers beside the paper's, a table for each group."""
+    for group, members in groupby(claims, key=lambda claim: claim.group):
+        table = Table(title=group, title_justify="left")
+        for name, justify in (("what", "left"), ("where", "left"), ("paper", "right"), ("ours", "right"), ("", "left")):
+            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        for claim in members:
+            verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
+            table.add_row(claim.says, claim.where, _number(claim.paper), _ours(claim), verdict)
+        yield table
+
+
+def claims_markdown(claims: Iterable[Claim]) -> str:
+    """The same as Markdown, for docs."""
+    lines = []
+    for group, members in groupby(claims, key=lambda claim: claim.group):
+        lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
+        for claim in members:
+            verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
+            lines.append(f"| {claim.says} | {claim.where} | {_number(claim.paper)} | {_ours(claim)} | {verdict} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def claim_record(claim: Claim) -> dict[str, str | float]:
+    """A claim for JSON."""
+    record: dict[str, str | float] = {"group": claim.group, "says": claim.says, "where": claim.where}
+    return record | {"paper": float(claim.paper), "ours": claim.ours, "status": str(claim.status), "why": claim.why}
+
+
+def foreign_text(text: object, style: str = "") -> Text:
+    """One line that may hold anything, for a table: never read as markup, without control characters."""
+    return Text(printable(text), style)
+
+
+def _facts(title: str) -> Table:
+    table = Table(title=foreign_text(title, "table.title"), title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    return table
+
+
+def _certificate(allocation: Allocation) -> str:
+    if not isinstance(allocation, CertifiedAllocation):
+        return ""
+    return (
+        f"optimal leaves I at most {allocation.gap:.0e} above the least possible"
+        if allocation.gap
+        else "optimal is proved"
+    )
+
+
+def _extreme(extreme: Extreme) -> Text:
+    return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
+
+
+def _number(value: Decimal) -> str:
+    return f"{value:,}"
+
+
+def _ours(claim: Claim) -> str:
+    """As many digits as the paper prints, and two more where ours is not the same."""
+    if float(claim.ours).is_integer():
+        return f"{int(claim.ours):,}"
+    printed = -int(claim.paper.as_tuple().exponent)
+    return f"{claim.ours:,.{printed + 2}f}" if claim.ours != claim.paper else f"{claim.ours:,}"
+
+
+def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
+    """What runs reached and what work they did, a row for all that differ only in their seed; unfinished runs apart.
+
+    With a `reference`, the label of one of them, also how far accuracy differs from that method's, paired by seed.
+    """
+    methods = by_method(runs)
+    other = next((seeds for label, seeds in methods if label == reference), None)
+    tables = [_accuracy_table(methods, reference or "", other), _work_table(methods)] if methods else []
+    waiting = [run for run in runs if not run.finished]
+    names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
+    return Group(*tables, *([foreign_text(f"unfinished: {', '.join(names)}")] if names else []))
+
+
+def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
+    """Finished runs that have the same config but for the seed, with the label of the first."""
+    methods: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        if run.finished:
+            methods.setdefault(run.config.method, {})[run.config.seed] = run
+    return [
+        (next(iter(members.values())).config.label, Seeds({seed: run.summary() for seed, run in members.items()}))
+        for members in methods.values()
+    ]
+
+
+def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: Seeds | None) -> Table:
+    windows = {seeds.window for _, seeds in methods}
+    where = str(min(windows)) if len(windows) == 1 else "these rounds"
+    apart = [f"minus {name}", "95% interval"] if reference is not None else []
+    table = _numbers("Accuracy, %", ["n", *(["rounds"] if len(windows) > 1 else []), where, "final", *apart])
+    if reference is not None:
+        table.add_column("")  # the verdict, which may take two lines
+    for label, seeds in methods:
+        rounds = [str(seeds.window).partition(" ")[2]] if len(windows) > 1 else []
+        reached = [seeds.percent(key).text(1) for key in ("accuracy", "final")]
+        compared = _compared(seeds, reference) if reference is not None else []
+        table.add_row(foreign_text(label), str(len(seeds)), *rounds, *reached, *compared)
+    table.caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
+    return table
+
+
+def _compared(seeds: Seeds, reference: Seeds) -> list[str]:
+    """The difference to the reference in points, its interval, and what that shows."""
+    found = None if seeds == reference else seeds.minus(reference)
+    return ["", "", ""] if found is None else [fixed(found.mean, 2), found.range_text(2), found.verdict]
+
+
+def _work_table(methods: Sequence[tuple[str, Seeds]]) -> Table:
+    heads = ["synthetic", "removed", "peak %", "Gamma", "steps", "images seen", "gen. s", "train s"]
+    table = _numbers("Work, and other measures", heads)
+    for label, seeds in methods:
+        numbers = [
+            (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
+            (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
+        ]  # fmt: skip
+        averages = (_average(seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
+        table.add_row(foreign_text(label), *averages)
+    table.caption = (
+        "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
+        "by the steps, each as often as it was seen."
+    )
+    return table
+
+
+def _average(seeds: Seeds, keys: Sequence[str], scale: int, decimals: int) -> str:
+    found = seeds.average(*keys)
+    return "-" if found is None else fixed(scale * found, decimals)
+
+
+def _numbers(title: str, heads: Sequence[str]) -> Table:
+    """A table of names and numbers."""
+    table = Table(title=title, title_justify="left", caption_justify="left", **TIGHT)
+    table.add_column("run", overflow="fold", min_width=12)
+    for head in heads:
+        table.add_column(_stacked(head), justify="right", no_wrap=True)
+    return table
+
+
+def filled_table(table: Filled) -> RenderableType:
+    """Our numbers, and below each the paper's, with the difference; best bold, second underlined."""
+    entries = [entry for row in table.rows.values() for entry in row if entry is not None]
+    compared = any(entry.printed for entry in entries)
+    notes = "Below our number the paper's, then how far we are from it. " * compared
+    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
+    shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
+    shown.add_column("", no_wrap=True)
+    for column in table.heads:
+        shown.add_column(_stacked(_short(column)), justify="right")
+    for name in table.rows:
+        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        shown.add_row(name, *table.lead(name), *cells, end_section=compared)
+    return shown
+
+
+def _stacked(head: str) -> str:
+    r"""Each word of a column's head on a line of its own, which leaves room for the numbers.
+
+    >>> _stacked("rounds 55-60, %")
+    'rounds\n55-60\n%'
+    """
+    return "\n".join(head.replace(",", "").split())
+
+
+def _short(column: str) -> str:
+    """Settings as researchers write them: ``C10, K=20, α=0.1``."""
+    return column.replace("CIFAR-", "C").replace("alpha", "α")
+
+
+def _entry(entry: Entry | None, count: bool) -> str:
+    if entry is None:
+        return ""
+    mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
+    number = DASH if entry.number == NOT_RUN else entry.number
+    lines = [entry.deviation, *entry.brackets(count), entry.last, entry.printed, entry.difference]
+    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
+
+
+def ledger_table(lines: Sequence[Line], remarks: str) -> RenderableType:
+    """What the paper says, and what our runs say about it."""
+    table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
+    for name in ("what the paper says", "there", "clean protocol", "the paper's protocol"):
+        table.add_column(name)
+    for line in lines:
+        table.add_row(f"{line.says}; {line.where}", line.paper, *map(str, line.found.values()), end_section=True)
+    return table
+
+
+def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:
+    """What artefacts take: their runs, and of those that are left the images and the minutes."""
+    table = Table(title="What it takes", title_justify="left", caption_justify="left")
+    table.add_column("artefact")
+    for name in ("runs", "left to do", "images to generate", "GPU minutes"):
+        table.add_column(name, justify="right")
+    for name, runs, left in rows:
+        time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
+        table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
+    table.caption = " ".join([protocol, "Images as if the bank were empty.", *_about_minutes([row[2] for row in rows])])
+    return table
+
+
+def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
+    """Where the speeds come from, and what is not in them."""
+    if any(each.minutes for each in estimates):
+        yield f"Minutes on one {measured_on()}, by speeds measured there."
+    if slower := sorted(set.union(set(), *(each.slower for each in estimates))):
+        yield f"At most, for {listed(slower)}: measured with the 3x3 stem alone, which is slower."
+    if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
+        yield f"Not counted, for it was not measured: {listed(untimed)}."

@@ -1,0 +1,1 @@
+"""What everything stands on: arrays, files, specs, random streams, weight files."""

@@ -1,0 +1,167 @@
+"""Write files so that a kill, a full disk or a power failure never leaves a part of one."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from fedeas.core.process_births import birth
+from fedeas.errors import FedEASError, InputError, RunError
+
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""Failures after which the same command may succeed; any other needs another path or other rights."""
+
+UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+"""Failures for which the path or its rights have to change."""
+
+STRANGER_KEPT = 24 * 3600.0  # seconds that a temporary file of another machine or container is left alone
+_PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<born>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
+_LONGEST_STEM = 40  # characters of a file's name in that of its temporary file: names end at 255 bytes
+
+PathLike = str | os.PathLike[str]
+
+
+@contextmanager
+def written_whole(path: PathLike) -> Iterator[Path]:
+    """A temporary path beside `path`, moved onto it at the end; after an error `path` is as it was before.
+
+    After the block the content is on the disk, not only in the memory of the operating system.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist; create it first")
+    remove_leftovers(target.parent)
+    part = temporary(target)
+    with writing(target):
+        try:
+            yield part
+            flush(part)
+            part.replace(target)
+            flush(target.parent)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def temporary(target: Path) -> Path:
+    """A new hidden name beside `target` that tells which process uses it."""
+    owner = f"{_place()}-{os.getpid()}-{_born(os.getpid())}"
+    return target.with_name(f".{target.stem[:_LONGEST_STEM]}-{owner}-{secrets.token_hex(4)}{target.suffix}")
+
+
+def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
+    """Write a file whole or not at all; its mode, less the umask, is right before the first byte is in it."""
+    with (
+        written_whole(path) as part,
+        os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+    ):
+        file.write(content)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file and wait until it is on the disk."""
+    is_new = not path.exists()
+    with writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+        if is_new:
+            flush(path.parent)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Create a folder and those above it, where they are missing."""
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error, "created") from None
+
+
+@contextmanager
+def writing(path: PathLike) -> Iterator[None]:
+    """Turn errors of the operating system into one line about this path."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASError:
+    """The error for a path that cannot be written: `RunError` if that may pass, such as a full disk."""
+    reason = error.strerror or str(error)
+    if error.errno in PASSING:
+        return RunError(f"{path}: cannot be {done} ({reason}); make room, then run the command again")
+    return InputError(f"{path}: cannot be {done} ({reason}); choose another place")
+
+
+def known_error(error: OSError) -> FedEASError | None:
+    """The one-line error for what a user can mend, such as a path without rights; None for anything else."""
+    if error.errno in PASSING | UNUSABLE and error.filename is not None:
+        return unwritable(os.fsdecode(error.filename), error, "used")
+    return None
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot flush a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files and folders that killed processes left in a folder."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            found = _PART.fullmatch(entry.name)
+            if found and _is_left_over(entry, found):
+                _remove(Path(entry.path))
+
+
+def _is_left_over(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
+    """Whether the process in the name is dead; processes elsewhere cannot be asked, and only age tells."""
+    if named["place"] == _place():
+        return _born(int(named["pid"])) != named["born"]
+    with suppress(OSError):
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
+    return False
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+@cache
+def _place() -> str:
+    """Where process numbers mean the same: this machine, and this container in it."""
+    space = ""
+    with suppress(OSError):
+        space = str(Path("/proc/self/ns/pid").readlink())
+    return _short_hash(f"{socket.gethostname()} {space}")
+
+
+def _born(pid: int) -> str:
+    """When a process began, short enough for a file's name."""
+    return _short_hash(str(birth(pid)))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

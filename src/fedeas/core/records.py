@@ -1,0 +1,126 @@
+"""Records on disk, as JSON and as arrays: written whole, with a digest that is checked on reading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.core.files import written_whole
+from fedeas.errors import InputError
+
+Record = dict[str, Any]
+PathLike = str | os.PathLike[str]
+
+DIGEST = "digest"  # the key in a record
+KIND = "sha256:"  # what its value begins with
+FILE_DIGITS, LINE_DIGITS = 64, 16  # of the hash; a line is short, and a file has many
+
+READ_AGAIN = "restore it from a copy, or remove it"
+
+
+def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
+    """Write a JSON object to a file of its own."""
+    with written_whole(path) as part:
+        part.write_text(json.dumps(_sealed(content, FILE_DIGITS), indent=1) + "\n", encoding="utf-8")
+
+
+def read_record(path: PathLike, remedy: str = READ_AGAIN) -> Record:
+    """What `write_record` wrote; a file without a digest is accepted as it is."""
+    return parsed(path, read_bytes(path), remedy)
+
+
+def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN) -> Record:
+    """The record that a file of this content holds."""
+    try:
+        return _opened(content)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(path, error, remedy) from None
+
+
+def line_of(record: Mapping[str, Any]) -> str:
+    """A JSON object as one line of a file."""
+    return json.dumps(_sealed(record, LINE_DIGITS))
+
+
+def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> list[Record]:
+    """What `line_of` made, of each of these lines of a file."""
+    found: list[Record] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(_opened(line))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(path, f"line {number}: {_reason(error)}", remedy) from None
+    return found
+
+
+def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
+    """Write arrays by name to one NPZ file, which keeps a checksum of each."""
+    with written_whole(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN) -> list[NDArray[Any]]:
+    """Arrays of these names from an NPZ file; pickled ones are refused."""
+    try:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return [np.asarray(file[name]) for name in names]
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except Exception as error:  # a damaged header fails in numpy's, zipfile's, zlib's and the parser's own ways
+        raise damaged(path, error, remedy) from None
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The content of a file."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: PathLike, error: OSError) -> InputError:
+    """The error for a file that is there and cannot be read."""
+    return InputError(f"{path}: cannot be read ({_reason(error)})")
+
+
+def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
+    """The error for a file whose content cannot be used."""
+    return InputError(f"{path}: damaged ({_reason(reason)}); {remedy}")
+
+
+def _sealed(content: Mapping[str, Any], digits: int) -> Record:
+    plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys text
+    plain.pop(DIGEST, None)  # of the file that it was read from
+    return {**plain, DIGEST: KIND + _digest(plain)[:digits]}
+
+
+def _opened(text: bytes) -> Record:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    digest = content.pop(DIGEST, None)
+    if digest is None:
+        if any(isinstance(value, str) and value.startswith(KIND) for value in content.values()):
+            raise ValueError("the name of its digest is not right")
+        return content
+    digits = len(str(digest)) - len(KIND)
+    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + _digest(content)[:digits]:
+        raise ValueError("its content does not match its digest")
+    return content
+
+
+def _digest(content: Record) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(error: object) -> str:
+    return str(getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__)

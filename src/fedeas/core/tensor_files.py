@@ -1,0 +1,157 @@
+"""Files of tensors: safetensors, never pickle, with a digest of their whole content that is checked on reading."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from fedeas.core.files import written_whole
+from fedeas.errors import InputError
+
+log = logging.getLogger("fedeas")
+
+PathLike = str | os.PathLike[str]
+Framework = Literal["torch", "numpy"]
+
+DIGEST = "digest"  # the name in the metadata
+KIND = "sha256:"  # what its value begins with
+METADATA = "__metadata__"
+BLOCK = 1 << 20  # bytes read at a time
+
+_unchecked: set[Path] = set()  # files whose lack of a digest has been logged
+
+
+def write_tensors(
+    path: PathLike, tensors: Mapping[str, Any], about: Mapping[str, str], framework: Framework = "torch"
+) -> None:
+    """Write tensors and what they are, with a digest of both; whole or not at all."""
+    from safetensors import SafetensorError
+
+    blank = KIND + "0" * 64  # as long as the digest, which is put in its place
+    save_file = importlib.import_module(f"safetensors.{framework}").save_file
+    with written_whole(path) as part:
+        try:
+            save_file(dict(tensors), part, metadata={**about, DIGEST: blank})
+        except SafetensorError as error:
+            raise _of_the_system(error) from None
+        with part.open("r+b") as file:
+            _seal(file)
+
+
+def read_tensors(
+    path: PathLike, framework: Framework = "torch", device: str = "cpu"
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """What the tensors in a file are, and the tensors by name.
+
+    A file that does not match its digest is refused. One without a digest, from elsewhere or of an older version, is
+    accepted, and that is logged once.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with Path(path).open("rb") as plain:
+            about = _checked_metadata(plain, Path(path))
+        with safe_open(path, framework=framework, device=device) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not a readable .safetensors file ({_reason(error)})") from None
+    return about, tensors
+
+
+def digest_of_tensors(file: BinaryIO) -> str:
+    """SHA-256 of names, types, shapes and bytes of all tensors; what the file says of itself does not count."""
+    header, start = read_header(file)
+    digest = hashlib.sha256()
+    for name, entry in sorted(header.items()):
+        if name == METADATA:
+            continue
+        first, last = entry["data_offsets"]
+        digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+        for block in _blocks(file, start + first, last - first):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """Entries of the tensors and the metadata, and where the tensors' bytes begin."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= end - 8:
+        raise ValueError("it has no header")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    return header, 8 + length
+
+
+def read_metadata(file: BinaryIO) -> dict[str, str]:
+    """What an opened file says of its tensors, unchecked and without the digest."""
+    return {name: text for name, text in _metadata(file).items() if name != DIGEST}
+
+
+def described(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What this project has noted in the metadata of a file; empty for files from elsewhere."""
+    about = json.loads(metadata.get("fedeas") or metadata.get("about") or "{}")
+    return about if isinstance(about, dict) else {}
+
+
+def _checked_metadata(file: BinaryIO, path: Path) -> dict[str, str]:
+    metadata = _metadata(file)
+    if DIGEST in metadata:
+        if metadata[DIGEST] != KIND + _content_digest(file):
+            raise ValueError("its content does not match its digest: it is damaged")
+    elif any(text.startswith(KIND) for text in metadata.values()):
+        raise ValueError("the name of its digest is damaged")
+    elif path.resolve() not in _unchecked:
+        _unchecked.add(path.resolve())
+        log.info("%s: has no digest, so damage to it would not be noticed", path)
+    return read_metadata(file)
+
+
+def _metadata(file: BinaryIO) -> dict[str, str]:
+    found = read_header(file)[0].get(METADATA, {})
+    return {str(name): str(text) for name, text in found.items()}
+
+
+def _content_digest(file: BinaryIO) -> str:
+    """SHA-256 of the tensors and of what the file says of them."""
+    content = [sorted(read_metadata(file).items()), digest_of_tensors(file)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _seal(file: BinaryIO) -> None:
+    """Put the digest into the header, and its metadata in order: safetensors writes them in a random one."""
+    header, start = read_header(file)
+    header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
+    file.seek(8)
+    file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
+
+
+def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
+    file.seek(start)
+    while length > 0:
+        block = file.read(min(BLOCK, length))
+        if not block:
+            raise ValueError("its end is missing")
+        length -= len(block)
+        yield block
+
+
+def _of_the_system(error: Exception) -> Exception:
+    """The error of the operating system inside one of safetensors, which tells it in words alone."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Federated training: rounds, clients, engines, checkpoints, and a run from config to summary."""

@@ -1,0 +1,66 @@
+"""The state of a run in one file, from which it can go on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedeas.algorithms.base import Arrays
+from fedeas.core.tensor_files import described, read_tensors, write_tensors
+from fedeas.errors import FedEASError, InputError, RunError
+
+SERVER, CLIENT = "server/", "client/"
+SHARE = 0.02  # of the time that saving may take
+
+
+def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
+    """Keep the state after `rounds` rounds: the server's, and that of every client that has one."""
+    tensors = {SERVER + key: tensor.contiguous() for key, tensor in server.items()}
+    for client, arrays in clients.items():
+        tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
+    try:
+        write_tensors(path, tensors, {"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
+    except FedEASError as error:
+        raise RunError(f"{error}; the checkpoint before it is kept") from None
+
+
+class Saver:
+    """Keeps the state of a run after its rounds, as often as takes no more than a fiftieth of the time.
+
+    Rounds that were not kept are done again after a kill, with the same result.
+    """
+
+    def __init__(self, path: Path, fingerprint: str, total: int) -> None:
+        self.path, self.fingerprint, self.total = path, fingerprint, total
+        self.last = self.cost = 0.0
+
+    def __call__(
+        self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool = False
+    ) -> None:
+        """Keep the state after `rounds` rounds, if it is time, these are all, or it must be `at_once`."""
+        start = time.perf_counter()
+        if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
+            return
+        save_checkpoint(self.path, self.fingerprint, rounds, server, clients())
+        self.last = time.perf_counter()
+        self.cost = self.last - start
+
+
+def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:
+    """Rounds done, server state and client states; refused if they belong to another config."""
+    try:
+        metadata, tensors = read_tensors(path)
+    except InputError as error:
+        raise InputError(f"{error}; remove it to start anew") from None
+    about = described(metadata)
+    if about.get("fingerprint") != fingerprint:
+        raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
+    server = {key.removeprefix(SERVER): tensor for key, tensor in tensors.items() if key.startswith(SERVER)}
+    clients: dict[int, Arrays] = {}
+    for key, tensor in tensors.items():
+        if key.startswith(CLIENT):
+            client, _, name = key.removeprefix(CLIENT).partition("/")
+            clients.setdefault(int(client), {})[name] = tensor
+    return int(about["rounds"]), server, clients

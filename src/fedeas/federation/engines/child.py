@@ -1,0 +1,142 @@
+"""A worker process that trains clients, seen from both ends of its pipe.
+
+It keeps nothing between two jobs: each job says where its data, the broadcast and the client's state lie. So a process
+that dies can be replaced at any moment.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import torch
+
+from fedeas.algorithms.base import Arrays
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.errors import FedEASError, RunError
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.blocks import Block, Places
+from fedeas.federation.worker import Worker
+
+
+class Job(NamedTuple):
+    """A client's part of a round, as a worker process is told."""
+
+    client: int
+    round: int
+    num_real: int
+    data: Places
+    broadcast: Places
+    state: Places
+    answer_at: int
+
+
+class Answer(NamedTuple):
+    """What a worker process says when it is done."""
+
+    weight: int
+    metrics: dict[str, float]
+    arrays: Places
+    state: Places
+
+
+class Child:
+    """A worker process, the pipe to it, and the block in which it finds states and leaves answers.
+
+    `subprocess` starts it, since a process of `multiprocessing` would run the caller's script again unless that is
+    guarded. Its session is its own, so that Ctrl-C reaches this process alone; the end of its pipe tells it to exit.
+    """
+
+    def __init__(self, blocks: Sequence[Block], setup: Places, threads: int) -> None:
+        self.block, self.client = Block(), -1
+        self.pipe, theirs = multiprocessing.Pipe()
+        shared = [theirs.fileno(), *(block.descriptor for block in (*blocks, self.block))]
+        command = [sys.executable, "-P", "-c", "from fedeas.federation.engines.child import serve; serve()"]
+        path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        self.popen = subprocess.Popen(
+            [*command, *map(str, shared)], env={**os.environ, "PYTHONPATH": path}, pass_fds=shared,
+            stdin=subprocess.DEVNULL, stdout=sys.__stderr__, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._send((setup, threads))
+
+    def give(self, job: Job) -> None:
+        """Let it do a job whose state is in its block."""
+        self.client = job.client
+        self._send(job)
+
+    def take(self) -> Answer | Exception | None:
+        """Its answer, which may be an error; None if it has died."""
+        try:
+            answer: Answer | Exception = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        self.client = -1
+        return answer
+
+    def end(self) -> None:
+        """Kill it; it holds nothing that is needed."""
+        self.popen.kill()
+        self.popen.wait()
+        self.pipe.close()
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError):  # a process that has died is noticed when its answer is taken
+            self.pipe.send(message)
+
+
+def serve() -> None:
+    """What a worker process does: jobs, until the other end of its pipe is closed or the process there has died."""
+    pipe = Connection(int(sys.argv[1]))
+    data, broadcast, own = (Block(int(descriptor)) for descriptor in sys.argv[2:])
+    jobs: SimpleQueue[Any] = SimpleQueue()
+    Thread(target=_listen, args=(pipe, jobs), daemon=True).start()
+    setup, threads = jobs.get()
+    torch.set_num_threads(threads)
+    worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
+    while True:
+        job: Job = jobs.get()
+        worker.clients = {job.client: client_data(data.read(job.data), job.num_real)}
+        pipe.send(_answer(worker, job, broadcast.read(job.broadcast), own))
+
+
+def _listen(pipe: Connection, jobs: SimpleQueue[Any]) -> None:
+    """In a thread of its own, so that a process that is at work notices the end, too."""
+    with suppress(EOFError, OSError):
+        while True:
+            jobs.put(pipe.recv())
+    os._exit(0)
+
+
+def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer | Exception:
+    try:
+        reply, state = worker.run(Task.TRAIN, job.client, job.round, broadcast, own.read(job.state))
+        assert reply is not None  # training always has something to say
+        return Answer(reply.weight, reply.metrics, own.write(reply.arrays, job.answer_at), own.append(state))
+    except Exception as error:
+        if not isinstance(error, FedEASError):
+            error.add_note(traceback.format_exc())  # where it happened does not travel with it
+        return error if _travels(error) else RunError(f"client {job.client}, round {job.round}: {error!r}")
+
+
+def _travels(error: Exception) -> bool:
+    try:
+        return isinstance(pickle.loads(pickle.dumps(error)), Exception)
+    except Exception:
+        return False
+
+
+def client_data(arrays: Arrays, num_real: int) -> ClientData:
+    """A client's data where they lie in shared memory."""
+    return ClientData(arrays["images"], arrays["labels"], num_real, Normaliser(arrays["scale"], arrays["shift"]))

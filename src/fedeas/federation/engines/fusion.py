@@ -1,0 +1,157 @@
+"""All clients of a round trained together on one GPU, as one stacked model.
+
+Every client does its part of the algorithm in a thread of its own. They meet where they train: the last to arrive
+trains them all, then each goes on with its own result. Algorithms need not know.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedeas.algorithms.base import Arrays, ClientJob, Reply
+from fedeas.algorithms.fused import FusedSGD
+from fedeas.algorithms.local_sgd import LocalResult, Objective
+from fedeas.data.client import Normaliser
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import free_memory
+
+MOST = 32
+"""Clients that are trained together; more bring nothing, the chip is full."""
+
+log = logging.getLogger("fedeas")
+
+
+class Meeting:
+    """Where clients wait until all of them are about to train."""
+
+    def __init__(self, clients: int, fused: FusedSGD, thread: ThreadPoolExecutor) -> None:
+        self.fused, self.thread = fused, thread
+        self.present: dict[int, tuple[ClientJob, Objective]] = {}
+        self.results: dict[int, LocalResult] = {}
+        self.barrier = threading.Barrier(clients, action=self._train_all)
+        self.turn = threading.Lock()  # threads that compete for the interpreter would only slow each other down
+
+    def join(self, job: ClientJob, objective: Objective) -> LocalResult:
+        """Be trained together with the others; whoever waits gives its turn to the next."""
+        self.present[job.client] = job, objective
+        self.turn.release()
+        try:
+            self.barrier.wait()
+        finally:
+            self.turn.acquire()
+        return self.results[job.client]
+
+    def _train_all(self) -> None:
+        clients = sorted(self.present)  # whoever came first, the result is the same
+        jobs, objectives = zip(*(self.present[client] for client in clients), strict=True)
+        # Always in the same thread: libraries keep their handles by thread, and making one cannot be recorded.
+        results = self.thread.submit(self.fused, jobs, objectives).result()
+        self.results.update(zip(clients, results, strict=True))
+
+
+@dataclass(eq=False)
+class Seat:
+    """What a client brings to a meeting: a model of its own, and the way to train it."""
+
+    model: nn.Module
+    meeting: Meeting
+
+    def trainer(self, job: ClientJob, objective: Objective) -> LocalResult:
+        """In place of the plain training loop."""
+        return self.meeting.join(job, objective)
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling and recording."""
+        return self.meeting.fused.preparing
+
+
+class FusionEngine(LocalEngine):
+    """Trains the clients of a round together; set-up exchanges and states are the reference engine's.
+
+    Args:
+        worker: what does a client's job.
+        normalise: of the images; its device is where they are trained.
+        capacity: samples of the largest client.
+        together: how many clients at once; if memory does not suffice, half as many, and so on.
+    """
+
+    def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, together: int) -> None:
+        super().__init__(worker)
+        self.normalise, self.capacity = normalise, capacity
+        self._open(min(together, MOST))
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """All clients, longest first, as many at a time as can be trained together."""
+        if task is not Task.TRAIN:
+            return super().map(task, broadcast, clients, round)
+        self.worker.prepare(clients)
+        replies: list[Reply] = []
+        waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
+        while waiting:
+            together = waiting[: self.fused.clients]
+            try:
+                replies += self._together(broadcast, together, round)
+                waiting = waiting[len(together) :]
+            except torch.OutOfMemoryError:
+                if self.fused.clients == 1:
+                    raise
+                self._fewer()
+        return sorted(replies, key=lambda reply: reply.client)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.clients.shutdown()
+        self.training.shutdown()
+
+    def _open(self, together: int) -> None:
+        self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
+        self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
+        self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
+
+    def _fewer(self) -> None:
+        together = self.fused.clients // 2
+        self.close()
+        del self.fused, self.models  # before new ones are made
+        free_memory()
+        self._open(together)
+        log.warning("out of memory; going on with %d clients at once", together)
+
+    def _together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        meeting = Meeting(len(clients), self.fused, self.training)
+
+        def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
+            try:
+                with meeting.turn:
+                    state = self.states.get(client, {})
+                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, Seat(model, meeting))
+            except BaseException:
+                meeting.barrier.abort()  # the others must not wait for this one
+                raise
+
+        jobs = {
+            client: self.clients.submit(work, client, model)
+            for client, model in zip(clients, self.models, strict=False)
+        }
+        wait(jobs.values())
+        _raise_first([job.exception() for job in jobs.values()])
+        answers = {client: job.result() for client, job in jobs.items()}
+        self.states.update({client: state for client, (_, state) in answers.items() if state})
+        return [reply for reply, _ in answers.values() if reply is not None]
+
+
+def _raise_first(errors: Sequence[BaseException | None]) -> None:
+    """What went wrong itself, rather than what others say who waited for it."""
+    found = [error for error in errors if error is not None]
+    for error in sorted(found, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error

@@ -1,0 +1,35 @@
+"""Which engine trains on a GPU."""
+
+from __future__ import annotations
+
+from fedeas.config import EngineConfig
+from fedeas.data.client import Normaliser
+from fedeas.errors import InputError
+from fedeas.federation.engines.fusion import FusionEngine
+from fedeas.federation.engines.lanes import LanesEngine
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.worker import Worker
+from fedeas.models.stacked import can_be_stacked, gathered_values
+
+PAYS = 1_000_000
+"""Values that a stacked model may gather for an image; with larger feature maps lanes are faster (`gpu_rounds.py`)."""
+
+
+def gpu_engine(
+    worker: Worker, shape: tuple[int, int, int], normalise: Normaliser, capacity: int,
+    chosen: EngineConfig, participants: int,
+) -> LocalEngine:  # fmt: skip
+    """The engine that the config names; ``fast`` is the stacked one where that pays, else lanes.
+
+    The choice depends on model and algorithm alone, not on a measurement: the last bits of a result must not depend on
+    what else the GPU was doing.
+    """
+    possible = worker.algorithm.stacks and can_be_stacked(worker.model) and not chosen.compile
+    if chosen.name == "fused" and not possible:
+        raise InputError(
+            f"engine.name fused: cannot stack {worker.algorithm.spec} with this model or compile it; use fast or lanes"
+        )
+    pays = possible and not chosen.lanes and gathered_values(worker.model, shape) <= PAYS
+    if chosen.name == "fused" or (chosen.name == "fast" and pays):
+        return FusionEngine(worker, normalise, capacity, participants)
+    return LanesEngine(worker, normalise, capacity, chosen.lanes, chosen.compile)

@@ -1,0 +1,255 @@
+"""Several clients at once on one GPU: each lane is a stream with a model and recorded steps of its own.
+
+All lanes compute alike and replies come in the order of client ids, so that a result does not depend on which lane
+trains which client.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.captured import CapturedSGD, StepContext
+from fedeas.data.client import Normaliser
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import free_memory
+from fedeas.models.build import fuse_norms, shortened
+
+MOST_LANES = 8
+"""More than these bring nothing: the chip is full."""
+
+PRIORITIES = 3
+"""Lanes whose streams are served before the others'."""
+
+REHEARSALS = 20
+"""Steps of each lane by which a number of lanes is timed."""
+
+USEFUL = 1.02
+"""More lanes are kept if they are faster by this factor."""
+
+RESERVE = 0.2
+"""Share of the GPU's memory that lanes leave free."""
+
+log = logging.getLogger("fedeas")
+
+Answer = tuple[Reply | None, Arrays]
+Result = TypeVar("Result")
+
+
+@dataclass(eq=False)
+class Lane:
+    """A workspace for clients that are trained one after the other."""
+
+    model: nn.Module
+    trainer: CapturedSGD
+    stream: torch.cuda.Stream | None
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    """Libraries keep their handles by thread, and making one cannot be recorded."""
+
+    @staticmethod
+    def of(worker: Worker, normalise: Normaliser, capacity: int, compiled: bool, place: int) -> Lane:
+        """A copy of the model in the layout that convolutions prefer, and a stream on its device.
+
+        The first lanes take the longest clients, which decide when a round ends: the GPU serves them first.
+        """
+        device, own = normalise.scale.device, copy.deepcopy(worker.model)
+        if device.type != "cuda":
+            return Lane(own, CapturedSGD(own, normalise, capacity), None)
+        own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        around: StepContext = nullcontext
+        if compiled:
+            compile_for(own, worker.train.batch_size)
+        elif not worker.algorithm.differentiates_twice:
+            fuse_norms(own)
+            around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
+        stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
+        return Lane(own, CapturedSGD(own, normalise, capacity, around), stream)
+
+    def entered(self) -> AbstractContextManager[object]:
+        """The context in which this lane's work is given to the GPU."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def start(self, work: Callable[..., Result], *arguments: object) -> Future[Result]:
+        """Do this in the lane's thread and on its stream."""
+
+        def inside() -> Result:
+            with self.entered():
+                return work(*arguments)
+
+        return self.thread.submit(inside)
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling and recording."""
+        return self.trainer.preparing
+
+
+def compile_for(model: nn.Module, batch_size: int) -> None:
+    """Compile the model's training on whole batches; remainders come in too many sizes to be worth it."""
+    plain, quick = model.forward, torch.compile(model.forward, dynamic=False)
+
+    def forward(images: Tensor) -> Tensor:
+        chosen = quick if model.training and len(images) == batch_size else plain
+        result: Tensor = chosen(images)
+        return result
+
+    model.forward = forward
+
+
+class LanesEngine(LocalEngine):
+    """Trains the clients of a round in lanes; set-up exchanges and states are the reference engine's.
+
+    Args:
+        worker: what does a client's job.
+        normalise: of the images; its device is where the lanes are.
+        capacity: samples of the largest client.
+        lanes: how many, or 0 to choose: as many as fit by the memory that a first client takes, then as many of
+            these as make the training faster.
+        compiled: compile the model, which takes a while and pays for long runs.
+    """
+
+    def __init__(
+        self, worker: Worker, normalise: Normaliser, capacity: int, lanes: int = 0, compiled: bool = False
+    ) -> None:
+        super().__init__(worker)
+        self.normalise, self.capacity, self.compiled = normalise, capacity, compiled
+        self.device = normalise.scale.device
+        self.given = lanes > 0
+        self.lanes: list[Lane] = []
+        self._open(lanes or 1)
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """All clients, longest first, as many at a time as there are lanes."""
+        if task is not Task.TRAIN:
+            return super().map(task, broadcast, clients, round)
+        self.worker.prepare(clients)
+        answers: dict[int, Answer] = {}
+        choosing = not self.given and self.device.type == "cuda"
+        if choosing:  # the first client shows what a lane takes
+            first = max(clients, key=self.worker.size)
+            answers[first] = self._measured(broadcast, first, round)
+        while len(answers) < len(clients):
+            left = [client for client in clients if client not in answers]
+            answers.update(self._at_once(broadcast, left, round))
+        if choosing:
+            self._keep_useful()
+        self.states.update({client: state for client, (_, state) in answers.items() if state})
+        return [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
+
+    def _at_once(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
+        """Train clients in the lanes; if the GPU runs out of memory, lanes are halved and some clients are left."""
+        waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
+        done: dict[int, Answer] = {}
+
+        def work(lane: Lane, client: int | None) -> None:
+            while client is not None:
+                done[client] = self._one(lane, broadcast, client, round)
+                client = _first(waiting)
+
+        self._wait_for_each_other()
+        busy = self.lanes[: len(clients)]
+        firsts = [_first(waiting) for _ in busy]
+        jobs = [lane.start(work, lane, client) for lane, client in zip(busy, firsts, strict=True)]
+        wait(jobs)
+        self._wait_for_each_other()
+        errors = [error for job in jobs if (error := job.exception()) is not None]
+        for error in errors:
+            if not isinstance(error, torch.OutOfMemoryError) or len(self.lanes) == 1:
+                raise error
+        if errors:
+            self._fewer()
+        return done
+
+    def _one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
+        return self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+
+    def _measured(self, broadcast: Arrays, client: int, round: int) -> Answer:
+        """Train one client alone, and open as many lanes as the memory it took allows."""
+        self._wait_for_each_other()
+        before = torch.cuda.memory_reserved(self.device)
+        answer = self.lanes[0].start(self._one, self.lanes[0], broadcast, client, round).result()
+        torch.cuda.synchronize(self.device)
+        taken = max(1, torch.cuda.memory_reserved(self.device) - before)
+        lanes = lanes_for(taken, *torch.cuda.mem_get_info(self.device))
+        self._open(lanes)
+        log.info("room for %d lanes of %.1f GB", lanes, taken / 1e9)
+        return answer
+
+    def _keep_useful(self) -> None:
+        """Close the lanes that make the training no faster; once, after a round in which all have recorded."""
+        self.given = True
+        numbers = sorted({1, 2, 4, 6, len(self.lanes)} & set(range(1, len(self.lanes) + 1)))
+        speeds = {number: self._steps_per_second(number) for number in numbers}
+        self.lanes = self.lanes[: fewest_useful(speeds)]
+        free_memory()
+        found = ", ".join(f"{number}: {speed:,.0f}" for number, speed in speeds.items())
+        log.info("%d lanes chosen; steps a second by lanes: %s", len(self.lanes), found)
+
+    def _steps_per_second(self, lanes: int) -> float:
+        torch.cuda.synchronize(self.device)
+        start = time.perf_counter()
+        for _ in range(REHEARSALS):
+            for lane in self.lanes[:lanes]:
+                lane.start(lane.trainer.rehearse)
+        wait([lane.start(lambda: None) for lane in self.lanes[:lanes]])
+        torch.cuda.synchronize(self.device)
+        return lanes * REHEARSALS / (time.perf_counter() - start)
+
+    def _open(self, lanes: int) -> None:
+        for place in range(len(self.lanes), lanes):
+            self.lanes.append(Lane.of(self.worker, self.normalise, self.capacity, self.compiled, place))
+
+    def _fewer(self) -> None:
+        lanes = len(self.lanes) // 2
+        self.lanes = []  # with their graphs and buffers, before the new ones are made
+        free_memory()
+        self._open(lanes)
+        log.warning("out of memory; going on with %d clients at once", lanes)
+
+    def _wait_for_each_other(self) -> None:
+        """What lanes read has been written before they begin, and what they wrote is there before it is read."""
+        streams = [lane.stream for lane in self.lanes if lane.stream is not None]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream(stream.device))
+            torch.cuda.current_stream(stream.device).wait_stream(stream)
+
+
+def _first(waiting: deque[int]) -> int | None:
+    try:
+        return waiting.popleft()
+    except IndexError:  # another lane took the last one
+        return None
+
+
+def fewest_useful(speeds: dict[int, float]) -> int:
+    """The fewest lanes that are about as fast as the fastest number.
+
+    >>> fewest_useful({1: 400.0, 2: 600.0, 4: 770.0, 8: 780.0})
+    4
+    """
+    best = max(speeds.values())
+    return min(number for number, speed in speeds.items() if speed * USEFUL >= best)
+
+
+def lanes_for(taken: int, free: int, whole: int) -> int:
+    """How many lanes fit beside the first, which took so many bytes, in the free part of the memory.
+
+    >>> lanes_for(taken=2, free=9, whole=10)
+    4
+    """
+    spare = max(0.0, free - RESERVE * whole)
+    return min(MOST_LANES, 1 + int(spare // taken))

@@ -1,0 +1,50 @@
+"""The plain reference engine: clients one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fedeas.algorithms.base import Arrays, Reply
+from fedeas.federation.engines.base import Task
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import torch_threads
+
+
+class LocalEngine:
+    """Runs every client in this process; the fast engines are held against it.
+
+    Args:
+        worker: what does a client's job.
+        threads: of a client's training, where torch's own number is not to be taken.
+    """
+
+    def __init__(self, worker: Worker, threads: int | None = None) -> None:
+        self.worker, self.threads = worker, threads or torch.get_num_threads()
+        self.states: dict[int, Arrays] = {}
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """One client after the other, in the order of their ids."""
+        if task is Task.TRAIN:
+            self.worker.prepare(clients)
+        with torch_threads(self.threads):
+            replies = [self._run_one(task, broadcast, client, round) for client in sorted(clients)]
+        return [reply for reply in replies if reply is not None]
+
+    def client_states(self) -> dict[int, Arrays]:
+        """The states of all clients that have one."""
+        return self.states
+
+    def restore(self, states: dict[int, Arrays]) -> None:
+        """Go on from these states."""
+        self.states = dict(states)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _run_one(self, task: Task, broadcast: Arrays, client: int, round: int) -> Reply | None:
+        reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
+        if state:
+            self.states[client] = state
+        return reply

@@ -1,0 +1,223 @@
+"""Several clients at once on the cores of a CPU: worker processes train them, and tensors travel in shared memory.
+
+Replies come in the order of client ids and states are kept in this process, so that results do not depend on which
+process trains a client, on whether one dies, or on whether there are any.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+
+from fedeas.algorithms.base import Arrays, Reply
+from fedeas.config import EngineConfig
+from fedeas.data.client import ClientData
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.blocks import Block, Places
+from fedeas.federation.engines.child import Answer, Child, Job, client_data
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import torch_threads
+
+START_SECONDS = 3.0
+"""What worker processes take to start, most of it for importing torch."""
+
+SHORT_ROUND = 0.05
+"""Seconds of training below which a round has too little to share out."""
+
+MOST_DEATHS = 2
+"""Deaths in a row for each of the processes, after which the run goes on without them."""
+
+log = logging.getLogger("fedeas")
+
+
+def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
+    """The engine for `participants` clients a round on the cores that torch may use.
+
+    The cores are shared out over the clients of a round, whether these are trained at once or not: the last
+    bits of a result depend on the threads of a client, so that number is the same with and without processes.
+    """
+    cores = torch.get_num_threads()
+    at_once = min(cores, participants)
+    processes = min(settings.processes or at_once, participants)
+    inside = multiprocessing.parent_process() is not None  # whoever started this process shares out the cores
+    if settings.name == "local" or processes == 1 or (inside and not settings.processes):
+        return LocalEngine(worker, cores // at_once)
+    return ProcessesEngine(worker, processes, cores // at_once, given=settings.processes > 0)
+
+
+def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
+    """Whether processes save clearly more than their start costs, if a client takes so many seconds.
+
+    >>> pays(0.02, participants=10, jobs=2000, processes=2), pays(0.02, participants=10, jobs=150, processes=2)
+    (True, False)
+    """
+    saved = seconds * jobs * (1 - 1 / processes)
+    return seconds * participants >= SHORT_ROUND and saved >= 2 * START_SECONDS
+
+
+class ProcessesEngine(LocalEngine):
+    """Trains the clients of a round in worker processes; set-up exchanges and states are the reference engine's.
+
+    Args:
+        worker: what does a client's job; data are loaded and images made in this process.
+        processes: how many.
+        threads: of a client's training.
+        given: use the processes from the start, not only once the time that clients take shows that they pay.
+    """
+
+    def __init__(self, worker: Worker, processes: int, threads: int = 1, given: bool = True) -> None:
+        super().__init__(worker, threads)
+        self.processes, self.given = processes, given
+        self.team: list[Child] = []
+        self.deaths = 0
+        self.data, self.broadcast = Block(), Block()
+        self.setup: Places = {}
+        self.samples: dict[int, Places] = {}
+        self.seconds: list[float] = []
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """All clients, in the processes if these pay."""
+        if task is not Task.TRAIN:
+            return super().map(task, broadcast, clients, round)
+        self.worker.prepare(clients)
+        replies: dict[int, Reply | None] = {}
+        while left := sorted(set(clients) - set(replies)):
+            if self._uses_processes(len(left), len(clients), round):
+                replies |= self._in_processes(broadcast, left, round)
+            else:
+                replies[left[0]] = self._here(broadcast, left[0], round)
+        return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
+
+    def close(self) -> None:
+        """End the processes; if there are jobs again, others start."""
+        for process in self.team:
+            process.end()
+        self.team = []
+
+    def _uses_processes(self, left: int, participants: int, round: int) -> bool:
+        """Whether to, for the clients that are left of a round."""
+        warm = self.seconds[1:]  # the first client finds all caches cold
+        if warm and not self.given:
+            jobs = left + participants * (self.worker.total_rounds - round - 1)
+            self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
+        return self.given and self.processes > 1
+
+    def _here(self, broadcast: Arrays, client: int, round: int) -> Reply | None:
+        start = time.perf_counter()
+        with torch_threads(self.threads):
+            reply = self._run_one(Task.TRAIN, broadcast, client, round)
+        self.seconds.append(time.perf_counter() - start)
+        return reply
+
+    def _in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
+        """The replies, not all of them if processes keep dying. An error is the one that the reference would raise."""
+        start = time.perf_counter()
+        waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
+        replies: dict[int, Reply] = {}
+        errors: dict[int, Exception] = {}
+        try:
+            sent = self.broadcast.write(broadcast)
+            while len(replies) + len(errors) < len(clients) and self.processes > 1:
+                self._give_jobs(waiting, sent, round)
+                self._take_answers(waiting, replies, errors)
+        except OSError as error:
+            self._give_up(f"worker processes cannot be used ({error})")
+        except BaseException:
+            self.close()  # a job that is under way must not answer in the next round
+            raise
+        if errors:
+            raise errors[min(errors)]
+        return _in_shares(time.perf_counter() - start, replies)
+
+    def _give_jobs(self, waiting: deque[int], broadcast: Places, round: int) -> None:
+        """One to each process that has none, and to new ones as long as there may be more."""
+        idle = [process for process in self.team if process.client < 0]
+        while waiting and (idle or len(self.team) < self.processes):
+            process = idle.pop() if idle else self._started()
+            client = waiting.popleft()
+            data, state = self._samples(client), process.block.write(self.states.get(client, {}))
+            real = self.worker.clients[client].num_real
+            process.give(Job(client, round, real, data, broadcast, state, process.block.end))
+
+    def _take_answers(self, waiting: deque[int], replies: dict[int, Reply], errors: dict[int, Exception]) -> None:
+        """Wait for the next ones; the client of a process that died waits for another."""
+        busy: dict[Any, Child] = {process.pipe: process for process in self.team if process.client >= 0}
+        for pipe in wait(list(busy)):
+            if busy[pipe] not in self.team:  # given up meanwhile, with all the others
+                continue
+            client, answer = busy[pipe].client, busy[pipe].take()
+            self.deaths = 0 if answer is not None else self.deaths + 1
+            if answer is None:
+                waiting.appendleft(client)
+                self._bury(busy[pipe])
+            elif isinstance(answer, Exception):
+                errors[client] = answer
+            else:
+                replies[client] = self._received(busy[pipe].block, client, answer)
+
+    def _received(self, block: Block, client: int, answer: Answer) -> Reply:
+        """The reply with tensors of its own, since the block is used again; the state is kept for the client."""
+        arrays, state = (_copied(block.read(places)) for places in (answer.arrays, answer.state))
+        if state:
+            self.states[client] = state
+        generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
+        return Reply(client, answer.weight, arrays, {**answer.metrics, **generating})
+
+    def _started(self) -> Child:
+        """A new process; what all need to know lies in shared memory."""
+        if not self.setup:
+            known = replace(self.worker, load_client=_shared_already, generator=None, clients={}, generation_seconds={})
+            content = torch.frombuffer(bytearray(pickle.dumps(known)), dtype=torch.uint8)
+            self.setup = self.data.append({"worker": content})
+            log.info("training %d clients at once, each in a worker process", self.processes)
+        self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
+        return self.team[-1]
+
+    def _bury(self, process: Child) -> None:
+        process.end()
+        self.team.remove(process)
+        log.warning("a worker process ended with code %d; its client is trained again", process.popen.returncode)
+        if self.deaths >= MOST_DEATHS * self.processes:
+            self._give_up("worker processes keep ending")
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("%s; from now on clients are trained one after the other", reason)
+        self.close()
+        self.processes = 1
+
+    def _samples(self, client: int) -> Places:
+        """Where the client's data lie in shared memory, to which they are moved once."""
+        if client not in self.samples:
+            data = self.worker.clients[client]
+            normalise = {"scale": data.normalise.scale, "shift": data.normalise.shift}
+            self.samples[client] = self.data.append({"images": data.images, "labels": data.labels, **normalise})
+            self.worker.clients[client] = client_data(self.data.read(self.samples[client]), data.num_real)
+        return self.samples[client]
+
+
+def _shared_already(client: int) -> ClientData:
+    raise AssertionError(f"client {client}: its data must lie in shared memory")
+
+
+def _copied(arrays: Arrays) -> Arrays:
+    return {name: tensor.clone() for name, tensor in arrays.items()}
+
+
+def _in_shares(seconds: float, replies: dict[int, Reply]) -> dict[int, Reply]:
+    """The time of training at once, shared out over the clients, so that it adds up to what the round took."""
+    busy = sum(reply.metrics["train_seconds"] for reply in replies.values())
+    share = min(1.0, seconds / busy) if busy else 1.0
+    return {
+        client: replace(reply, metrics={**reply.metrics, "train_seconds": share * reply.metrics["train_seconds"]})
+        for client, reply in replies.items()
+    }

@@ -1,0 +1,52 @@
+"""What a run is, down to the content of its parts: data, split, initial weights, and what makes its images."""
+
+from __future__ import annotations
+
+from fedeas.config import ContentConfig, RunConfig
+from fedeas.errors import InputError
+from fedeas.federation.split import FederatedData
+from fedeas.generators.registry import content_digest, parse_generator
+from fedeas.models.build import suited_to
+from fedeas.models.initial_weights import check_clean_start
+from fedeas.models.initial_weights import content as content_of_start
+
+PARTS = {
+    "data": "images and labels",
+    "partition": "who holds which sample",
+    "weights": "the initial weights",
+    "generator": "the generator's weights or code",
+}
+
+
+def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
+    """The config with nothing left open: the model named, and the content of every part as a digest.
+
+    Its fingerprint is the run's identity. A digest that the config gives already must be right.
+    """
+    found = ContentConfig(
+        data=data.dataset.digest,
+        partition=data.partition.digest,
+        weights=content_of_start(config.model.weights).get("weights", ""),
+        generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
+    )
+    for part, words in PARTS.items():
+        wanted = getattr(config.content, part)
+        if wanted and wanted != getattr(found, part):
+            raise InputError(
+                f"content.{part}: {words} differ from what the config names; bring them back or drop the line"
+            )
+    name = suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name
+    model = config.model.model_copy(update={"name": name})
+    model = model.model_copy(update={"norm": model.usual_norm})
+    return config.model_copy(update={"model": model, "content": found})
+
+
+def unknown_content(config: RunConfig) -> tuple[str, ...]:
+    """What affects the result but cannot be verified, one sentence each.
+
+    In the clean protocol, initial weights that have seen test images of the dataset are refused.
+    """
+    dataset, protocol = config.data.dataset, config.data.protocol
+    start = check_clean_start(config.model.weights, dataset) if protocol == "clean" else ()
+    generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
+    return (*start, *generator)

@@ -1,0 +1,96 @@
+"""The paper's measures of a run: accuracy over rounds, rounds to a threshold, and how far updates disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
+from fedeas.data.client import Normaliser
+from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu.devices import autocast
+from fedeas.runs.accuracy_curves import Course, measure_course
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracy and loss of the global model on the server's test set.
+
+    The model is a workspace of its own. On a GPU all batches have one shape, so that they are replays of one graph.
+    """
+
+    model: nn.Module
+    images: Tensor
+    labels: Tensor
+    normalise: Normaliser
+    precision: str = "fp32"
+    batch_size: int = 2500
+
+    @torch.no_grad()
+    def __call__(self, server: Arrays) -> dict[str, float]:
+        """Test the model that the server holds."""
+        load_model(self.model, server)
+        self.model.eval()
+        right, loss = torch.zeros((), device=self.labels.device), torch.zeros((), device=self.labels.device)
+        for start in range(0, len(self.labels), self.batch_size):
+            images, labels = (part[start : start + self.batch_size] for part in (self.images, self.labels))
+            logits = self._logits(images)
+            right += (logits.argmax(dim=1) == labels).sum()
+            loss += functional.cross_entropy(logits, labels, reduction="sum")
+        return {"accuracy": right.item() / len(self.labels), "test_loss": loss.item() / len(self.labels)}
+
+    def _logits(self, images: Tensor) -> Tensor:
+        missing = self.batch_size - len(images) if images.is_cuda else 0
+        padded = functional.pad(images, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else images
+        return self._captured(padded)[: len(images)]
+
+    @cached_property
+    def _captured(self) -> Captured:
+        return Captured(self._plain_logits, self.images.device)
+
+    def _plain_logits(self, images: Tensor) -> Tensor:
+        with autocast(self.precision, images.device):
+            logits: Tensor = self.model(self.normalise(images))
+        return logits.float()
+
+
+@torch.no_grad()
+def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> float:
+    """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2.
+
+    Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
+    """
+    keys = [MODEL + name for name in trainable]
+    total = sum(reply.weight for reply in replies)
+    consensus: list[Tensor] = []
+    for reply in replies:
+        update = torch._foreach_sub([before[key] for key in keys], [reply.arrays[key] for key in keys])
+        norm = torch.stack(torch._foreach_norm(update)).norm().clamp_min(1e-30)
+        torch._foreach_mul_(update, reply.weight / total / norm)
+        if consensus:
+            torch._foreach_add_(consensus, update)
+        else:
+            consensus = list(update)
+    return 1 - float(torch.stack(torch._foreach_norm(consensus)).norm().square())
+
+
+def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
+    """A run's measures from its round records: accuracy and work, first round at the threshold, median Gamma-hat.
+
+    `courses.measure_course` says what accuracy means. A threshold that was never reached is None.
+    """
+    course = Course.of(rounds)
+    hats = [record["gamma_hat"] for record in rounds if record.get("gamma_hat") is not None]
+    return {
+        **measure_course(rounds),
+        "rounds_to_threshold": next((r for r, value in zip(*course, strict=True) if value >= threshold), None),
+        "threshold": threshold,
+        "gamma_hat": median(hats) if hats else None,
+    }

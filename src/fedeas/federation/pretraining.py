@@ -1,0 +1,164 @@
+"""Initial weights from central training: a run with one client that holds all images, whose last model becomes a file.
+
+One-client FedAvg is plain SGD, so resume, evaluation and recorded steps on a GPU are those of any run. Each epoch is a
+round: the learning rate falls from one to the next, and momentum begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedeas.algorithms.base import MODEL, Arrays, group
+from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.core.files import make_folder
+from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.tensor_files import write_tensors
+from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
+from fedeas.data.client import Normaliser
+from fedeas.data.sources import checked_name, load_dataset
+from fedeas.errors import InputError, RunError
+from fedeas.federation.checkpoint import load_checkpoint
+from fedeas.federation.metrics import Evaluation
+from fedeas.federation.run import Pause, execute, identified, new_model
+from fedeas.federation.split import FederatedData, split_data
+from fedeas.gpu.devices import chosen_device
+from fedeas.models.initial_weights import start_seen
+from fedeas.models.resnet import Stem
+from fedeas.runs.store import Record, Run, RunStore
+
+FORMAT = "fedeas-pretrained-1"
+LABEL_LENGTH = 61
+
+ENDING: dict[Stem, str] = {"3x3": PRETRAINED, "imagenet": IMAGENET_STEM}
+
+# What is usual for a ResNet on photographs of this size.
+RECIPE = TrainConfig(
+    lr=0.1, batch_size=128, epochs=1, momentum=0.9, weight_decay=5e-4, schedule="cosine", augment="crop-flip"
+)
+
+
+def pretraining_config(
+    dataset: str = "cifar100",
+    epochs: int = 30,
+    seed: int = 0,
+    device: str = "auto",
+    root: str | None = None,
+    stem: Stem = "3x3",
+) -> RunConfig:
+    """Central training as a run: the official training part at one client, in ``bf16`` where there is a GPU.
+
+    >>> pretraining_config("digits", epochs=5, device="cpu").label
+    'pretrain-digits'
+    """
+    checked_name(dataset)
+    on_gpu = chosen_device(device).type == "cuda"
+    return RunConfig(
+        label=f"pretrain-{name_of_dataset(dataset)}{'' if stem == '3x3' else IMAGENET_STEM}"[:LABEL_LENGTH],
+        seed=seed,
+        data=DataConfig(dataset=dataset, root=root),
+        partition=PartitionConfig(scheme="iid", clients=1),
+        model=ModelConfig(stem=stem),
+        train=RECIPE,
+        rounds=RoundsConfig(total=epochs, participation=1.0, gamma_hat=False),
+        engine=EngineConfig(device=device, precision="bf16" if on_gpu else "fp32"),
+    )
+
+
+def default_file(dataset: str, stem: Stem = "3x3") -> Path:
+    """Where runs find the weights by the name ``DATASET-pretrained``, or ``DATASET-imagenet-stem`` for that stem.
+
+    >>> default_file("cifar100", "imagenet").name
+    'cifar100-imagenet-stem.safetensors'
+    """
+    return folder_for_new() / f"{name_of_dataset(dataset)}{ENDING[stem]}{SUFFIX}"
+
+
+def pretrain(
+    config: RunConfig,
+    out: str | os.PathLike[str],
+    store: RunStore,
+    progress: Callable[[Record], None] | None = None,
+    pause: Pause | None = None,
+) -> Record | None:
+    """Train to the end, write the last model's weights to `out`, and give back what the file says of itself.
+
+    Nothing is written, and given back, after an epoch in which `pause` says so; the next call goes on.
+
+    Weights that are there are never replaced. If they are these, all is done.
+    """
+    path = Path(out)
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
+    if path.exists():
+        return _of_this_run(path, config)
+    identified(config)  # before a folder is made, the data must be there
+    make_folder(path.parent)
+    run = execute(config, store, progress, pause=pause)
+    if not run.finished:
+        return None
+    _write(path, run)
+    return provenance(path)
+
+
+def provenance(path: str | os.PathLike[str]) -> Record:
+    """Which data and which run the weights in a file come from; nothing if `pretrain` has not written it."""
+    about = description(path)
+    return about if about.get("format") == FORMAT else {}
+
+
+def last_model(run: Run) -> Arrays:
+    """The tensors of the model after the last round, by their names in its state dict."""
+    _, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
+    return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
+
+
+def _of_this_run(path: Path, config: RunConfig) -> Record:
+    about = provenance(path)
+    if about.get("run") != identified(config).fingerprint:
+        raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
+    return about
+
+
+def _write(path: Path, run: Run) -> None:
+    config, tensors = run.config, halved(last_model(run), path)
+    dataset = load_dataset(config.data.dataset, config.data.root)
+    data = split_data(config, dataset)
+    hashed, start = data_digest(data.images, data.labels), start_seen(config.model.weights)
+    about = {
+        "format": FORMAT,
+        "dataset": dataset.name,
+        "protocol": config.data.protocol,
+        "seen": Seen.under(config.data.protocol, dataset.name, hashed, start).record,
+        "epochs": config.rounds.total,
+        "accuracy": _accuracy(config, data, tensors),
+        "seed": config.seed,
+        "precision": config.engine.precision,
+        "machine": run.environment().get("machine"),
+        "run": config.fingerprint,
+    }
+    write_tensors(path, tensors, {"fedeas": json.dumps(about)})
+
+
+def halved(tensors: Arrays, place: Path) -> Arrays:
+    """Floating-point numbers in half precision, which keeps the file small; whole numbers as they are."""
+    kept = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    for name, tensor in kept.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise RunError(f"{place}: {name} has numbers that float16 cannot hold; train with another seed or rate")
+    return kept
+
+
+def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
+    """Test accuracy of the weights as the file holds them, computed in float32."""
+    device, dataset = chosen_device(config.engine.device), data.dataset
+    model = new_model(config, dataset.shape, dataset.num_classes).to(device)
+    images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))
+    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
+    server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
+    return Evaluation(model, images, labels, normalise)(server)["accuracy"]

@@ -1,0 +1,126 @@
+"""The round loop: choose clients, broadcast, collect, aggregate, evaluate, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedeas.algorithms.base import Algorithm, Arrays, Reply
+from fedeas.core.streams import stream
+from fedeas.federation.engines.base import Engine, Task
+
+Record = dict[str, Any]
+Evaluate = Callable[[Arrays], dict[str, float]]
+Probe = Callable[[Arrays, list[Reply]], dict[str, float]]
+OnRound = Callable[[Record, Arrays], bool | None]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which clients train in which round, and when the model is tested.
+
+    The clients of a round depend on (seed, round) alone, so that every policy and every engine trains the same ones.
+    """
+
+    rounds: int
+    num_clients: int
+    participants: int
+    seed: int
+    eval_every: int = 1
+    start: int = 0
+
+    def clients(self, round: int) -> list[int]:
+        """The ids of a round's clients, in order.
+
+        >>> Schedule(rounds=5, num_clients=6, participants=3, seed=0).clients(round=2)
+        [0, 2, 3]
+        """
+        rng = stream("clients", self.seed, round)
+        return sorted(rng.choice(self.num_clients, self.participants, replace=False).tolist())
+
+    def evaluates(self, round: int) -> bool:
+        """Whether the model is tested after this round; after the last one it always is."""
+        return (round + 1) % self.eval_every == 0 or round + 1 == self.rounds
+
+
+def set_up(algorithm: Algorithm, engine: Engine, server: Arrays, num_clients: int) -> Arrays:
+    """The one exchange before the first round, for algorithms that ask for it."""
+    if not algorithm.needs_setup:
+        return server
+    return algorithm.setup_server(server, engine.map(Task.SETUP, server, range(num_clients), -1))
+
+
+def federate(
+    algorithm: Algorithm,
+    engine: Engine,
+    server: Arrays,
+    schedule: Schedule,
+    evaluate: Evaluate,
+    probes: tuple[Probe, ...] = (),
+    on_round: OnRound | None = None,
+) -> Arrays:
+    """Run the rounds from `schedule.start` on and give back the server's last state.
+
+    `on_round` gets each round's record and the state after it, and ends it all by returning True. Rounds count from 0
+    inside and from 1 in records.
+    """
+    for round in range(schedule.start, schedule.rounds):
+        clock = _Clock()
+        clients = schedule.clients(round)
+        replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
+        clock.lap("clients")
+        before, server = server, algorithm.server_update(server, replies, round)
+        clock.lap("aggregate")
+        measured = {key: value for probe in probes for key, value in probe(before, replies).items()}
+        clock.lap("probe")
+        tested = evaluate(server) if schedule.evaluates(round) else {}
+        clock.lap("evaluate")
+        known = {"round": round + 1, "clients": clients, **_missing(clients, replies)}
+        record = {**known, **tested, **measured, **_of_clients(replies, clock.laps)}
+        if on_round is not None and on_round(record, server):
+            break
+    return server
+
+
+def _missing(clients: list[int], replies: list[Reply]) -> Record:
+    """Who did not answer, where answers can fail to come."""
+    missing = sorted(set(clients) - {reply.client for reply in replies})
+    return {"missing": missing} if missing else {}
+
+
+def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
+    """What the clients report, and where the round's time went; `engine` is what the clients' work does not explain.
+
+    Where clients work at the same time, their seconds are scaled so that all parts add up to the round's.
+    """
+
+    def summed(key: str) -> float:
+        return sum(reply.metrics.get(key, 0.0) for reply in replies)
+
+    total = sum(reply.weight for reply in replies)
+    seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
+    whole, busy = laps.pop("clients"), sum(seconds.values())
+    if busy > whole:
+        seconds = {name: value * whole / busy for name, value in seconds.items()}
+    rest = {"engine": whole - sum(seconds.values()), **laps}
+    return {
+        "train_loss": sum(reply.metrics["loss"] * reply.weight for reply in replies) / total,
+        "steps": int(summed("steps")),
+        "samples": int(summed("samples")),
+        "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
+    }
+
+
+class _Clock:
+    """Laps of wall-clock time by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self.last
+        self.last = now

@@ -1,0 +1,111 @@
+"""One client's work, the same for every engine: its data, its one-time generation, its part of a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from torch import nn
+
+from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
+from fedeas.config import TrainConfig
+from fedeas.core.arrays import IntArray
+from fedeas.data.client import ClientData
+from fedeas.errors import InputError
+from fedeas.federation.engines.base import Task
+from fedeas.generators.base import Generator, plan_addresses
+
+LoadClient = Callable[[int], ClientData]
+
+
+class Lane(Protocol):
+    """What an engine that trains several clients at once gives each of them."""
+
+    model: nn.Module
+    """A workspace."""
+
+    @property
+    def trainer(self) -> Callable[[ClientJob, Any], Any]:
+        """What takes the place of the plain training loop."""
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling and recording, which later clients are spared."""
+
+
+@dataclass
+class Worker:
+    """Holds what clients share in one process: algorithm, model workspace, generator, and their data once made."""
+
+    algorithm: Algorithm
+    model: nn.Module
+    load_client: LoadClient
+    allocation: IntArray
+    generator: Generator | None
+    train: TrainConfig
+    seed: int
+    total_rounds: int
+    precision: str = "fp32"
+    clients: dict[int, ClientData] = field(default_factory=dict)
+    generation_seconds: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.train.batch_size == 1 and _has_batch_norm(self.model):
+            raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
+
+    def prepare(self, clients: Iterable[int]) -> None:
+        """Load these clients' data and make their images, once for each client and together for all newcomers."""
+        newcomers = sorted(set(clients) - set(self.clients))
+        start = time.perf_counter()
+        loaded = {client: self.load_client(client) for client in newcomers}
+        self.clients.update(self._with_synthetic(loaded))
+        spent = time.perf_counter() - start
+        self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
+
+    def run(
+        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays, lane: Lane | None = None
+    ) -> tuple[Reply | None, Arrays]:
+        """Do one client's job and give back its reply and its state; a lane brings a model and a trainer of its own."""
+        if task is Task.SETUP:
+            real = self.load_client(client)
+            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, lane)), state
+        self.prepare([client])  # if the engine has not done so for all clients of the round
+        start, before = time.perf_counter(), lane.preparing if lane else 0.0
+        job = self._job(client, round, broadcast, state, self.clients[client], lane)
+        reply, state = self.algorithm.client_update(job)
+        prepared = lane.preparing - before if lane else 0.0
+        spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
+        spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
+        return replace(reply, metrics={**reply.metrics, **spent}), state
+
+    def size(self, client: int) -> int:
+        """Samples of a client that has been prepared, real and synthetic."""
+        return len(self.clients[client])
+
+    def _job(
+        self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, lane: Lane | None
+    ) -> ClientJob:
+        model, trainer = (self.model, None) if lane is None else (lane.model, lane.trainer)
+        fixed = self.seed, self.total_rounds, model, data, broadcast, state, self.train, self.precision
+        return ClientJob(client, round, *fixed, trainer)
+
+    def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
+        """All of their images in one request, so that a generator's batches are full."""
+        rows = {client: self.allocation[client] for client in loaded}
+        if self.generator is None or not any(row.any() for row in rows.values()):
+            return loaded
+        addresses = {client: plan_addresses(client, row) for client, row in rows.items()}
+        labels, index = (np.concatenate(column) for column in zip(*addresses.values(), strict=True))
+        images = self.generator.sample(labels, index)
+        parts = np.split(images, np.cumsum([row.sum() for row in rows.values()])[:-1])
+        return {
+            client: loaded[client].joined(part, own)
+            for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
+        }
+
+
+def _has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

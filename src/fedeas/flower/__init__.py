@@ -1,0 +1,1 @@
+"""The same federation with its clients as Flower nodes."""

@@ -1,0 +1,198 @@
+"""The two halves of FedEAS as a Flower app, and a simulation of them on one machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedeas.config import RunConfig, load_config
+from fedeas.errors import FedEASError
+from fedeas.federation.engines.base import Task
+from fedeas.federation.run import Progress, execute, identified
+from fedeas.flower.client import About, Node, Participant
+from fedeas.flower.engine import header_of, packed, reply_record, unpacked
+from fedeas.flower.revealed_counts import Share
+from fedeas.flower.server import DistributedFederation
+from fedeas.runs.store import Record, Run, RunStore
+
+STATE = "FEDEAS_STATE"
+"""Environment variable: folder of what clients keep, unless the node's config has a ``state-dir``."""
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray asks which cloud it is in, whatever it is told: this leads nowhere.
+    "http_proxy": "http://127.0.0.1:9",
+    "no_proxy": "127.0.0.1,localhost",
+}
+
+server = ServerApp()
+client = ClientApp()
+
+Answer = Callable[[Participant, dict[str, Any], Message], RecordDict]
+_known: dict[tuple[str, int, Node], Participant] = {}  # of the last run, for processes that live on
+
+
+def _answered(message: Message, context: Context, answer: Answer) -> Message:
+    """A reply to a message; what the user has to mend goes back in words."""
+    header = header_of(message.content)
+    try:
+        content = answer(_participant(header, context), header, message)
+    except FedEASError as error:
+        content = RecordDict({"refused": ConfigRecord({"reason": str(error)})})
+    return Message(content, reply_to=message)
+
+
+@client.query("hello")
+def hello(message: Message, context: Context) -> Message:
+    """Who this is."""
+
+    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
+        if header["anew"]:
+            own.begin_anew()
+            _known.clear()
+        return packed(own.introduced())
+
+    return _answered(message, context, answer)
+
+
+@client.query("settle")
+def settle(message: Message, context: Context) -> Message:
+    """Keep the own row of the plan."""
+
+    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
+        share = Share(**header["share"]) if "share" in header else None
+        row = np.array(header["row"], dtype=np.int64) if "row" in header else None
+        return packed({"total": own.settle(share, row)})
+
+    return _answered(message, context, answer)
+
+
+@client.query("setup")
+def setup(message: Message, context: Context) -> Message:
+    """The algorithm's exchange before the first round."""
+    return _answered(message, context, partial(_worked, Task.SETUP))
+
+
+@client.train()
+def train(message: Message, context: Context) -> Message:
+    """The client's part of a round."""
+    return _answered(message, context, partial(_worked, Task.TRAIN))
+
+
+def _worked(task: Task, own: Participant, header: dict[str, Any], message: Message) -> RecordDict:
+    _, broadcast = unpacked(message.content)
+    return reply_record(own.work(task, header["round"], broadcast, header["last"], header["keep"]))
+
+
+def _participant(header: dict[str, Any], context: Context) -> Participant:
+    given = context.node_config
+    state = given.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
+    node = Node(
+        Path(str(state)),
+        str(given.get("data", "")),
+        str(given["data-root"]) if "data-root" in given else None,
+        str(given.get("generator", "")),
+        str(given.get("device", "auto")),
+        bool(given.get("share-counts", True)),
+    )
+    config, number = RunConfig.model_validate(header["config"]), int(given["partition-id"])
+    key = (config.fingerprint, number, node)
+    if key not in _known:
+        _known[key] = Participant(config, number, About.read(header["about"]), node)
+    return _known[key]
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    """One run of the config that ``flwr run`` was given; a broken-off one goes on."""
+    given = {name: str(value) for name, value in context.run_config.items()}
+    overrides = _listed(given.get("overrides", ""))
+    if given.get("data-root"):
+        overrides.append(f"data.root={json.dumps(given['data-root'])}")
+    config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
+    _speak()
+    run = run_on(grid, config, RunStore(given.get("runs") or "runs"), partial(_say, config.rounds.total))
+    logging.getLogger("fedeas").info("finished: %s", run.path)
+
+
+def _listed(overrides: str) -> list[str]:
+    """Several ``key=value``: a JSON list, or with spaces between them, as on a command line."""
+    if not overrides.startswith("["):
+        return shlex.split(overrides)
+    return [str(each) for each in json.loads(overrides)]
+
+
+def _say(total: int, record: Record) -> None:
+    accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
+    missing = f", missing {record['missing']}" if "missing" in record else ""
+    logging.getLogger("fedeas").info("round %d of %d%s%s", record["round"], total, accuracy, missing)
+
+
+def _speak() -> None:
+    """Let the run's log be heard, and nobody else's: Flower sends what is printed to whoever watches."""
+    log = logging.getLogger("fedeas")
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.propagate = False
+
+
+def run_on(grid: Grid, config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
+    """Run a config to its end on the nodes behind a grid."""
+    return execute(config, store, progress, federation=lambda each, bank: DistributedFederation(each, grid))
+
+
+def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
+    """Run a config on Flower's simulation: all clients in processes of this machine, with messages between them."""
+    from flwr.simulation import run_simulation
+
+    threads = {"threads": config.engine.threads or 1}  # of each client; there are as many of them as processors
+    shared = identified(config.model_copy(update={"engine": config.engine.model_copy(update=threads)}))
+    if store.at(shared).finished:
+        return store.at(shared)
+    here, failed = ServerApp(), list[FedEASError]()
+
+    @here.main()
+    def inside(grid: Grid, context: Context) -> None:
+        try:
+            run_on(grid, shared, store, progress)
+        except FedEASError as error:
+            failed.append(error)
+
+    with simulated_machine(store.root / ".clients") as resources:
+        run_simulation(here, client, num_supernodes=config.partition.clients, backend_config=resources)
+    if failed:
+        raise failed[0]
+    return store.at(shared)
+
+
+@contextmanager
+def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
+    """What Ray is told, and an environment in which clients keep their states in a folder and nobody reports home."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    before = dict(os.environ)
+    os.environ.update({**QUIET, STATE: str(folder.resolve())})
+    try:
+        yield {
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": os.cpu_count() or 1, "logging_level": "ERROR", "log_to_driver": False},
+        }
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

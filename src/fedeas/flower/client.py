@@ -1,0 +1,286 @@
+"""One client of a distributed federation: its own data, its own plan, and what it keeps on its own disk.
+
+Nothing here knows how messages travel. A participant may be made anew for every message, in another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedeas.algorithms import Reply, parse_algorithm
+from fedeas.algorithms.base import Arrays
+from fedeas.config import RunConfig
+from fedeas.core.arrays import IntArray
+from fedeas.core.files import make_folder
+from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.sources import Dataset, load_dataset, load_own
+from fedeas.errors import InputError
+from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.federation.engines.base import Task
+from fedeas.federation.run import new_model, ready_generator
+from fedeas.federation.split import split_data
+from fedeas.federation.worker import Worker
+from fedeas.flower.revealed_counts import Needs, Share, needs, numbers_of, own_row
+from fedeas.generators.base import plan_addresses
+from fedeas.generators.custom import PREFIX
+from fedeas.generators.registry import content_digest
+from fedeas.gpu.devices import chosen_device, set_precision
+from fedeas.planning.policies import parse_policy
+
+REMEDY = "remove it to have it made again"
+
+
+@dataclass(frozen=True)
+class About:
+    """What all clients are told of the images: their shape, the classes, and how pixels are normalised."""
+
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @staticmethod
+    def of(dataset: Dataset) -> About:
+        """What the server's dataset says."""
+        return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> About:
+        """From its fields as JSON gives them back."""
+        return About(**{name: tuple(value) for name, value in content.items()})
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the owner of a node decides, and nobody else.
+
+    Args:
+        state: folder for what must last: plans, client states, synthetic images.
+        data: the client's own dataset; without one, its part of the run's dataset.
+        data_root: folder with datasets on this node.
+        generator: the client's own generator; without one, the run's.
+        device: where it computes.
+        share_counts: whether label counts may leave this node if the run asks for them.
+    """
+
+    state: Path
+    data: str = ""
+    data_root: str | None = None
+    generator: str = ""
+    device: str = "auto"
+    share_counts: bool = True
+
+
+class Participant:
+    """A client, by the run's config and its own id."""
+
+    def __init__(self, config: RunConfig, client: int, about: About, node: Node) -> None:
+        if not 0 <= client < config.partition.clients:
+            raise InputError(f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0")
+        self.client, self.about, self.node = client, about, node
+        self.fingerprint = config.fingerprint
+        self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
+        self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
+        self.device = chosen_device(node.device, "the node's device")
+        set_precision(config.engine.precision, self.device)
+        if config.engine.threads is not None:
+            torch.set_num_threads(config.engine.threads)
+        self.config = self._with_own_choices(config)
+
+    def _with_own_choices(self, config: RunConfig) -> RunConfig:
+        """The run's config as this node reads it; initial weights come in messages."""
+        root = self.node.data_root or config.data.root
+        parts = {"data": config.data.model_copy(update={"root": root})}
+        model = config.model.model_copy(update={"weights": ""})
+        if not self.node.generator:
+            refuse_foreign_code(config.generator)
+        chosen = self.node.generator or config.generator
+        return config.model_copy(update={**parts, "model": model, "generator": chosen})
+
+    # ---- what the server asks before the first round
+
+    def begin_anew(self) -> None:
+        """Forget what an earlier run with this config left here."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def introduced(self) -> dict[str, Any]:
+        """Who this is, its size N_k, and what the policy needs to know: nothing, two numbers, or the counts."""
+        about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
+        wanted = needs(self.policy)
+        if wanted is Needs.NUMBERS:
+            return {**about, **dataclasses.asdict(numbers_of(self.policy, self.counts))}
+        if wanted is Needs.COUNTS:
+            self._check_sharing(f"policy {self.policy}")
+            return {**about, "counts": self.counts.tolist()}
+        return about
+
+    def settle(self, share: Share | None, row: IntArray | None) -> int:
+        """Keep the own row of the plan, computed here or given by a server that was told the counts; its total."""
+        row = own_row(self.policy, self.counts, share) if row is None else row
+        make_folder(self.folder)
+        write_record(self._plan, {"row": row.tolist()})
+        return int(row.sum())
+
+    def _check_sharing(self, who: str) -> None:
+        if not self.config.engine.share_counts:
+            raise InputError(f"{who} needs the clients' label counts; set engine.share_counts=true, or choose another")
+        if not self.node.share_counts:
+            raise InputError(f"client {self.client}: its node does not share label counts, which {who} needs")
+
+    # ---- its part of a round
+
+    def work(self, task: Task, round: int, broadcast: Arrays, last: int, keep: int) -> Reply | None:
+        """Do a task with the state after round `last`; states from round `keep` on may be asked for again."""
+        if task is Task.SETUP and self.algorithm.shares_counts:
+            self._check_sharing(f"algorithm {self.config.algorithm}")
+        broadcast = {name: tensor.to(self.device) for name, tensor in broadcast.items()}
+        reply, state = self._worker(task).run(task, self.client, round, broadcast, self._state(last))
+        if state and task is Task.TRAIN:
+            self._keep_state(round, state, keep)
+        return reply
+
+    def _worker(self, task: Task) -> Worker:
+        """The worker of every engine, for one client whose data are already together."""
+        run, nothing = self.config, np.zeros((0, 0), dtype=np.int64)
+        worker = Worker(
+            self.algorithm, self.model, lambda client: self.real, nothing, None, run.train, run.seed, run.rounds.total,
+            run.engine.precision,
+        )  # fmt: skip
+        if task is Task.TRAIN:
+            start = time.perf_counter()
+            worker.clients = {self.client: self.data}
+            worker.generation_seconds = {self.client: time.perf_counter() - start}
+        return worker
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """A workspace; weights come in messages."""
+        return new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
+
+    def _state(self, last: int) -> Arrays:
+        path = self._state_after(last)
+        if last < 0 or not path.exists():
+            return {}
+        _, state, _ = load_checkpoint(path, self.fingerprint)
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
+
+    def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
+        make_folder(self.folder)
+        save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
+        for path in self.folder.glob("state-*.safetensors"):
+            if int(path.stem.removeprefix("state-")) < keep:
+                path.unlink(missing_ok=True)
+
+    def _state_after(self, round: int) -> Path:
+        return self.folder / f"state-{round}.safetensors"
+
+    # ---- its data
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The run's dataset, or the client's own with the run's classes."""
+        if not self.node.data:
+            return load_dataset(self.config.data.dataset, self.config.data.root)
+        own = load_own(self.node.data, self.node.data_root)
+        names, known = own.classes, self.about.classes
+        if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
+            names = tuple(known[int(name)] for name in names)  # a file without names has the federation's numbers
+        wrong = ", ".join(sorted(set(names) - set(known)))
+        wrong = wrong or (f"images of {own.shape}" if own.shape != self.about.shape else "")
+        if wrong:
+            about = f"images of {self.about.shape} and classes {', '.join(known)}"
+            raise InputError(f"{self.node.data}: {wrong} cannot be of this federation, which has {about}")
+        place = np.array([known.index(name) for name in names])
+        return dataclasses.replace(
+            own, name=self.config.data.dataset, labels=place[own.labels], classes=self.about.classes
+        )
+
+    @cached_property
+    def samples(self) -> tuple[NDArray[np.uint8], IntArray]:
+        """The client's real images and labels; its part of a shared dataset is kept apart, and read alone."""
+        if self.node.data:
+            return self.dataset.images, self.dataset.labels
+        place = self.config.data.root, self.config.data.dataset
+        path = self.folder / f"samples-{_digest(*place)}.npz"
+        if not path.exists():
+            make_folder(self.folder)
+            data = split_data(self.config, self.dataset)
+            self._check_content("data", data.dataset.digest)
+            self._check_content("partition", data.partition.digest)
+            mine = data.partition.indices[self.client]
+            write_arrays(path, images=data.images[mine], labels=data.labels[mine])
+        images, labels = read_arrays(path, ("images", "labels"), REMEDY)
+        return images, labels
+
+    @property
+    def labels(self) -> IntArray:
+        """Labels of the real samples."""
+        return self.samples[1]
+
+    @property
+    def counts(self) -> IntArray:
+        """The client's label counts, a row with every class of the federation."""
+        return np.bincount(self.labels, minlength=len(self.about.classes)).astype(np.int64)
+
+    @cached_property
+    def real(self) -> ClientData:
+        """The real samples."""
+        normalise = Normaliser.of(self.about.mean, self.about.std, self.device)
+        return ClientData.of(*self.samples, normalise)
+
+    @cached_property
+    def data(self) -> ClientData:
+        """Real and synthetic samples; these are made once and then read from disk."""
+        if not self._plan.exists():
+            raise InputError(f"client {self.client}: no plan has been settled here; start the run anew")
+        row = np.array(read_record(self._plan, "start the run anew")["row"], dtype=np.int64)
+        if not row.any():
+            return self.real
+        labels, index = plan_addresses(self.client, row)
+        path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npz"
+        if not path.exists():
+            write_arrays(path, images=self._generated(labels, index))
+        (images,) = read_arrays(path, ("images",), REMEDY)
+        return self.real.joined(images, labels)
+
+    def _check_content(self, part: str, digest: str) -> None:
+        """A node without data or a generator of its own must have what the run was begun with."""
+        if getattr(self.config.content, part) not in ("", digest):
+            raise InputError(
+                f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
+            )
+
+    def _generated(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+        if not self.node.generator:
+            self._check_content("generator", content_digest(self.config.generator, self.config.data.dataset))
+        generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
+        return generator.sample(labels, index)
+
+    @property
+    def _plan(self) -> Path:
+        return self.folder / "plan.json"
+
+
+def refuse_foreign_code(generator: str) -> None:
+    """No node runs code that the server names; its owner may name it in the node's config."""
+    if generator.startswith(PREFIX):
+        raise InputError(f"{generator} would run code of the server's choice; name it in the node's config")
+
+
+def _digest(*content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -1,0 +1,271 @@
+"""The long-lived process beside a node that runs its messages: ``python -m fedeas.flower.deployment.executor``.
+
+Flower starts a new interpreter for each message, which imports torch anew. Here torch and the app are imported once,
+and each message is worked on in a fork of that process. The parent keeps the protocol: it fetches the message, sends
+the heartbeats, and answers at once for a child that dies or takes too long; the node alone would need a minute for it.
+
+The parent has one thread and computes nothing, so a fork of it is safe; a preloaded module must leave both as they are,
+and must not touch the GPU. numpy's and torch's global generators start alike in each child: work from seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from logging import ERROR
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.cli.install import install_from_fab
+from flwr.clientapp.client_app import LoadClientAppError
+from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore import log
+from flwr.supercore.constant import TaskType
+from flwr.supercore.fab import Fab
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.run import Run
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedeas.flower.backoff import Pace
+
+APP = "fedeas.flower.app"
+POLL, LONGEST_POLL = 0.05, 0.5  # seconds
+SECRET_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # later requests carry the task's own token
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a node gives out: a message, the node's context, and the app that is to answer."""
+
+    message: Message
+    context: Context
+    run: Run
+    fab: Fab
+
+    def answered(self) -> Message:
+        """Load the app and let it answer."""
+        install_from_fab(self.fab.content, skip_prompt=True)
+        load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        app = load(self.run.fab_id, self.run.fab_version, self.fab.hash_str)
+        return app(message=self.message, context=self.context)
+
+    def error(self, code: int, reason: str) -> Message:
+        """The reply that says what went wrong."""
+        return Message(Error(code=code, reason=reason), reply_to=self.message)
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Takes the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
+
+    runtime: str
+    secret: bytes | None = None
+    poll: float = POLL
+    limit: float | None = None
+    parent: int | None = None
+
+    def serve(self) -> None:
+        """Work until the parent is gone."""
+        pace = Pace(self.poll, LONGEST_POLL)
+        with self._connection() as node:
+            while not self._orphaned():
+                token = _next_token(node)
+                if token:
+                    self._work(token)
+                    pace.reset()
+                else:
+                    pace.pause()
+
+    def _connection(self) -> RuntimeHttpClient:
+        interceptors: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
+        if self.secret:
+            signed = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=SECRET_METHODS)
+            interceptors.append(signed)
+        return RuntimeHttpClient.from_server_address(self.runtime, True, None, interceptors)
+
+    def _orphaned(self) -> bool:
+        return self.parent is not None and os.getppid() != self.parent
+
+    def _work(self, token: str) -> None:
+        with _task_connection(self.runtime, token) as node:
+            try:
+                task = Task(*pull_task_input(node))
+            except Exception as error:  # whatever it is: this task has failed, and the next one may not
+                log(ERROR, "A message could not be fetched", exc_info=error)
+                push_task_output(node, None, SubStatus.FAILED, f"the message could not be fetched: {error}")
+                return
+            child = _forked(lambda: _answer(self.runtime, token, task))
+            reason = self._watched(child, node)
+            if reason:
+                _report(node, task, reason)
+
+    def _watched(self, child: int, node: RuntimeHttpClient) -> str:
+        """Wait for the child; what happened to it in words, or nothing if there is nothing to report."""
+        dropped = threading.Event()
+        heartbeat = HeartbeatSender(_beat(node, dropped))
+        heartbeat.start()
+        began, reason = time.monotonic(), ""
+        while not (status := os.waitpid(child, os.WNOHANG))[0]:
+            if self.limit is not None and time.monotonic() - began > self.limit:
+                reason = f"ran past the limit of {self.limit:g} s"
+            if reason or dropped.is_set() or self._orphaned():
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.02)
+        if heartbeat.is_running:
+            heartbeat.stop()
+        return "" if dropped.is_set() else reason or _fate(status[1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Import the app, say so, and work until the parent ends."""
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node; this process ends with it
+    began = time.monotonic()
+    for name in options.preload:
+        importlib.import_module(name)
+    gc.freeze()  # what is imported is not garbage, and its pages stay shared with the children
+    print(f"executor ready: {', '.join(options.preload)} imported in {time.monotonic() - began:.1f} s", flush=True)
+    if options.ready_fd is not None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(options.ready_fd, "wb") as ready:
+            ready.write(b"1")
+    secret = options.secret.read_bytes() if options.secret else None
+    Executor(options.runtime, secret, options.poll, options.limit, options.parent_pid).serve()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m fedeas.flower.deployment.executor", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--runtime", required=True, help="Runtime API of the node, as host:port.")
+    parser.add_argument("--secret", type=Path, help="File with the secret that node and executor share.")
+    parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a task.")
+    parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
+    parser.add_argument("--parent-pid", type=int, help="End when this process, the parent, is gone.")
+    parser.add_argument("--preload", nargs="*", default=[APP], help="Modules to import once.")
+    parser.add_argument("--ready-fd", type=int, help="File descriptor to write one byte to when ready.")
+    return parser
+
+
+def _next_token(node: RuntimeHttpClient) -> str | None:
+    try:
+        answer = node.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+    except httpx.TransportError:  # the node is still starting, or already gone
+        return None
+    return answer.token if answer.HasField("task") else None
+
+
+def _task_connection(runtime: str, token: str) -> RuntimeHttpClient:
+    interceptors: list[ProtobufClientInterceptor] = [
+        RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
+        RuntimeTokenHttpInterceptor(token),
+    ]
+    retry = make_simple_http_retry_invoker()
+    retry.max_tries = 5  # a node that is gone will not come back to this token
+    return RuntimeHttpClient.from_server_address(runtime, True, None, interceptors, retry_invoker=retry)
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """The pid of a child that does `work` and then ends, without ever returning from here."""
+    # Threads that fetched the message are about to end; a fork must not cut them off.
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(1)
+    sys.stdout.flush()
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """End this process as soon as its parent is gone, in whatever computation it may be."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _answer(runtime: str, token: str, task: Task) -> None:
+    """The child's work, over a connection of its own: the parent's belongs to the parent."""
+    status, details = SubStatus.COMPLETED, ""
+    try:
+        reply = task.answered()
+    except Exception as error:
+        log(ERROR, "The app raised an exception", exc_info=error)
+        loading = isinstance(error, LoadClientAppError)
+        code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION if loading else ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        status, details = SubStatus.FAILED, f"{type(error)}:<'{error}'>"
+        reply = task.error(code, details)
+    with _task_connection(runtime, token) as node:
+        push_message(node, reply, task.context)
+        push_task_output(node, task.context, status, details)
+
+
+def _report(node: RuntimeHttpClient, task: Task, reason: str) -> None:
+    """Answer for a child that could not."""
+    log(ERROR, "The process of the app %s", reason)
+    details = f"The process of the app {reason}."
+    try:
+        push_message(node, task.error(ErrorCode.CLIENT_APP_CRASHED, details), task.context)
+        push_task_output(node, task.context, SubStatus.FAILED, details)
+    except (httpx.HTTPError, RuntimeError) as error:
+        log(ERROR, "The node did not take the report", exc_info=error)
+
+
+def _beat(node: RuntimeHttpClient, dropped: threading.Event) -> Callable[[], bool]:
+    """A heartbeat; it notes when the node no longer wants the task."""
+
+    def beat() -> bool:
+        try:
+            wanted = node.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success
+        except httpx.TransportError:
+            return False
+        except httpx.HTTPStatusError:
+            wanted = False
+        if not wanted:
+            dropped.set()
+        return True
+
+    return beat
+
+
+def _fate(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}" if code else ""
+
+
+if __name__ == "__main__":
+    main()

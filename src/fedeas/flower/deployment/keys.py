@@ -1,0 +1,236 @@
+"""An own certificate authority, the server's certificate, and the keys by which nodes are known.
+
+Nothing is ever overwritten: a file that exists is kept, and one that no longer fits is an error that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedeas.core.files import make_folder, write_bytes
+from fedeas.core.locks import locked
+from fedeas.core.records import read_bytes
+from fedeas.errors import InputError
+
+LOOPBACK = ("127.0.0.1", "localhost")
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 825
+PRIVATE, PUBLIC = 0o600, 0o644  # file modes
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Paths: the authority that everyone trusts, and what the server shows and keeps."""
+
+    authority: Path
+    server: Path
+    server_key: Path
+
+
+def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> Certificates:
+    """The certificates in `folder`, made where they are missing; the server's is good for loopback and `hosts`."""
+    made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+    names = list(dict.fromkeys([*LOOPBACK, *hosts]))
+    if made.server.exists():
+        _check_server(made, names)
+        return made
+    make_folder(folder, 0o700)
+    with locked(folder / LOCK):
+        _make_missing(made, folder / "ca.key", names)
+    return made
+
+
+def _make_missing(made: Certificates, authority_key: Path, names: list[str]) -> None:
+    if made.server.exists():
+        return  # by another process, meanwhile
+    authority, signer = _authority(made.authority, authority_key)
+    key = _existing_key(made.server_key) or _new_key(made.server_key)
+    certificate = _server_certificate(names, key, authority, signer)
+    write_bytes(made.server, certificate.public_bytes(Encoding.PEM), PUBLIC)
+
+
+def make_node_key(path: Path) -> Path:
+    """A node's private key at `path`, made where it is missing, and beside it the public one, which is returned."""
+    public = path.with_name(f"{path.name}.pub")
+    if not (path.exists() and public.exists()):
+        make_folder(path.parent, 0o700)
+        with locked(path.parent / LOCK):
+            _make_missing_key(path, public)
+    return public
+
+
+def _make_missing_key(path: Path, public: Path) -> None:
+    if not path.exists():
+        if public.exists():
+            raise InputError(f"{path}: missing while {public.name} is there; restore it, or remove {public.name} too")
+        key = ec.generate_private_key(ec.SECP384R1())
+        write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), PRIVATE)
+    if not public.exists():
+        key = read_node_key(path)
+        write_bytes(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n", PUBLIC)
+
+
+def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The private key of a node."""
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: no private key of a node ({error}); make one with `fedeas flower keys`") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path}: not an elliptic-curve key; make one with `fedeas flower keys`")
+    return key
+
+
+def public_bytes(path: Path) -> bytes:
+    """A public key file as the SuperLink keeps it."""
+    try:
+        key = load_ssh_public_key(read_bytes(path))
+    except ValueError as error:
+        raise _unusable(path, error) from None
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _new_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), PRIVATE)
+    return key
+
+
+def _existing_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
+    if not path.exists():
+        return None
+    try:
+        key = load_pem_private_key(read_bytes(path), None)
+    except ValueError as error:
+        raise _unusable(path, error) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise _unusable(path, "not an elliptic-curve key")
+    return key
+
+
+def _authority(path: Path, key_path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = _existing_key(key_path)
+    if path.exists():
+        if key is None:
+            raise InputError(
+                f"{key_path}: needed to sign a server certificate; bring it back, or remove {path.name} too"
+            )
+        return _certificate(path), key
+    key = key or _new_key(key_path)
+    certificate = _authority_certificate(key)
+    write_bytes(path, certificate.public_bytes(Encoding.PEM), PUBLIC)
+    return certificate, key
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(read_bytes(path))
+    except ValueError as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, reason: object) -> InputError:
+    first = str(reason).partition("\n")[0].removeprefix(f"{path}: ")
+    return InputError(f"{path}: cannot be used ({first}); bring it back, or move it away to have one made")
+
+
+def _authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    name = _name("FedEAS deployment authority")
+    return (
+        _begun(name, name, key, AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _server_certificate(
+    names: Iterable[str],
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _begun(_name("FedEAS SuperLink"), authority.subject, key, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    every = [
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    ]
+    return x509.KeyUsage(**{name: allowed.get(name, False) for name in every})
+
+
+def _check_server(made: Certificates, names: Iterable[str]) -> None:
+    """Refuse a kept certificate that is out of date or does not know a host; it would only fail later, and darkly."""
+    for path in (made.authority, made.server_key):
+        if not path.exists():
+            raise InputError(f"{path}: missing while {made.server.name} is there; restore it, or remove that too")
+    certificate = _certificate(made.server)
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        raise InputError(
+            f"{made.server}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; remove it for a new one"
+        )
+    known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    missing = [name for name in names if _general_name(name) not in known]
+    if missing:
+        raise InputError(f"{made.server}: does not name {', '.join(missing)}; remove it to have one made that does")

@@ -1,0 +1,131 @@
+"""The folder of a deployment on one machine: certificates, keys, configs, logs, and the file that says what runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedeas.core.files import make_folder, write_bytes
+from fedeas.core.records import damaged, read_record, write_record
+from fedeas.errors import InputError
+from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key
+from fedeas.flower.deployment.processes import Process
+
+Scalar = str | int | float | bool
+
+CONNECTION = "local"  # the name of this deployment in Flower's configuration
+APP = ("fedeas.flower.app",)
+DAMAGED = "end what runs by hand and remove it"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered node and its loopback port; without a process it was never started."""
+
+    name: str
+    id: int
+    port: int
+    process: Process | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What runs, as it stands in the file."""
+
+    port: int
+    superlink: Process | None = None
+    nodes: tuple[Node, ...] = ()
+    preload: tuple[str, ...] = APP
+    limit: float | None = None
+
+    @property
+    def processes(self) -> list[Process]:
+        """All of them, nodes first: they take their leave of a SuperLink that still listens."""
+        found = [*(node.process for node in self.nodes), self.superlink]
+        return [process for process in found if process is not None]
+
+    @classmethod
+    def read(cls, path: Path) -> State:
+        """From the file; a damaged one is an error, for nobody knows what it stood for."""
+        text = read_record(path, DAMAGED)
+        try:
+            nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
+            return cls(text["port"], _process(text["superlink"]), nodes, tuple(text["preload"]), text["limit"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(path, error, DAMAGED) from None
+
+
+class Layout:
+    """What lies where in `folder`, whether or not anything runs."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).absolute()
+
+    @property
+    def file(self) -> Path:
+        """Where it is written what runs."""
+        return self.folder / "deployment.json"
+
+    @property
+    def flwr_home(self) -> Path:
+        """FLWR_HOME for the command line of Flower."""
+        return self.folder / "flwr"
+
+    @property
+    def state(self) -> State:
+        """What was started; see `running` for whether it still runs."""
+        if not self.file.exists():
+            raise InputError(f"{self.folder}: no deployment; start one with `fedeas flower up --folder {self.folder}`")
+        return State.read(self.file)
+
+    def key(self, index: int) -> Path:
+        """The private key of a node."""
+        return self.folder / "keys" / f"node{index}"
+
+    def log(self, name: str) -> Path:
+        """The log of ``superlink`` or ``node0``, ``node1`` ..."""
+        return self.folder / "logs" / f"{name}.log"
+
+    @property
+    def _certificates(self) -> Certificates:
+        return make_certificates(self.folder / "certificates")
+
+    def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
+        """Folders, certificates, keys and configuration; what exists of keys and certificates stays."""
+        if nodes < 1:
+            raise InputError(f"{nodes} nodes: at least one is needed")
+        for path in (self.flwr_home, self.folder / "logs", self.folder / "configs"):
+            make_folder(path)
+        for index in range(nodes):
+            make_node_key(self.key(index))
+            own: dict[str, Scalar] = {
+                "partition-id": index,
+                "num-partitions": nodes,
+                "state-dir": str(self.folder / f"node{index}"),
+            }
+            make_folder(self.folder / f"node{index}")
+            write_bytes(self._node_config(index), toml_of({**own, **node_config}).encode())
+
+    def _node_config(self, index: int) -> Path:
+        return self.folder / "configs" / f"node{index}.toml"
+
+    def _write(self, state: State) -> None:
+        write_record(self.file, asdict(state))
+
+    def _write_connection(self, port: int) -> None:
+        """Tell Flower's command line where the SuperLink is."""
+        root = json.dumps(str(self._certificates.authority), ensure_ascii=False)
+        named = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+        where = f'address = "127.0.0.1:{port}"\nroot-certificates = {root}\n'
+        write_bytes(self.flwr_home / "config.toml", (named + where).encode())
+
+
+def _process(record: Mapping[str, object] | None) -> Process | None:
+    return None if record is None else Process(int(str(record["pid"])), str(record["born"]))
+
+
+def toml_of(values: Mapping[str, Scalar]) -> str:
+    """Flat TOML; a JSON scalar is a TOML scalar."""
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())

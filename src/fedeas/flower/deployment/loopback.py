@@ -1,0 +1,246 @@
+"""A whole deployment on one machine: a SuperLink and its nodes, with the same locks as between machines.
+
+TLS by an own authority, nodes known by their keys, everything on 127.0.0.1. All that runs is written to one file of the
+folder, so that another process can look after it or take it down, whatever became of the one that started it.
+
+SuperLinks of Flower's open build know no accounts: whoever can connect and holds the authority's certificate may
+register nodes and start runs. That is why it listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedeas.core.files import make_folder, write_bytes
+from fedeas.errors import InputError, RunError
+from fedeas.flower.deployment import processes
+from fedeas.flower.deployment.environment import environment, program
+from fedeas.flower.deployment.keys import make_node_key
+from fedeas.flower.deployment.local_state import APP, CONNECTION, Layout, Node, Scalar, State, toml_of
+from fedeas.flower.deployment.processes import Process
+from fedeas.flower.deployment.superlink import Known, SuperLink
+
+STARTED = re.compile(r"started run (\d+)")
+PATIENCE = 300.0
+"""Seconds to wait for a process to be ready. One that ends is noticed at once: only a hang takes this long."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: ``finished:completed``, ``finished:failed`` or ``finished:stopped``."""
+
+    run_id: int
+    status: str
+    details: str
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ran to its end."""
+        return self.status == "finished:completed"
+
+
+class Loopback(Layout):
+    """The deployment in `folder`, running or not; any number of these may look at one folder, from any process."""
+
+    def __init__(self, folder: str | Path, extra_environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self.extra_environment = dict(extra_environment or {})
+
+    @property
+    def superlink(self) -> SuperLink:
+        """For requests to the SuperLink."""
+        return SuperLink(f"127.0.0.1:{self.state.port}", self._certificates.authority)
+
+    @property
+    def running(self) -> bool:
+        """Whether any process of it is alive."""
+        return self.file.exists() and any(process.alive for process in self.state.processes)
+
+    def up(
+        self,
+        nodes: int = 3,
+        node_config: Mapping[str, Scalar] | None = None,
+        preload: Sequence[str] = APP,
+        limit: float | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Start everything and wait until all nodes are online; after an error nothing is left running.
+
+        Each node gets partition-id, num-partitions, state-dir and `node_config`. Its executor imports `preload` once
+        and kills the work on a message after `limit` seconds.
+        """
+        if self.running:
+            raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
+        self.down()  # a file that is left over may name daemons whose children still run
+        self._prepare(nodes, node_config or {})
+        state = State(processes.free_port(), preload=tuple(preload), limit=limit)
+        self._write(state)
+        self._write_connection(state.port)
+        try:
+            self.start_superlink(patience)
+            for index in range(nodes):
+                self._register(index)
+            before = self.superlink.nodes()
+            for index in range(nodes):
+                self._start_node(index)
+            for index in range(nodes):
+                self._await_node(index, before, patience)
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> int:
+        """End all that runs, also what another process started; how many daemons were alive."""
+        if not self.file.exists():
+            return 0
+        state = self.state
+        alive = sum(process.alive for process in state.processes)
+        processes.end([node.process for node in state.nodes if node.process is not None])
+        processes.end([state.superlink] if state.superlink else [])
+        self.file.unlink()
+        return alive
+
+    def start_superlink(self, patience: float = PATIENCE) -> None:
+        """Start it, with the port and the database of an earlier start: its nodes find it and it knows them."""
+        made, state = self._certificates, self.state
+        command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(state.port)]
+        command += ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.server)]
+        command += ["--ssl-keyfile", str(made.server_key), "--enable-supernode-auth"]
+        command += ["--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")]
+        process = self._start("superlink", command)
+        self._write(replace(state, superlink=process))
+        self._await("superlink", process, self.superlink.answers, patience)
+
+    def start_node(self, index: int, patience: float = PATIENCE) -> None:
+        """Start a node again that was stopped or killed, and wait until it is online, under its old id."""
+        process = self.state.nodes[index].process
+        if process is not None and process.alive:
+            raise InputError(f"node{index} runs already; kill or stop it first")
+        before = self.superlink.nodes()
+        self._start_node(index)
+        self._await_node(index, before, patience)
+
+    def stop_node(self, index: int) -> None:
+        """SIGTERM: it takes its leave of the SuperLink, and what it was working on fails at once."""
+        process = self.state.nodes[index].process
+        processes.end([process] if process else [])
+
+    def kill_node(self, index: int) -> None:
+        """SIGKILL of node and executor: the SuperLink hears nothing, and counts it as online for up to a minute."""
+        process = self.state.nodes[index].process
+        if process is not None:
+            processes.kill_group(process)
+
+    def status(self) -> dict[str, str]:
+        """What each process is doing, by name: online, offline, ... or ended."""
+        state = self.state
+        up = state.superlink is not None and state.superlink.alive and self.superlink.answers()
+        known = self.superlink.nodes() if up else {}
+        seen = {"superlink": "online" if up else "ended"}
+        for node in state.nodes:
+            alive = node.process is not None and node.process.alive
+            seen[node.name] = "ended" if not alive else known[node.id].status if node.id in known else "unreachable"
+        return seen
+
+    def run(
+        self, app: str | Path, config: Mapping[str, Scalar] | None = None, show: Callable[[str], None] = print
+    ) -> Outcome:
+        """``flwr run`` an app folder and wait for its end; `show` gets each line of its log.
+
+        The status is asked for afterwards: the exit code of ``flwr run`` is 0 for a run that failed.
+        """
+        given = self.flwr_home / "run.toml"
+        write_bytes(given, toml_of(config or {}).encode())
+        command = [program("flwr"), "run", str(Path(app).absolute()), CONNECTION, "--stream", "-c", str(given)]
+        lines: list[str] = []
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(self.flwr_home, self.extra_environment),
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    lines.append(line)
+                    show(line.rstrip("\n"))
+            except BaseException:
+                process.kill()  # it only shows the log
+                raise
+        return self._outcome("".join(lines))
+
+    def _outcome(self, output: str) -> Outcome:
+        started = STARTED.search(output)
+        if started is None:
+            raise RunError(f"flwr run did not start the run:\n{output.strip()}")
+        run_id = int(started[1])
+        return Outcome(run_id, *self.superlink.run_status(run_id))
+
+    def _register(self, index: int) -> None:
+        name = f"node{index}"
+        known_as = self.superlink.register(make_node_key(self.key(index)), name)
+        node = Node(name, known_as, processes.free_port())
+        self._write(replace(self.state, nodes=(*self.state.nodes, node)))
+
+    def _start_node(self, index: int) -> None:
+        state = self.state
+        command = [sys.executable, "-m", "fedeas.flower.deployment.node", "--superlink", self.superlink.address]
+        command += ["--root-certificate", str(self._certificates.authority), "--key", str(self.key(index))]
+        command += ["--node-config", str(self._node_config(index)), "--runtime-port", str(state.nodes[index].port)]
+        command += [] if state.limit is None else ["--limit", str(state.limit)]
+        process = self._start(state.nodes[index].name, [*command, "--preload", *state.preload])
+        nodes = list(state.nodes)
+        nodes[index] = replace(nodes[index], process=process)
+        self._write(replace(state, nodes=tuple(nodes)))
+
+    def _await_node(self, index: int, before: Mapping[int, Known], patience: float) -> None:
+        """Online is not enough, as one that was killed counts as online a while longer: it must have come anew."""
+        node, superlink = self.state.nodes[index], self.superlink
+        assert node.process is not None
+
+        def has_come() -> bool:
+            return superlink.online_since(node.id) not in (None, before[node.id].activated)
+
+        self._await(node.name, node.process, has_come, patience)
+
+    def _start(self, name: str, command: Sequence[str]) -> Process:
+        """Each has a home of its own: Flower unpacks apps there, and two that do so at once would meet."""
+        home = self.folder / "homes" / name
+        make_folder(home)
+        return processes.start(command, self.log(name), environment(home, self.extra_environment), self.folder)
+
+    def _await(self, name: str, process: Process, ready: Callable[[], bool], patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while not ready():
+            late = time.monotonic() > deadline
+            if late or not process.alive:
+                what = f"is not ready after {patience:g} s" if late else "ended"
+                raise RunError(f"{name} {what}; the end of {self.log(name)}:\n{processes.tail(self.log(name))}")
+            time.sleep(0.1)
+
+
+@contextmanager
+def deployed(
+    folder: str | Path,
+    nodes: int = 3,
+    node_config: Mapping[str, Scalar] | None = None,
+    preload: Sequence[str] = APP,
+    limit: float | None = None,
+    extra_environment: Mapping[str, str] | None = None,
+) -> Iterator[Loopback]:
+    """A deployment for the length of a block."""
+    deployment = Loopback(folder, extra_environment)
+    deployment.up(nodes, node_config, preload, limit)
+    try:
+        yield deployment
+    finally:
+        deployment.down()

@@ -1,0 +1,202 @@
+"""One SuperNode with its executor beside it: ``python -m fedeas.flower.deployment.node``.
+
+It differs from ``flower-supernode`` in four ways: torch is imported once instead of for each message; it looks for work
+several times a second; only its own executor can take its tasks; and after a kill it is accepted again at once.
+
+For that it keeps two files beside its key: ``KEY.running``, locked while it runs, with the id that the SuperLink knows
+it by, and ``KEY.secret``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from fedeas.core.locks import locked
+from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.flower.deployment.processes import free_port
+
+EXECUTOR = "fedeas.flower.deployment.executor"
+POLL = 0.1
+RETRIES = 20  # then the node ends; Flower's own default is to try for ever
+ABSENCE = 2.0
+"""Seconds that a killed node stays away, so that a server asking meanwhile hears that its messages are lost."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a node is started with; `config` is Flower's text of TOML scalars, or the name of a .toml file."""
+
+    superlink: str
+    authority: Path
+    key: Path
+    config: str
+    runtime: str
+    secret: Path
+    retries: int
+    poll: float
+    limit: float | None
+    preload: tuple[str, ...]
+
+    def flower_arguments(self) -> list[str]:
+        """The command line of flower-supernode."""
+        host, _, port = self.runtime.rpartition(":")
+        given = {
+            "--superlink": self.superlink,
+            "--root-certificates": self.authority,
+            "--auth-supernode-private-key": self.key,
+            "--max-retries": self.retries,
+            "--host": host,
+            "--port": port,
+            "--isolation": "process",
+            "--superexec-auth-secret-file": self.secret,
+            **({"--node-config": self.config} if self.config else {}),
+        }
+        return [str(part) for pair in given.items() for part in pair]
+
+    def executor_command(self, ready: int) -> list[str]:
+        """The command of the executor; it writes to the file descriptor `ready` when it is."""
+        limit = [] if self.limit is None else ["--limit", str(self.limit)]
+        own = ["--runtime", self.runtime, "--secret", str(self.secret), *limit, "--parent-pid", str(os.getpid())]
+        return [sys.executable, "-m", EXECUTOR, *own, "--ready-fd", str(ready), "--preload", *self.preload]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a node until it is told to end."""
+    settings = _settings(_parser().parse_args(arguments))
+    try:
+        with _alone(settings.key) as memory:
+            _serve(settings, memory)
+    except FedEASError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _serve(settings: Settings, memory: IO[str]) -> None:
+    back_at = _say_farewell(settings, memory)  # first of all: the start of the executor is time in which it is heard
+    _write_secret(settings.secret)
+    executor = _start_executor(settings)
+    from flwr.supernode.cli import flower_supernode
+
+    from fedeas.flower.deployment.fast_polling import quicken
+
+    if problem := quicken(settings.poll):
+        print(problem, flush=True)
+    logging.getLogger("flwr").addHandler(_Memory(memory))
+    threading.Thread(target=_supervise, args=(settings, executor), daemon=True).start()
+    time.sleep(max(0.0, back_at - time.monotonic()))
+    sys.argv = ["flower-supernode", *settings.flower_arguments()]
+    flower_supernode()
+
+
+@contextmanager
+def _alone(key: Path) -> Iterator[IO[str]]:
+    """The file that remembers the node's id, locked: two nodes with one key would take each other's place in turn."""
+    path = key.with_name(f"{key.name}.running")
+    if not key.exists():
+        raise InputError(f"{key}: no such key; make one with `fedeas flower keys`")
+    with locked(path, f"{key}: a node with this key is running already; end it first"), path.open("r+") as memory:
+        yield memory
+
+
+def _say_farewell(settings: Settings, memory: IO[str]) -> float:
+    """Tell the SuperLink that the former node is gone, if it still counts it; give back when ours may appear."""
+    memory.seek(0)
+    former = memory.read().strip()
+    if not former.isdigit():
+        return 0.0
+    from fedeas.flower.deployment.superlink import SuperLink
+
+    gone = SuperLink(settings.superlink, settings.authority).deactivate(settings.key, int(former))
+    return time.monotonic() + ABSENCE if gone else 0.0
+
+
+class _Memory(logging.Handler):
+    """Notes the id that the SuperLink gave the node, which Flower tells only to its log."""
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__()
+        self.file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "SuperNode ID: %s":
+            self.file.seek(0)
+            self.file.truncate()
+            self.file.write(record.getMessage().rpartition(" ")[2])
+            self.file.flush()
+
+
+def _write_secret(path: Path) -> None:
+    """A new secret at each start, in a file that nobody else could read for a moment."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))
+
+
+def _start_executor(settings: Settings) -> subprocess.Popen[bytes]:
+    """The executor, when it has imported everything; a node without one would take messages and answer none."""
+    reader, writer = os.pipe()
+    process = subprocess.Popen(settings.executor_command(writer), stdin=subprocess.DEVNULL, pass_fds=(writer,))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as ready:
+        if not ready.read(1):
+            raise RunError(f"the executor could not start ({', '.join(settings.preload)}); the reason is above")
+    return process
+
+
+def _supervise(settings: Settings, executor: subprocess.Popen[bytes]) -> None:
+    """Start the executor again whenever it ends, such as for want of memory."""
+    while True:
+        code = executor.wait()
+        print(f"the executor ended with code {code}; starting another", flush=True)
+        time.sleep(1)
+        with contextlib.suppress(RunError):
+            executor = _start_executor(settings)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    key = options.key.absolute()
+    return Settings(
+        superlink=options.superlink,
+        authority=options.root_certificate.absolute(),
+        key=key,
+        config=options.node_config,
+        runtime=f"127.0.0.1:{options.runtime_port or free_port()}",
+        secret=key.with_name(f"{key.name}.secret"),
+        retries=options.max_retries,
+        poll=options.poll,
+        limit=options.limit,
+        preload=tuple(options.preload),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m fedeas.flower.deployment.node", description=__doc__.partition("\n")[0])
+    parser.add_argument("--superlink", required=True, help="Address of the SuperLink, as host:port.")
+    parser.add_argument("--root-certificate", required=True, type=Path, help="The authority's certificate, ca.pem.")
+    parser.add_argument("--key", required=True, type=Path, help="Private key of this node.")
+    parser.add_argument(
+        "--node-config", default="", help="TOML scalars, as 'partition-id=0 name=\"a\"', or a .toml file."
+    )
+    parser.add_argument("--max-retries", type=int, default=RETRIES, help="Give up the SuperLink after this many tries.")
+    parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
+    parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a message.")
+    parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
+    parser.add_argument("--preload", nargs="*", default=["fedeas.flower.app"], help="Modules to import once.")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Processes that outlive the one that started them, found again by pid and moment of start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedeas.core.process_births import birth
+
+PATIENCE = 30.0
+"""Seconds that processes have to end by themselves."""
+
+_STARTED: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; without it they would stay as zombies
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process in a session of its own. A pid alone would not do: after its end another may bear it."""
+
+    pid: int
+    born: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; one that ended but was not reaped does not."""
+        if self.pid in _STARTED and _STARTED[self.pid].poll() is not None:
+            del _STARTED[self.pid]
+        return birth(self.pid) == self.born
+
+    @property
+    def replaced(self) -> bool:
+        """Whether its pid belongs to someone else by now."""
+        return birth(self.pid) not in (None, self.born)
+
+
+def start(command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> Process:
+    """Start a daemon: own session, so that it survives us and ends with all its children; output goes to `log`."""
+    with log.open("ab") as output:
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
+        )
+    _STARTED[popen.pid] = popen
+    return Process(popen.pid, birth(popen.pid) or "")
+
+
+def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
+    """Ask all to end, wait, and then kill what is left of their descendants; others with their pids are left alone."""
+    ours = [process for process in processes if not process.replaced]
+    family = [child for process in ours for child in _descendants(process)]
+    for process in ours:
+        if process.alive:
+            os.kill(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + patience
+    while any(process.alive for process in ours) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in ours:
+        kill_group(process)
+    for child in family:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()  # in another session, as Flower's helpers are; those with its pid are told apart by psutil
+
+
+def kill_group(process: Process) -> None:
+    """Kill the process and all its children at once.
+
+    The kernel gives a pid to nobody else as long as the group of that number has members: unless it is replaced,
+    the group is ours even when its leader is gone.
+    """
+    if process.replaced:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    deadline = time.monotonic() + PATIENCE
+    while process.alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The end of a log, for an error message."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _descendants(process: Process) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True) if process.alive else []
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,336 @@
+"""An engine whose clients are nodes of a Flower federation. Flower carries the messages; everything else is ours.
+
+Clients are known by their partition ids, which they tell when they are first met: node ids are random. A client that
+does not answer in time, or answers with something that cannot be averaged, is missing from its round.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fedeas.algorithms.base import MODEL, Arrays, Reply
+from fedeas.config import EngineConfig
+from fedeas.errors import RunError
+from fedeas.federation.engines.base import Task
+from fedeas.flower.backoff import Pace
+
+HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
+DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+ALIGNMENT = 16
+"""Bytes; so that tensors can be read where they lie."""
+
+POLL, LONGEST_POLL = 0.05, 0.5
+"""Seconds between two looks for replies."""
+
+PATIENCE = 10.0
+"""Seconds of waiting for clients after which it is said, and nodes that are nobody yet are asked again."""
+
+INTRODUCTION = 120.0
+"""Seconds that a node has to say who it is, for which it may have to load its data."""
+
+log = logging.getLogger("fedeas")
+
+Header = Mapping[str, Any]
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Named tensors in one piece, since each piece is a journey of its own; and what is in it."""
+
+    index: str = "[]"
+    record: ArrayRecord | None = None
+
+    @staticmethod
+    def of(arrays: Arrays) -> Parcel:
+        """All tensors, one after the other, each beginning where a tensor of any type may begin."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in arrays.items()}
+        index = json.dumps([[name, _dtype(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
+        data = b"".join(piece for tensor in tensors.values() for piece in _bytes(tensor))
+        packed = Array("uint8", (len(data),), "fedeas.packed", data)
+        return Parcel(index, ArrayRecord({PACKED: packed}) if data else None)
+
+
+def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
+    """A tensor's bytes, and as many as let the next one begin where it may."""
+    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return content, bytes(_room(len(content)) - len(content))
+
+
+def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
+    """A header and a parcel as the content of a message."""
+    parcel = parcel or Parcel()
+    content = RecordDict({HEADER: ConfigRecord({"json": json.dumps(dict(header)), "index": parcel.index})})
+    if parcel.record is not None:
+        content[TENSORS] = parcel.record
+    return content
+
+
+def header_of(content: RecordDict) -> dict[str, Any]:
+    """The header alone."""
+    header: dict[str, Any] = json.loads(str(content.config_records[HEADER]["json"]))
+    return header
+
+
+def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
+    """What was packed, with every name, shape and type as it was. The tensors are to be read, not written."""
+    index = json.loads(str(content.config_records[HEADER]["index"]))
+    data = content.array_records[TENSORS][PACKED].data if TENSORS in content.array_records else b""
+    arrays, start = {}, 0
+    for name, kind, shape in index:
+        dtype = DTYPES[kind]
+        size = math.prod(shape) * dtype.itemsize
+        arrays[name] = _read(data, dtype, start, math.prod(shape)).reshape(shape)
+        start += _room(size)
+    return header_of(content), arrays
+
+
+def _read(data: bytes, dtype: torch.dtype, start: int, count: int) -> Tensor:
+    with warnings.catch_warnings():  # of torch, which has no tensors that cannot be written
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(data, dtype=dtype, count=count, offset=start) if count else torch.empty(0, dtype=dtype)
+
+
+def _room(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass
+class FlowerEngine:
+    """Sends each task to the nodes of its clients.
+
+    Args:
+        grid: Flower's way to the nodes.
+        num_clients: partitions of the federation.
+        settings: how long to wait, and how many must answer.
+        header: what every message tells.
+        device: where the server's tensors are.
+    """
+
+    grid: Grid
+    num_clients: int
+    settings: EngineConfig
+    header: Header
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    nodes: dict[int, int] = field(default_factory=dict)
+    """Node ids by client."""
+    accepted: dict[int, int] = field(default_factory=dict)
+    """The last round of each client whose reply was accepted: the state it is to go on from."""
+    kept: dict[int, int] = field(default_factory=dict)
+    """The same at the last checkpoint, to which the server may have to go back."""
+    introductions: dict[int, Header] = field(default_factory=dict)
+    """What clients said of themselves."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """Why clients, or nodes that are nobody yet, did not answer the last time."""
+    refusal: str = ""
+    """The last thing that somebody asked to be mended."""
+    asked: dict[int, float] = field(default_factory=dict)
+    """When nodes were asked who they are."""
+
+    def meet(self, anew: bool) -> None:
+        """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
+        start, pace = time.monotonic(), Pace(POLL, LONGEST_POLL)
+        said = start
+        while self._unmet():
+            late = time.monotonic() - start > self.settings.timeout  # before asking: who comes meanwhile is not late
+            self._meet_newcomers(anew, again_after=PATIENCE)
+            if self.refusal:
+                raise RunError(self.refusal)
+            missing = self._unmet()
+            if missing and late:
+                awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
+                raise RunError(awaited + self._reason())
+            if missing and time.monotonic() - said > PATIENCE:
+                said = time.monotonic()
+                log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
+            if missing:
+                pace.pause()
+
+    def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
+        """Tell all clients something before the first round; what they say to it. One that refuses ends the run."""
+        answers: dict[int, Header] = self._asked(action, headers, Parcel(), lambda client, content: header_of(content))
+        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."))
+        return answers
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """The replies that came and can be used, in the order of client ids."""
+        self._meet_newcomers(anew=False, again_after=math.inf)
+        headers = {client: self._of_client(client, round) for client in sorted(clients)}
+        if task is Task.SETUP:
+            answers = self._asked("query.setup", headers, Parcel.of(broadcast), self._reply)
+            self._check_enough(len(answers), len(clients), 1.0, "setup")
+            return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
+        trained = self._asked("train", headers, Parcel.of(broadcast), partial(self._usable, broadcast))
+        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
+        self.accepted.update(dict.fromkeys(trained, round))
+        return [trained[client] for client in sorted(trained)]
+
+    def client_states(self) -> dict[int, Arrays]:
+        """None: clients keep their own. Asked at a checkpoint, so that from now on older ones may go."""
+        self.kept = dict(self.accepted)
+        return {}
+
+    def restore(self, states: dict[int, Arrays]) -> None:
+        """Nothing to give back."""
+
+    def close(self) -> None:
+        """Nothing to end: nodes stay."""
+
+    def _asked(
+        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]
+    ) -> dict[int, Answer]:
+        """Send clients a message each; what `read` makes of the answers that came."""
+        self.failures, online = {}, set(self.grid.get_node_ids())
+        for client in (client for client in headers if self.nodes[client] not in online):
+            self._fail(client, "its node is not there")
+        sent = {client: header for client, header in headers.items() if client not in self.failures}
+        messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
+        return self._exchanged(messages, read, self.settings.timeout)
+
+    def _reply(self, client: int, content: RecordDict) -> Reply | None:
+        header, arrays = unpacked(content)
+        if "nothing" in header:
+            return None
+        if int(header["client"]) != client:
+            raise UnusableError(f"it says that it is client {header['client']}")
+        tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
+        return Reply(client, int(header["weight"]), tensors, header["metrics"])
+
+    def _usable(self, broadcast: Arrays, client: int, content: RecordDict) -> Reply:
+        """A reply that can be averaged: of the size that the client has, whole, and with finite numbers."""
+        reply, size = self._reply(client, content), self.introductions[client]["size"]
+        if reply is None:
+            raise UnusableError("it is empty")
+        if reply.weight != size:
+            raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
+        check_tensors(reply.arrays, broadcast)
+        return reply
+
+    def _of_client(self, client: int, round: int) -> Header:
+        return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
+
+    def _check_enough(self, came: int, asked: int, share: float, when: str) -> None:
+        if came < max(1, math.ceil(share * asked)):
+            raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
+
+    def _reason(self) -> str:
+        """The first of the reasons why somebody did not answer."""
+        return next((f" ({reason})" for reason in self.failures.values()), "")
+
+    def _fail(self, key: int, reason: str) -> None:
+        who = f"client {key}" if key < self.num_clients else f"node {key}"
+        self.failures[key] = f"{who}: {reason}"
+        log.warning("%s", self.failures[key])
+
+    def _unmet(self) -> list[int]:
+        """Clients that no node has introduced itself as."""
+        return sorted(set(range(self.num_clients)) - set(self.nodes))
+
+    def _meet_newcomers(self, anew: bool, again_after: float) -> None:
+        """Ask newly connected nodes for their client id; a client may come back as another node."""
+        now = time.monotonic()
+        strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
+        strangers = [node for node in strangers if now - self.asked.get(node, -math.inf) > again_after]
+        self.asked.update(dict.fromkeys(strangers, now))
+        messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
+        if messages:
+            self._exchanged(messages, self._met, min(self.settings.timeout, INTRODUCTION))
+
+    def _met(self, node: int, content: RecordDict) -> None:
+        who = header_of(content)
+        client = int(who["client"])
+        if not 0 <= client < self.num_clients:
+            raise UnusableError(f"it says that it is client {client} of {self.num_clients}")
+        if self.nodes.get(client, node) in set(self.grid.get_node_ids()) - {node}:
+            raise UnusableError(f"it says that it is client {client}, and so does node {self.nodes[client]}")
+        self.nodes[client], self.introductions[client] = node, who
+
+    def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
+        content = packed({**self.header, **header}, parcel)
+        return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
+
+    def _exchanged(
+        self, messages: Mapping[int, Message], read: Callable[[int, RecordDict], Answer], timeout: float
+    ) -> dict[int, Answer]:
+        """What came back by key, each read when it comes, while others are still at work."""
+        waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
+        found: dict[int, Answer] = {}
+        end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
+        while waiting and not late:
+            late = time.monotonic() > end  # before the last look: a busy server must not lose what came in time
+            for reply in self.grid.pull_messages(list(waiting)):
+                key = waiting.pop(reply.metadata.reply_to_message_id)
+                try:
+                    found[key] = read(key, _content(reply))
+                except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
+                    self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
+                    self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
+            if waiting and not late:
+                pace.pause()
+        for key in waiting.values():
+            self._fail(key, f"no answer within {timeout:g} s")
+        return found
+
+
+class UnusableError(Exception):
+    """A reply that cannot be used; the message says why."""
+
+
+class RefusedError(UnusableError):
+    """The client says what its owner or the run's has to mend."""
+
+
+def _content(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise UnusableError(reply.error.reason)
+    refusal = reply.content.config_records.get("refused")
+    if refusal is not None:
+        raise RefusedError(str(refusal["reason"]))
+    return reply.content
+
+
+def reply_record(reply: Reply | None) -> RecordDict:
+    """A client's reply on the wire; one with nothing to say is an empty one."""
+    if reply is None:
+        return packed({"nothing": True})
+    header = {"client": reply.client, "weight": reply.weight, "metrics": reply.metrics}
+    return packed(header, Parcel.of(reply.arrays))
+
+
+def check_tensors(arrays: Arrays, broadcast: Arrays) -> None:
+    """All of the model's tensors, those that were sent in the same shape and type, and finite numbers only."""
+    for name in broadcast:
+        if name.startswith(MODEL) and name not in arrays:
+            raise UnusableError(f"{name} is missing")
+    for name, tensor in arrays.items():
+        expected = broadcast.get(name, tensor)
+        if (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
+            raise UnusableError(f"{name} is {_kind(tensor)}, not {_kind(expected)}")
+        if tensor.is_floating_point() and not _finite(tensor):
+            raise UnusableError(f"{name} has numbers that are not finite")
+
+
+def _finite(tensor: Tensor) -> bool:
+    """In one pass and without a copy: the least and the greatest tell, and both are NaN if any number is."""
+    return not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {_dtype(tensor)}"
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

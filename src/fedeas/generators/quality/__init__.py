@@ -1,0 +1,1 @@
+"""What images are worth: classifier, recipes to train it, metrics, sample grid."""

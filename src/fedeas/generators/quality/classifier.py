@@ -1,0 +1,327 @@
+"""A classifier of real images that judges generated ones: what class it sees in them, and which features."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
+from fedeas.core.tensor_files import read_tensors, write_tensors
+from fedeas.errors import InputError
+from fedeas.generators.base import checked_address, checked_training
+from fedeas.generators.quality.recipes import Recipe, recipe_for
+from fedeas.models.build import Model, build_model, suited_to
+
+Images = NDArray[np.uint8]
+Device = torch.device | str
+Progress = Callable[[int, int], None]
+"""Told the epochs done and the epochs in all, after each."""
+
+FORMAT = "fedeas-classifier-1"
+
+MOMENT_BLOCK = 4096  # images at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A trained network with the normalisation of its inputs; make one with `train` or `load`.
+
+    The network is the one that a run would take for images of this shape.
+    """
+
+    model: Model = field(repr=False)
+    architecture: str
+    shape: tuple[int, int, int]
+    num_classes: int
+    mean: tuple[float, ...]
+    """Of the training images scaled to [0, 1], by channel."""
+    std: tuple[float, ...]
+    class_names: tuple[str, ...] | None = None
+    test_accuracy: float | None = None
+    """On the images given to `measured`."""
+    seen: Seen = NOT_KNOWN
+    """What it was trained on."""
+
+    @classmethod
+    def train(
+        cls,
+        images: Images,
+        labels: ArrayLike,
+        num_classes: int,
+        *,
+        seed: int = 0,
+        epochs: int | None = None,
+        flip: bool | None = None,
+        device: Device = "cpu",
+        class_names: Sequence[str] | None = None,
+        progress: Progress | None = None,
+        seen: Seen = NOT_KNOWN,
+    ) -> Classifier:
+        """Train on real images; on a CPU the same arguments give the same weights.
+
+        Args:
+            images: uint8 (N, channels, height, width), at least one of every class.
+            labels: 0 to `num_classes` - 1.
+            num_classes: C.
+            seed: of weights, order and augmentation.
+            epochs: passes over the images; what suits the network if not given.
+            flip: whether mirrored images are of the same class; taken to be so for large colour images, whose objects
+                have no side, and not for grey ones, which may be letters.
+            device: where to train, and where the classifier then lives.
+            class_names: for messages, and kept with the classifier.
+            progress: called after each epoch with the epochs done and in all.
+            seen: which images these are, kept with the classifier.
+        """
+        names = None if class_names is None else tuple(map(str, class_names))
+        classes = checked_training(images, labels, num_classes, names)
+        shape = (images.shape[1], images.shape[2], images.shape[3])
+        architecture = suited_to(shape)
+        recipe = recipe_for(architecture, epochs)
+        mean, std = _moments(images)
+        model = build_model(architecture, shape, num_classes, seed=seed).to(device)
+        classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
+        _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed, progress)
+        model.eval().requires_grad_(False)
+        return classifier
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works."""
+        return self.model.head.weight.device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of weights and settings; names of classes and the measured accuracy do not count."""
+        settings = [FORMAT, self.architecture, self.shape, self.num_classes, self.mean, self.std]
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        for name, tensor in self.model.state_dict().items():
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def predict(self, images: Images) -> IntArray:
+        """The class it sees in each image."""
+        return self.read(images)[0]
+
+    def features(self, images: Images) -> NDArray[np.float32]:
+        """What its last layer sees of each image, (N, d)."""
+        return self.read(images)[1]
+
+    def accuracy(self, images: Images, labels: ArrayLike) -> float:
+        """Share of the images whose class it tells."""
+        classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
+        return float((self.predict(images) == classes).mean())
+
+    def measured(self, images: Images, labels: ArrayLike) -> Classifier:
+        """The same classifier with its accuracy on these images, which `save` then keeps."""
+        return replace(self, test_accuracy=self.accuracy(images, labels))
+
+    def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
+        """Classes and features in one pass.
+
+        Batches are filled up to one size, so that an image is always put through the same arithmetic and what is seen
+        in it does not depend on the images beside it.
+        """
+        self._check(images)
+        classes = np.empty(len(images), dtype=np.int64)
+        features = np.empty((len(images), self.model.head.in_features), dtype=np.float32)
+        with torch.inference_mode():
+            for rows in _slices(len(images), self._batch_size):
+                seen = self.model.features(self._filled_up(images[rows]))
+                length = len(images[rows])
+                classes[rows] = self.model.head(seen)[:length].argmax(dim=1).cpu().numpy()
+                features[rows] = seen[:length].float().cpu().numpy()
+        return classes, features
+
+    @property
+    def _batch_size(self) -> int:
+        return 512 if self.device.type == "cuda" else 64
+
+    def _filled_up(self, images: Images) -> Tensor:
+        batch = torch.zeros((self._batch_size, *self.shape), dtype=torch.uint8)
+        batch[: len(images)] = torch.from_numpy(np.array(images))
+        return self._normalised(batch.to(self.device))
+
+    def _normalised(self, batch: Tensor) -> Tensor:
+        mean, std = (self._channels(values) for values in (self.mean, self.std))
+        return (batch.float() / 255 - mean) / std
+
+    def _channels(self, values: tuple[float, ...]) -> Tensor:
+        """As (channels, 1, 1) on the device, copied there once: copies in the training loop would wait for it."""
+        cache: dict[tuple[float, ...], Tensor] = self.__dict__.setdefault("_on_device", {})
+        if values not in cache:
+            cache[values] = torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
+        return cache[values]
+
+    def _check(self, images: Images) -> None:
+        if images.dtype != np.uint8 or images.shape[1:] != self.shape:
+            wanted = ", ".join(map(str, self.shape))
+            raise InputError(f"images must be uint8 of (N, {wanted}), not {images.dtype} {images.shape}")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.safetensors`` file, whole or not at all."""
+        about = {
+            "architecture": self.architecture,
+            "shape": self.shape,
+            "num_classes": self.num_classes,
+            "mean": self.mean,
+            "std": self.std,
+            "class_names": self.class_names,
+            "test_accuracy": self.test_accuracy,
+            "seen": self.seen.record,
+            "fingerprint": self.fingerprint,
+        }
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+        write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: Device = "cpu") -> Classifier:
+        """Read what `save` wrote; nothing else is accepted, above all no pickled weights."""
+        if not Path(path).is_file():
+            raise InputError(f"{path}: no such file")
+        try:
+            classifier, recorded = _read(path, device)
+        except InputError as error:
+            raise InputError(f"{error}; train it again") from None
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
+        if classifier.fingerprint != recorded:
+            raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; train it again")
+        return classifier
+
+
+def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str]:
+    settings, tensors = read_tensors(path)
+    if settings.get("format") != FORMAT:
+        raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+    about = json.loads(settings["about"])
+    channels, height, width = about["shape"]
+    model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
+    model.load_state_dict(tensors)
+    model.eval().requires_grad_(False).to(device)
+    classifier = Classifier(
+        model,
+        about["architecture"],
+        (channels, height, width),
+        about["num_classes"],
+        tuple(about["mean"]),
+        tuple(about["std"]),
+        None if about["class_names"] is None else tuple(about["class_names"]),
+        about["test_accuracy"],
+        seen_in(about),
+    )
+    return classifier, about["fingerprint"]
+
+
+@dataclass(frozen=True, eq=False)
+class _TrainingSet:
+    """All images on the device, with the frame around them that crops reach into; batches are made there by index."""
+
+    framed: Tensor
+    """uint8; the frame is of the mean colour."""
+    labels: Tensor
+    frame: int
+    flip: bool
+
+    @staticmethod
+    def of(images: Images, labels: IntArray, classifier: Classifier, flip: bool | None) -> _TrainingSet:
+        """Crops move by an eighth of the side at most, and digits not at all: of 8 pixels none is spare."""
+        channels, height, width = classifier.shape
+        large = classifier.architecture == "resnet18"
+        frame = min(height, width) // 8 if large else 0
+        mean = torch.tensor(classifier.mean, device=classifier.device).mul(255).round().byte()
+        room = (len(images), channels, height + 2 * frame, width + 2 * frame)
+        framed = mean[:, None, None].expand(room).clone(memory_format=torch.contiguous_format)
+        own = framed[:, :, frame : frame + height, frame : frame + width]
+        own.copy_(torch.from_numpy(np.array(images)))
+        where = torch.from_numpy(np.array(labels)).to(classifier.device)
+        return _TrainingSet(framed, where, frame, (large and channels > 1) if flip is None else flip)
+
+    def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Randomly cropped and mirrored images at these places, and their labels."""
+        if not self.frame and not self.flip:
+            return self.framed[index], self.labels[index]
+        channels = torch.arange(self.framed.shape[1], device=index.device)
+        rows = self._places(self.framed.shape[2], len(index), generator)
+        columns = self._places(self.framed.shape[3], len(index), generator)
+        if self.flip:
+            mirrored = torch.rand(len(index), 1, device=index.device, generator=generator) < 0.5
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        places = index[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None, :]
+        return self.framed[places], self.labels[index]
+
+    def _places(self, side: int, count: int, generator: torch.Generator) -> Tensor:
+        """Which lines of the framed image a crop is made of, for each image of the batch."""
+        device = self.framed.device
+        shift = torch.randint(2 * self.frame + 1, (count, 1), device=device, generator=generator)
+        return shift + torch.arange(side - 2 * self.frame, device=device)
+
+
+def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, progress: Progress | None) -> None:
+    """Train in place; nothing in the loop waits for the device, so that it is never idle."""
+    model, device = classifier.model.train(), classifier.device
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing from torch's stubs
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=0.0, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
+    )
+    for index, step, steps, generator in _batches(len(data.labels), recipe, seed, device, progress):
+        images, labels = data.batch(index, generator)
+        x = classifier._normalised(images)
+        if on_gpu:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
+            logits = model(x)
+        loss = functional.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.param_groups[0]["lr"] = recipe.rate(step, steps)
+        optimiser.step()
+    model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _batches(
+    count: int, recipe: Recipe, seed: int, device: torch.device, progress: Progress | None
+) -> Iterator[tuple[Tensor, int, int, torch.Generator]]:
+    """Places of each batch in a new order every epoch; the few images that would make a short batch sit one out."""
+    generator = torch.Generator(device).manual_seed(seed)
+    size = min(recipe.batch_size, count)
+    per_epoch = count // size
+    for epoch in range(recipe.epochs):
+        order = torch.randperm(count, device=device, generator=generator)
+        for place in range(per_epoch):
+            step = epoch * per_epoch + place
+            yield order[place * size : (place + 1) * size], step, recipe.epochs * per_epoch, generator
+        if progress is not None:
+            progress(epoch + 1, recipe.epochs)
+
+
+def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel on [0, 1], from counts of the 256 values and hence exact in any order."""
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for rows in _slices(len(images), MOMENT_BLOCK):
+        for channel, own in enumerate(counts):
+            own += np.bincount(images[rows, channel].ravel(), minlength=256)
+    shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
+    values = np.arange(256) / 255
+    mean = shares @ values
+    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
+    return tuple(mean.tolist()), tuple(np.maximum(std, 1e-6).tolist())
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    yield from (slice(start, start + size) for start in range(0, count, size))

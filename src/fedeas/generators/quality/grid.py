@@ -1,0 +1,129 @@
+"""Samples on one sheet, a row for each class, as papers show them: uncurated, enlarged without smoothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.files import written_whole
+from fedeas.errors import InputError
+from fedeas.generators.base import Generator, checked_address, image_index
+
+Images = NDArray[np.uint8]
+Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
+
+MARGIN = 16
+"""White pixels around the sheet and between names and images."""
+
+GAP = 3
+"""White pixels between images."""
+
+INK = (38, 38, 38)
+
+LARGEST_SIDE = 64
+"""Pixels of an image in a strip, at most; larger ones are shrunk."""
+
+
+def save_grid(
+    images: Images,
+    labels: ArrayLike,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    columns: int = 10,
+    scale: int = 4,
+) -> None:
+    """Write a PNG with the first `columns` images of each class in a row, its name at the left.
+
+    Args:
+        images: uint8 (N, channels, height, width), grey or colour.
+        labels: their classes; a class without images has no row, one with fewer a shorter one.
+        class_names: one for each class.
+        path: of the PNG; it is there whole or not at all.
+        columns: images in a row, at most.
+        scale: side of the square that a pixel becomes.
+    """
+    classes = _checked(images, labels, len(class_names), columns, scale)
+    rows = [(name, images[classes == label][:columns]) for label, name in enumerate(class_names)]
+    sheet = _sheet([(name, own) for name, own in rows if len(own)], columns, scale)
+    with written_whole(path) as part:
+        sheet.save(part, format="PNG", optimize=True)
+
+
+def sample_grid(
+    generator: Generator,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    columns: int = 10,
+    scale: int = 4,
+    client: int = 0,
+) -> None:
+    """Write a sheet of a client's first images of every class, the first ones there are and no choice among them."""
+    labels = np.repeat(np.arange(generator.num_classes), columns)
+    index = np.tile(image_index(client, columns), generator.num_classes)
+    save_grid(generator.sample(labels, index), labels, class_names, path, columns, scale)
+
+
+def strip(images: Images, columns: int = 10) -> tuple[bytes, int, int]:
+    """A PNG with these images side by side, a white pixel between them, and how wide and high it is.
+
+    There is room for `columns` images, so that strips of the same number have the same width. Pixels keep their size,
+    for a page to enlarge.
+    """
+    _checked(images, np.zeros(len(images), dtype=np.int64), 1, columns, 1)
+    tiles = [_tile(image) for image in images[:columns]]
+    width, height = tiles[0].size
+    sheet = Image.new(tiles[0].mode, (columns * (width + 1) - 1, height), "white")
+    for column, tile in enumerate(tiles):
+        sheet.paste(tile, (column * (width + 1), 0))
+    file = BytesIO()
+    sheet.save(file, format="PNG", optimize=True)
+    return file.getvalue(), *sheet.size
+
+
+def _tile(image: Images) -> Image.Image:
+    tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+    tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    return tile
+
+
+def _sheet(rows: list[tuple[str, Images]], columns: int, scale: int) -> Image.Image:
+    """Names in one column, right-aligned and centred on their row, then the images."""
+    height, width = (scale * side + GAP for side in rows[0][1].shape[2:])
+    font = _font(height - GAP)
+    left = MARGIN + _widest([name for name, _ in rows], font) + MARGIN
+    sheet = Image.new("RGB", (left + columns * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+    for row, (name, images) in enumerate(rows):
+        top = MARGIN + row * height
+        pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
+        for column, image in enumerate(images):
+            sheet.paste(_enlarged(image, scale), (left + column * width, top))
+    return sheet
+
+
+def _enlarged(image: Images, scale: int) -> Image.Image:
+    colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(colour.repeat(scale, axis=0).repeat(scale, axis=1)))
+
+
+def _font(height: int) -> Font:
+    """Readable beside small images and not overbearing beside large ones; Pillow brings it along."""
+    return ImageFont.load_default(size=min(max(11, height // 4), 28))
+
+
+def _widest(names: Sequence[str], font: Font) -> int:
+    return int(np.ceil(max(font.getbbox(name)[2] for name in names)))
+
+
+def _checked(images: Images, labels: ArrayLike, num_classes: int, columns: int, scale: int) -> IntArray:
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not images.size:
+        raise InputError(f"images must be uint8 of (N, 1 or 3, height, width), not {images.dtype} {images.shape}")
+    if min(columns, scale) < 1:
+        raise InputError(f"columns and scale must be 1 or more, not {columns} and {scale}")
+    return checked_address(labels, np.arange(len(images)), num_classes)[0]

@@ -1,0 +1,304 @@
+"""What generated images are worth: are they of the class that was asked for, like real ones, and not copies?
+
+Every measure stands beside the same measure of real images that nobody trained on, which says how good it can get.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torchmetrics.image.fid import FrechetInceptionDistance
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import InputError
+from fedeas.generators.base import Generator, checked_address, image_index
+
+Images = NDArray[np.uint8]
+Features = NDArray[np.floating[Any]]
+
+CHECK_CLIENT = 2**31 - 1
+"""The last client number there is: images drawn under it for a check are no client's images."""
+
+BLOCK = 4096  # images at a time
+
+
+class Judge(Protocol):
+    """What the measures need of a classifier."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where distances are computed."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of weights and settings."""
+        ...
+
+    def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
+        """Classes and features of images."""
+        ...
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """How near images are to the nearest training image: root mean square over pixels on [0, 1]."""
+
+    median: float
+    first_percentile: float
+
+    @staticmethod
+    def of(distances: FloatArray) -> Nearness:
+        """Of the distances of all images."""
+        first, half = np.percentile(distances, [1, 50])
+        return Nearness(float(half), float(first))
+
+
+@dataclass(frozen=True, eq=False)
+class Yardstick:
+    """What real images measure, found once and used for every generator of the same dataset."""
+
+    classifier: Judge
+    training_images: Images = field(repr=False)
+    training_features: Features = field(repr=False)
+    test_labels: IntArray = field(repr=False)
+    test_classes: IntArray = field(repr=False)
+    """What the classifier sees in the test images."""
+    test_features: Features = field(repr=False)
+    test_distances: FloatArray = field(repr=False)
+    """Of each test image to the nearest training image."""
+
+    @staticmethod
+    def of(classifier: Judge, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
+        """Measure real images: those that generator and classifier were trained on, and those they have not seen."""
+        labels = _checked("test", test_images, test_labels, classifier.num_classes)
+        if len(training_images) < 2 or len(test_images) < 2:
+            raise InputError("a yardstick needs at least two training images and two test images")
+        classes, features = classifier.read(test_images)
+        distances, _ = nearest(test_images, training_images, classifier.device)
+        _, training = classifier.read(training_images)
+        return Yardstick(classifier, training_images, training, labels, classes, features, distances)
+
+    def floor(self, labels: IntArray) -> float:
+        """Frechet distance of real test images, as many of each class as there are `labels` of it, where there are.
+
+        A distance between samples shrinks with their number, so that only equal numbers compare.
+        """
+        wanted = np.bincount(labels, minlength=self.classifier.num_classes)
+        places = [np.flatnonzero(self.test_labels == label)[:count] for label, count in enumerate(wanted)]
+        return classifier_frechet(self.training_features, self.test_features[np.concatenate(places)])
+
+
+@dataclass(frozen=True)
+class Report:
+    """Measures of generated images, each with that of real test images beside it."""
+
+    images: int
+    agreement: float
+    """Share of the images in which the classifier sees the class that was asked for."""
+    ceiling: float
+    """The same for real test images: the accuracy of the classifier."""
+    agreement_per_class: tuple[float | None, ...]
+    """None for a class without images."""
+    ceiling_per_class: tuple[float | None, ...]
+    classifier_frechet: float
+    """Frechet distance to the training images over features of our classifier, not Inception-FID."""
+    classifier_frechet_floor: float
+    """The same for real test images."""
+    nearest: Nearness
+    nearest_of_test: Nearness
+    suspected_copies: float
+    """Share of the images nearer to a training image than the nearest hundredth of the test images is."""
+    copies: int
+    """Images equal to a training image, pixel by pixel."""
+    classifier: str
+    """Its fingerprint."""
+    generator: str | None = None
+    """Its fingerprint, if one was asked for the images."""
+    seconds: float | None = None
+    """How long it took to draw them."""
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Speed of drawing."""
+        return None if not self.seconds else self.images / self.seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        """Numbers, texts, lists and dictionaries, ready for JSON."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain = {name: _plain(value) for name, value in values.items()}
+        return plain | {"images_per_second": self.images_per_second}
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Measure, its value for the generated images, and for real test images where that means something."""
+        near, real = self.nearest, self.nearest_of_test
+        rows = [
+            ("images", f"{self.images:,}", ""),
+            ("agreement with the asked class", f"{self.agreement:.2%}", f"{self.ceiling:.2%}"),
+            ("worst class", _worst(self.agreement_per_class), _worst(self.ceiling_per_class)),
+            ("classifier Frechet distance", f"{self.classifier_frechet:.3f}", f"{self.classifier_frechet_floor:.3f}"),
+            ("nearest training image, median", f"{near.median:.4f}", f"{real.median:.4f}"),
+            ("nearest training image, 1st percentile", f"{near.first_percentile:.4f}", f"{real.first_percentile:.4f}"),
+            ("suspected copies", f"{self.suspected_copies:.2%}", "about 1%"),
+            ("exact copies", f"{self.copies:,}", ""),
+        ]
+        if self.seconds is not None:
+            rows.append(("images per second", f"{self.images_per_second or 0:,.1f}", ""))
+        return rows
+
+
+def check_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
+    """Draw `per_class` images of every class, under a client number that no client has, and judge them."""
+    if per_class < 1:
+        raise InputError(f"per_class must be 1 or more, not {per_class}")
+    if generator.num_classes != yardstick.classifier.num_classes:
+        found, wanted = generator.num_classes, yardstick.classifier.num_classes
+        raise InputError(f"the generator has {found} classes, the classifier {wanted}; they are of different datasets")
+    labels = np.repeat(np.arange(generator.num_classes), per_class)
+    index = np.tile(image_index(CHECK_CLIENT, per_class), generator.num_classes)
+    start = time.perf_counter()
+    images = generator.sample(labels, index)
+    seconds = time.perf_counter() - start
+    return judge(images, labels, yardstick, generator=generator.fingerprint, seconds=seconds)
+
+
+def judge(
+    images: Images,
+    labels: ArrayLike,
+    yardstick: Yardstick,
+    *,
+    generator: str | None = None,
+    seconds: float | None = None,
+) -> Report:
+    """Measure generated images against real ones.
+
+    Args:
+        images: uint8 (N, channels, height, width), two or more.
+        labels: the classes that were asked for.
+        yardstick: the real images' measures.
+        generator: fingerprint of where the images come from, for the record.
+        seconds: how long it took to draw them.
+    """
+    classifier = yardstick.classifier
+    asked = _checked("generated", images, labels, classifier.num_classes)
+    if len(images) < 2:
+        raise InputError(f"{len(images)} images are too few to judge; give at least two")
+    seen, features = classifier.read(images)
+    distances, _ = nearest(images, yardstick.training_images, classifier.device)
+    real = Nearness.of(yardstick.test_distances)
+    return Report(
+        images=len(images),
+        agreement=float((seen == asked).mean()),
+        ceiling=float((yardstick.test_classes == yardstick.test_labels).mean()),
+        agreement_per_class=_per_class(seen, asked, classifier.num_classes),
+        ceiling_per_class=_per_class(yardstick.test_classes, yardstick.test_labels, classifier.num_classes),
+        classifier_frechet=classifier_frechet(yardstick.training_features, features),
+        classifier_frechet_floor=yardstick.floor(asked),
+        nearest=Nearness.of(distances),
+        nearest_of_test=real,
+        suspected_copies=float((distances < real.first_percentile).mean()),
+        copies=int((distances == 0).sum()),
+        classifier=classifier.fingerprint,
+        generator=generator,
+        seconds=seconds,
+    )
+
+
+class _Given(nn.Module):
+    """Features that are there already, in the place where torchmetrics expects a network that finds them."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features
+
+
+def classifier_frechet(real: Features, generated: Features) -> float:
+    """Frechet distance over features of our classifier, not Inception-FID.
+
+    |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)) of the two sets' means and covariances, summed and solved in float64. It
+    compares generators under one classifier and means nothing across classifiers. A network knows the images that it
+    was trained on, so that even real test images are some way from them: that is the floor.
+    """
+    if min(len(real), len(generated)) < 2:
+        raise InputError("a Frechet distance needs at least two images on both sides")
+    metric = FrechetInceptionDistance(feature=_Given(real.shape[1]))  # on the CPU: not every GPU build has eigvals
+    for features, is_real in ((real, True), (generated, False)):
+        for start in range(0, len(features), BLOCK):
+            metric.update(torch.from_numpy(features[start : start + BLOCK].astype(np.float64)), real=is_real)
+    return max(0.0, float(metric.compute()))
+
+
+def nearest(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[FloatArray, IntArray]:
+    """Distance of each image to the nearest training image, and the first place where that one stands.
+
+    The distance is the root mean square over pixels scaled to [0, 1]. |a - b|^2 = |a|^2 + |b|^2 - 2 ab is found by
+    matrix products in float64: pixels are whole numbers and the sums stay below 2^53 for any image of this world, so
+    that nothing is rounded in whatever order they are summed, and copies have distance 0 exactly. float32, where sums
+    beyond 2^24 are rounded, would lose that at 259 pixels.
+    """
+    if images.shape[1:] != training_images.shape[1:] or not len(training_images):
+        raise InputError(f"images of {images.shape[1:]} have no neighbours among {training_images.shape}")
+    squares, places = np.empty(len(images)), np.empty(len(images), dtype=np.int64)
+    for start in range(0, len(images), BLOCK):
+        block = slice(start, start + BLOCK)
+        least, where = _nearest(_rows(images[block], device), training_images)
+        squares[block], places[block] = least.cpu().numpy(), where.cpu().numpy()
+    return np.sqrt(squares / images[0].size) / 255 if len(images) else squares, places
+
+
+def _nearest(rows: Tensor, training_images: Images) -> tuple[Tensor, Tensor]:
+    """Least squared distance of each row to a training image, and where; all on the device."""
+    least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
+    where = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    own = rows.square().sum(dim=1)
+    for start in range(0, len(training_images), BLOCK):
+        others = _rows(training_images[start : start + BLOCK], rows.device)
+        squares = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
+        found, place = squares.min(dim=1)
+        found += own
+        nearer = found < least
+        where = torch.where(nearer, place + start, where)
+        least = torch.where(nearer, found, least)
+    return least, where
+
+
+def _rows(images: Images, device: torch.device | str) -> Tensor:
+    return torch.from_numpy(np.array(images)).to(device).flatten(1).double()
+
+
+def _per_class(seen: IntArray, asked: IntArray, num_classes: int) -> tuple[float | None, ...]:
+    shares = (seen[asked == label] == label for label in range(num_classes))
+    return tuple(float(own.mean()) if own.size else None for own in shares)
+
+
+def _checked(what: str, images: Images, labels: ArrayLike, num_classes: int) -> IntArray:
+    try:
+        return checked_address(labels, np.arange(len(images)), num_classes)[0]
+    except InputError as error:
+        raise InputError(f"{what} images: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Nearness):
+        return {"median": value.median, "first_percentile": value.first_percentile}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _worst(shares: tuple[float | None, ...]) -> str:
+    known = [(share, label) for label, share in enumerate(shares) if share is not None]
+    share, label = min(known)
+    return f"{share:.2%} ({label})"

@@ -1,0 +1,1 @@
+"""Devices, CUDA graphs and kernels."""

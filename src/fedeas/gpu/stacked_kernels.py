@@ -1,0 +1,239 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+"""Convolutions of several clients at once as batched matrix products, for GPUs. Needs Triton.
+
+Two kernels move pixels: one gathers what every output sees into the rows of a matrix, the other sums its gradient back.
+The products in between are cuBLAS's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedeas.gpu.norm_kernels import evaluated, norm, tickets_for
+
+__all__ = ["convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
+
+ROWS, COLUMNS = 32, 128
+"""Rows and columns of a matrix that a program moves."""
+
+WIDE = 1024
+"""Values of a program that treats each alike."""
+
+_WITHOUT_VARIANTS = [
+    "height",
+    "width",
+    "out_height",
+    "out_width",
+    "stride",
+    "top",
+    "left",
+]  # one compilation for many layers
+
+
+def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
+    """Each client's images with its own kernels.
+
+    Args:
+        x: images of all clients, one after the other, channels last.
+        weight: matrices of (clients, seen pixels x channels, outputs), which get the gradient.
+        short: the same in the precision of the images, which is computed with.
+        geometry: how the window moves.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    result: Tensor = _Convolved.apply(x, weight, short, geometry)  # type: ignore[no-untyped-call]
+    return result
+
+
+def max_pooled(x: Tensor) -> Tensor:
+    """The largest value of each 3x3 window, at every second place."""
+    result: Tensor = _MaxPooled.apply(x.contiguous(memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
+    return result
+
+
+def normalised(images: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 images to scale * image + shift for each channel, channels last."""
+    _, channels, height, width = images.shape
+    result = torch.empty(images.shape, dtype=dtype, device=images.device, memory_format=torch.channels_last)
+    _normalise[(triton.cdiv(images.numel(), WIDE),)](
+        images, scale, shift, result, images.numel(), channels, height * width, WIDE
+    )
+    return result
+
+
+class _Convolved(torch.autograd.Function):
+    """The first derivative only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
+        clients, seen, outputs = short.shape
+        matrix = _gathered(x, geometry, seen).view(clients, -1, seen)
+        ctx.save_for_backward(matrix, short)
+        ctx.geometry, ctx.shape, ctx.dtype = geometry, x.shape, weight.dtype
+        result = torch.bmm(matrix, short)
+        return result.view(len(x), geometry.height, geometry.width, outputs).permute(0, 3, 1, 2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        matrix, short = ctx.saved_tensors
+        slope = slope.permute(0, 2, 3, 1).contiguous().view(len(short), -1, short.shape[2])
+        # The product itself gives the precision of the weight: a second pass over all gradients is spared.
+        options = {} if ctx.dtype == slope.dtype else {"out_dtype": ctx.dtype}
+        of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = _spread(torch.bmm(slope, short.transpose(1, 2)), ctx.shape, ctx.geometry)
+        return of_x, of_weight, None, None
+
+
+class _MaxPooled(torch.autograd.Function):
+    """The first derivative only; of equal values the first counts, as torch has it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        images, channels, height, width = x.shape
+        size = images, channels, (height + 1) // 2, (width + 1) // 2
+        result = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        chosen = torch.empty_like(result, dtype=torch.uint8)
+        _pool[(triton.cdiv(result.numel(), WIDE),)](
+            x, result, chosen, result.numel(), channels, height, width, *size[2:], WIDE
+        )
+        ctx.save_for_backward(chosen)
+        ctx.shape = x.shape
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        (chosen,), (_, channels, height, width) = ctx.saved_tensors, ctx.shape
+        slope = slope.contiguous(memory_format=torch.channels_last)
+        result = torch.empty(ctx.shape, dtype=slope.dtype, device=slope.device, memory_format=torch.channels_last)
+        _pool_back[(triton.cdiv(result.numel(), WIDE),)](
+            slope, chosen, result, result.numel(), channels, height, width, *slope.shape[2:], WIDE
+        )
+        return result
+
+
+def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
+    """What each output sees, a row for each; columns beyond it are zero."""
+    images, channels, height, width = x.shape
+    if geometry.sees_one_pixel and seen == channels:
+        return x.permute(0, 2, 3, 1)
+    rows = images * geometry.height * geometry.width
+    matrix = x.new_empty((rows, seen))
+    _gather[(triton.cdiv(rows, ROWS), triton.cdiv(seen, COLUMNS))](
+        x, matrix, rows, seen, channels, height, width, geometry.height, geometry.width,
+        geometry.rows, geometry.columns, geometry.stride, geometry.top, geometry.left, ROWS, COLUMNS,
+    )  # fmt: skip
+    return matrix
+
+
+def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
+    """The gradient of the images from that of what outputs see."""
+    images, channels, height, width = shape
+    if geometry.sees_one_pixel and matrix.shape[-1] == channels:
+        return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
+    result = torch.empty(shape, dtype=matrix.dtype, device=matrix.device, memory_format=torch.channels_last)
+    pixels, block = images * height * width, min(COLUMNS, int(triton.next_power_of_2(channels)))
+    _sum_back[(triton.cdiv(pixels, ROWS), triton.cdiv(channels, block))](
+        matrix, result, pixels, matrix.shape[-1], channels, height, width, geometry.height, geometry.width,
+        geometry.stride, geometry.top, geometry.left, geometry.rows, geometry.columns, ROWS, block,
+    )  # fmt: skip
+    return result
+
+
+@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "rows", "window_rows", "window_columns"])
+def _gather(
+    x, matrix, rows, seen, channels, height, width, out_height, out_width,
+    window_rows, window_columns, stride, top, left, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A row for each output, a column for each pixel of the window and channel."""
+    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    image, output = row // (out_height * out_width), row % (out_height * out_width)
+    y, z = output // out_width * stride - top, output % out_width * stride - left
+    tap, channel = column // channels, column % channels
+    i, j = tap // window_columns, tap % window_columns
+    there = (row < rows)[:, None] & (i < window_rows)[None, :]
+    there &= (y[:, None] >= -i[None, :]) & (y[:, None] < (height - i)[None, :])
+    there &= (z[:, None] >= -j[None, :]) & (z[:, None] < (width - j)[None, :])
+    corner = ((image.to(tl.int64) * height + y) * width + z) * channels
+    value = tl.load(x + corner[:, None] + ((i * width + j) * channels + channel)[None, :], there, 0.0)
+    inside = (row < rows)[:, None] & (column < seen)[None, :]
+    tl.store(matrix + row.to(tl.int64)[:, None] * seen + column[None, :], value, inside)
+
+
+@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "pixels"])
+def _sum_back(
+    matrix, result, pixels, seen, channels, height, width, out_height, out_width, stride, top, left,
+    WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Each pixel is the sum over all outputs that saw it."""
+    pixel, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    image, y, z = pixel // (height * width), pixel // width % height, pixel % width
+    inside = (pixel < pixels)[:, None] & (channel < channels)[None, :]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for i in tl.static_range(WINDOW_ROWS):
+        for j in tl.static_range(WINDOW_COLUMNS):
+            down, along = y + top - i, z + left - j
+            saw = (down >= 0) & (down % stride == 0) & (down // stride < out_height)
+            saw &= (along >= 0) & (along % stride == 0) & (along // stride < out_width)
+            row = (image.to(tl.int64) * out_height + down // stride) * out_width + along // stride
+            place = row[:, None] * seen + (i * WINDOW_COLUMNS + j) * channels + channel[None, :]
+            total += tl.load(matrix + place, inside & saw[:, None], 0.0).to(tl.float32)
+    place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
+    tl.store(result + place, total.to(result.dtype.element_ty), inside)
+
+
+@triton.jit(do_not_specialize=["values", "height", "width", "out_height", "out_width"])
+def _pool(
+    x, result, chosen, values, channels, height, width, out_height, out_width, WIDE: tl.constexpr
+):  # fmt: skip
+    """The largest of nine values, and which it is."""
+    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    inside, channel, output = place < values, place % channels, place // channels
+    image, y, z = output // (out_height * out_width), output // out_width % out_height, output % out_width
+    best, which = tl.full((WIDE,), float("-inf"), tl.float32), tl.zeros((WIDE,), tl.int32)
+    for tap in tl.static_range(9):
+        row, column = 2 * y - 1 + tap // 3, 2 * z - 1 + tap % 3
+        there = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        source = ((image * height + row) * width + column).to(tl.int64) * channels + channel
+        value = tl.load(x + source, there, float("-inf")).to(tl.float32)
+        larger = value > best
+        best, which = tl.where(larger, value, best), tl.where(larger, tap, which)
+    tl.store(result + place, best.to(result.dtype.element_ty), inside)
+    tl.store(chosen + place, which.to(tl.uint8), inside)
+
+
+@triton.jit(do_not_specialize=["values", "height", "width", "out_height", "out_width"])
+def _pool_back(
+    slope, chosen, result, values, channels, height, width, out_height, out_width, WIDE: tl.constexpr
+):  # fmt: skip
+    """A value gets the slopes of the windows in which it was chosen."""
+    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    inside, channel, pixel = place < values, place % channels, place // channels
+    image, y, z = pixel // (height * width), pixel // width % height, pixel % width
+    total = tl.zeros((WIDE,), tl.float32)
+    for window in tl.static_range(4):  # an odd row is seen by two windows, an even one by one; likewise columns
+        row, column = (y + window // 2) // 2, (z + window % 2) // 2
+        there = inside & (row < out_height) & (column < out_width)
+        there &= (y % 2 >= window // 2) & (z % 2 >= window % 2)
+        source = ((image * out_height + row) * out_width + column).to(tl.int64) * channels + channel
+        tap = (y - 2 * row + 1) * 3 + z - 2 * column + 1
+        its = tl.load(chosen + source, there, 255).to(tl.int32) == tap
+        total += tl.load(slope + source, there & its, 0.0).to(tl.float32)
+    tl.store(result + place, total.to(result.dtype.element_ty), inside)
+
+
+@triton.jit(do_not_specialize=["values"])
+def _normalise(images, scale, shift, result, values, channels, pixels, WIDE: tl.constexpr):
+    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)  # in the result, channels last
+    inside, channel = place < values, place % channels
+    image, pixel = place // (channels * pixels), place // channels % pixels
+    value = tl.load(images + (image * channels + channel).to(tl.int64) * pixels + pixel, inside, 0).to(tl.float32)
+    value = value * tl.load(scale + channel, inside) + tl.load(shift + channel, inside)
+    tl.store(result + place, value.to(result.dtype.element_ty), inside)

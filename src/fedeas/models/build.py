@@ -1,0 +1,202 @@
+"""Classifiers by name: each has `features(x)`, a linear `head`, and weights that depend on a seed or a file alone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from fedeas.core.streams import stream_seed
+from fedeas.core.tensor_files import read_tensors
+from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
+from fedeas.errors import InputError
+from fedeas.models.conv import shortened
+from fedeas.models.norm import Norm, fuse_norms
+from fedeas.models.projection import Projected
+from fedeas.models.resnet import ResNet18, Stem
+from fedeas.models.small import SmallCNN
+
+__all__ = [
+    "MODELS",
+    "Model",
+    "Projected",
+    "ResNet18",
+    "SmallCNN",
+    "buffer_names",
+    "build_model",
+    "fuse_norms",
+    "parameter_names",
+    "shortened",
+    "suited_to",
+    "torchvision_weights",
+]
+
+Model = ResNet18 | SmallCNN | Projected
+Shape = tuple[int, int, int]
+
+PHOTO_SIDE = 16
+"""From this side on, images are photographs to a ResNet-18; smaller ones are digits to a small network."""
+
+
+def suited_to(shape: Shape) -> str:
+    """Name of the model for images of this shape: the small network where no side reaches 16 pixels.
+
+    >>> suited_to((1, 8, 8)), suited_to((3, 32, 32))
+    ('small-cnn', 'resnet18')
+    """
+    return "small-cnn" if max(shape[1:]) < PHOTO_SIDE else "resnet18"
+
+
+def build_model(
+    name: str,
+    shape: Shape,
+    num_classes: int,
+    *,
+    seed: int,
+    stem: Stem = "3x3",
+    norm: Norm | None = None,
+    weights: str | os.PathLike[str] = "",
+    projection: int = 0,
+) -> Model:
+    """A classifier on the CPU; its initial weights depend on `seed` alone, and no random state changes.
+
+    Args:
+        name: ``"resnet18"`` or ``"small-cnn"``.
+        shape: channels, height and width of the images.
+        num_classes: outputs of the head.
+        seed: of the initial weights.
+        stem: of a ResNet, ``"3x3"`` for small images or ``"imagenet"``.
+        norm: ``"batch"``, ``"group"`` or ``"none"``; by default what suits the model.
+        weights: nothing, a ``.safetensors`` file, ``"torchvision"`` for its ResNet-18 trained on ImageNet, or a name
+            such as ``"cifar100-pretrained"`` for what ``fedeas pretrain`` has made. A head of another number of classes
+            is left as it was initialised; everything else must fit. Half precision becomes float32.
+        projection: width of a two-layer projection between features and head, as MOON's paper has it; 0 for none.
+
+    >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
+    10
+    """
+    if name not in MODELS:
+        raise InputError(f"no model is called {name!r}; choose one of {', '.join(MODELS)}")
+    if len(shape) != 3 or min(shape) < 1:
+        raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
+    if num_classes < 1:
+        raise InputError(f"num_classes must be 1 or more, not {num_classes}")
+    if norm not in (None, *get_args(Norm)):
+        raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
+    # Drawn on the CPU, so that they are the same wherever the model goes; the other devices' streams are not touched.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(stream_seed("model", seed))
+        model = MODELS[name](shape, num_classes, stem, norm)
+    if weights:
+        path = model_weights(weights)
+        tensors = torchvision_weights(name) if path is None else _read(str(path))
+        _load(model, tensors, TORCHVISION if path is None else str(path))
+    return _projected(model, projection, num_classes, seed) if projection else model
+
+
+def parameter_names(model: nn.Module) -> tuple[str, ...]:
+    """Names of the state dict's trainable tensors, in its order.
+
+    >>> parameter_names(nn.BatchNorm2d(3))
+    ('weight', 'bias')
+    """
+    trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return tuple(name for name in model.state_dict() if name in trainable)
+
+
+def buffer_names(model: nn.Module) -> tuple[str, ...]:
+    """Names of the state dict's other tensors, above all the running statistics of batch norm.
+
+    >>> buffer_names(nn.BatchNorm2d(3))
+    ('running_mean', 'running_var', 'num_batches_tracked')
+    """
+    trainable = set(parameter_names(model))
+    return tuple(name for name in model.state_dict() if name not in trainable)
+
+
+def _projected(model: Model, width: int, num_classes: int, seed: int) -> Projected:
+    if width < 0:
+        raise InputError(f"projection must be 0 or more, not {width}")
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(stream_seed("projection", seed))
+        return Projected(model, _head_name(model), width, num_classes)
+
+
+def _head_name(model: Model) -> str:
+    return str(next(name for name, module in model.named_modules() if module is model.head))
+
+
+def _resnet18(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
+    return ResNet18(shape[0], num_classes, stem, norm or "batch")
+
+
+def _small_cnn(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
+    if stem != "3x3":
+        raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
+    return SmallCNN(shape[0], num_classes, norm or "none")
+
+
+MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {"resnet18": _resnet18, "small-cnn": _small_cnn}
+"""How each model is built, by name."""
+
+
+def _read(path: str) -> dict[str, Tensor]:
+    if not path.endswith(SUFFIX):
+        raise InputError(f"{path}: weights must be {CHOICES}")
+    return read_tensors(path)[1]
+
+
+def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
+    """The tensors of torchvision's model of this name, trained on ImageNet."""
+    if name != "resnet18":
+        raise InputError(f"torchvision has no weights for {name}; give a .safetensors file")
+    try:
+        models = importlib.import_module("torchvision.models")
+    except ImportError:
+        raise InputError("weights 'torchvision' need torchvision; install it or give a .safetensors file") from None
+    try:
+        return dict(models.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
+    except (OSError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"torchvision cannot get its weights ({reason}); give a .safetensors file instead") from None
+
+
+def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
+    """Put the tensors into the model, or name the first that does not fit."""
+    own = model.state_dict()
+    kept = _head_of_other_classes(model, tensors)
+    for name, tensor in own.items():
+        if name not in tensors:
+            raise InputError(f"{place}: {name} is missing; the file is of another model")
+        theirs, ours = _form(tensors[name]), _form(tensor)
+        if not _fits(tensors[name], tensor) and name not in kept:
+            raise InputError(f"{place}: {name} is {theirs}, the model has {ours}; check name, shape, stem and norm")
+    for name in tensors:
+        if name not in own:
+            raise InputError(f"{place}: {name} is not in the model; check name, stem and norm")
+    model.load_state_dict({name: own[name] if name in kept else tensors[name] for name in own})
+
+
+def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[str]:
+    """Names of the head's tensors, if the given ones are for the same features but another number of classes."""
+    prefix = _head_name(model)
+    weight, bias = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias")
+    if weight is None or bias is None or weight.shape == model.head.weight.shape:
+        return set()
+    same_features = weight.shape[1:] == model.head.weight.shape[1:] and bias.shape == weight.shape[:1]
+    return {f"{prefix}.weight", f"{prefix}.bias"} if same_features else set()
+
+
+def _fits(theirs: Tensor, ours: Tensor) -> bool:
+    """Whether one can be copied into the other; files may keep float32 in half precision."""
+    halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
+    return theirs.shape == ours.shape and (theirs.dtype == ours.dtype or halved)
+
+
+def _form(tensor: Tensor) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"{kind} {'x'.join(map(str, tensor.shape)) or 'scalar'}"

@@ -1,0 +1,57 @@
+"""Initial weights of a run's model: what determines them, and what they have seen."""
+
+from __future__ import annotations
+
+import io
+
+from fedeas.core.provenance import NOT_KNOWN, Seen, check_clean, seen_by, unknown_to_be_clean, which_images
+from fedeas.core.tensor_files import digest_of_tensors
+from fedeas.core.weight_files import TORCHVISION, model_weights, weights_digest
+from fedeas.errors import InputError
+
+
+def content(place: str) -> dict[str, str]:
+    """The digest of initial weights, by name, path or ``"torchvision"``; nothing where there are none.
+
+    >>> content("")
+    {}
+    """
+    if place == TORCHVISION:
+        return _torchvision_content()
+    path = model_weights(place)
+    return {} if path is None else {"weights": weights_digest(path)}
+
+
+def check_clean_start(place: str, dataset: str) -> tuple[str, ...]:
+    """Refuse initial weights that have seen test images of the dataset; give back in words what is not known.
+
+    >>> check_clean_start("torchvision", "cifar10")
+    ('torchvision: which images it has seen',)
+    """
+    if place == TORCHVISION:
+        return (which_images(place),)
+    path = model_weights(place)
+    if path is None:
+        return ()
+    check_clean(path, dataset, "choose other model.weights, or none")
+    return unknown_to_be_clean(path, dataset)
+
+
+def start_seen(place: str) -> Seen | None:
+    """What initial weights have seen; None where there are none."""
+    path = model_weights(place)
+    if path is None:
+        return NOT_KNOWN if place == TORCHVISION else None
+    return seen_by(path)
+
+
+def _torchvision_content() -> dict[str, str]:
+    """Nothing where they cannot be had: a run could not begin with them either."""
+    from safetensors.torch import save
+
+    from fedeas.models.build import torchvision_weights
+
+    try:
+        return {"weights": digest_of_tensors(io.BytesIO(save(torchvision_weights())))}
+    except InputError:
+        return {}

@@ -1,0 +1,201 @@
+"""The figures of each artefact, from label counts and from what finished runs gave."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fedeas.errors import InputError
+from fedeas.paper.artefacts import (
+    POLICIES_AT_ONE_TOTAL,
+    allocation_sheet,
+    convergence_sheet,
+    references_sheet,
+    sweep_sheet,
+    window_of,
+)
+from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
+from fedeas.paper.figures.counts import COUNT_FIGURES
+from fedeas.paper.figures.curves import Line, convergence_figure, course_figure
+from fedeas.paper.figures.overview import Spot, overview_figure
+from fedeas.paper.published import EXAMPLE, Setting, published, setting
+from fedeas.paper.results import Results
+from fedeas.paper.run_plans import plan_of
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    HEADLINE,
+    PROTOCOLS,
+    UNIFORM,
+    Method,
+    at_one_budget,
+    study,
+)
+from fedeas.paper.table_spec import Cell, accuracy
+from fedeas.paper.tables import Entry
+from fedeas.paper.workbook import Workbook
+from fedeas.planning.policies import FedEAS
+from fedeas.plotting import figures as plots
+from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.comparison import Measured
+from fedeas.runs.store import Run
+
+log = logging.getLogger("fedeas")
+
+Draw = Callable[[Workbook], Figure]
+
+
+def accuracy_at_one_total(book: Workbook) -> Figure:
+    """Fig. 1(b)."""
+    table = book.table(allocation_sheet)
+    bars = [_bar(name, row[0]) for name, row in table.rows.items()]
+    return allocation_figure(
+        bars, book.study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(book.study)
+    )
+
+
+def convergence(book: Workbook) -> Figure:
+    """Fig. 4, in the settings that were run; in both if none was."""
+    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
+    for place, title in enumerate(sheet.columns):
+        panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
+    run = {title: lines for title, lines in panels.items() if any(line.courses for line in lines)}
+    return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
+
+
+def accuracy_over_budgets(book: Workbook) -> Figure:
+    """Fig. 5(a)."""
+    table = book.table(sweep_sheet)
+    rows = table.rows
+    betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
+    totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
+    sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
+    fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
+    return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
+
+
+def courses_at_one_total(book: Workbook) -> Figure:
+    """Accuracy over rounds of all policies that share a total, beyond the paper."""
+    sheet = references_sheet(book.study)
+    lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
+    return course_figure(lines, sheet.title)
+
+
+def accuracy_over_removal(book: Workbook) -> Figure:
+    """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
+    table = book.table(references_sheet)
+    removals = [
+        Removal(removed.ours.mean, _bar(name, reached))
+        for name, (removed, reached, *_) in table.rows.items()
+        if removed is not None and removed.ours is not None
+    ]
+    return removal_figure(removals, table.title, window_of(book.study))
+
+
+def overview(results: Results) -> Figure:
+    """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
+    panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
+    run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
+    return overview_figure(run or dict([*panels.items()][:1]), window_of(study("full")))
+
+
+def _spots(where: Setting, results: Results) -> Iterator[Spot]:
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has here, and the full balance."""
+    printed = published().accuracy
+    yield _spot(where, FEDAVG, "none", published().printed(printed, "fedavg", where), results)
+    for beta, methods in _budgets(where).items():
+        for method, number in methods:
+            yield _spot(where, method, f"β = {beta}", number, results)
+    yield _spot(where, FULL_BALANCE, "full", published().printed(printed, "full-balance", where), results)
+
+
+def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
+    """The policies at FedEAS's total for each beta, with what the paper prints; its sweep is of one setting."""
+    sweep, usual = published().beta_sweep, published().totals.beta
+    rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
+    found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
+    for beta, uniform, fedeas in rows:
+        assert beta is not None
+        budget = FedEAS(float(beta)).spec
+        even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
+        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
+    found[usual] = [
+        (method, published().printed(published().accuracy, name, where))
+        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        if method != FEDAVG
+    ]
+    return dict(sorted(found.items()))
+
+
+def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
+    """A policy at a budget; the number of images is that of the paper's partition."""
+    configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+    found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
+    ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
+    total = plan_of(configs["paper"]).total
+    label = f"{budget}\n{total:,}" if total else budget
+    return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
+
+
+RUN_FIGURES: dict[str, dict[str, Draw]] = {
+    "fig1": {"fig1b-accuracy": accuracy_at_one_total},
+    "fig4": {"fig4-convergence": convergence},
+    "fig5": {"fig5a-budgets": accuracy_over_budgets},
+    "references": {"references-courses": courses_at_one_total, "references-imbalance": accuracy_over_removal},
+}
+
+
+def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
+    """The figures of an artefact by file name; those from label counts are the paper's whatever the study."""
+    short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
+    for name, draw_counts in COUNT_FIGURES.items():
+        if artefact in short and name.startswith(short[artefact]):
+            yield name, draw_counts()
+    for name, draw in RUN_FIGURES.get(artefact, {}).items():
+        yield name, draw(book)
+
+
+def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
+    """Write them as PNG and as SVG."""
+    return plots.save_all(figures(artefact, book), folder)
+
+
+def save_overview(results: Results, folder: Path) -> list[Path]:
+    """Write the summary figure in the same way."""
+    return plots.save_all([("results-overview", overview(results))], folder)
+
+
+def _bar(name: str, entry: Entry | None) -> Bar:
+    if entry is None:
+        return Bar(name, None)
+    paper = None if entry.paper is None else float(entry.paper)
+    if entry.ours is None:
+        return Bar(name, None, None, paper)
+    return Bar(name, entry.ours.mean, entry.ours.spread, paper)
+
+
+def _sweep(name: str, totals: list[int], entries: list[Entry | None]) -> Sweep:
+    bars = [_bar(name, entry) for entry in entries]
+    return Sweep(name, totals, [bar.ours for bar in bars], [bar.spread for bar in bars], [bar.paper for bar in bars])
+
+
+def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) -> Line:
+    if cell is None:
+        return Line(name, [])
+    (config,) = cell.configs
+    printed = int(cell.paper) if paper and cell.paper is not None else None
+    return Line(name, list(_courses(results.seeds(config).values())), printed)
+
+
+def _courses(runs: Iterable[Run]) -> Iterator[Course]:
+    """Of those that can be read."""
+    for run in runs:
+        try:
+            yield run.course()
+        except InputError as error:
+            log.warning("left out of the figures: %s", error)

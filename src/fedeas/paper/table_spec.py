@@ -1,0 +1,124 @@
+"""Cells of tables, the measures that fill them from the summaries of runs, and tables of such cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fedeas.config import RunConfig
+from fedeas.planning import scores
+from fedeas.runs.store import Record
+
+Measure = Callable[..., float | None]
+
+NOT_REACHED = "not reached"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
+
+    A number that follows from label counts needs no run. `otherwise` is said where the runs are there and give none.
+    A cell that `compares` is a difference of two runs, to be shown with its interval. One that is `with_final` shows
+    the final accuracy of its run, too.
+    """
+
+    configs: tuple[RunConfig, ...]
+    measure: Measure
+    paper: Decimal | None = None
+    decimals: int = 2
+    otherwise: str = "none"
+    compares: bool = False
+    with_final: bool = False
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table to be filled.
+
+    In columns that are `ranked` the best row and the second are marked; rows that stand `aside` do not compete.
+    Where each row is one method (`by_method`), a column counts its seeds.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[Cell | None, ...]]
+    ranked: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    note: str = ""
+    by_method: bool = False
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """All of them, row by row."""
+        return (cell for row in self.rows.values() for cell in row if cell is not None)
+
+
+def accuracy(run: Record) -> float:
+    """Mean over the window, in percent."""
+    return 100 * float(run["accuracy"])
+
+
+def final(run: Record) -> float:
+    """Accuracy after the last round, in percent."""
+    return 100 * float(run["final"])
+
+
+def peak(run: Record) -> float:
+    """Best of all rounds, in percent."""
+    return 100 * float(run["peak"])
+
+
+def steps(run: Record) -> float | None:
+    """Steps of SGD, of all clients in all rounds."""
+    return None if run["steps"] is None else float(run["steps"])
+
+
+def images_seen(run: Record) -> float | None:
+    """Images that these steps trained on; an image counts each time it is seen."""
+    return None if run["samples"] is None else float(run["samples"])
+
+
+def gain(run: Record, base: Record) -> float:
+    """Points of accuracy above another run."""
+    return accuracy(run) - accuracy(base)
+
+
+def efficiency(run: Record, base: Record) -> float | None:
+    """Points gained for each thousand samples."""
+    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
+
+
+def gamma_hat(run: Record) -> float | None:
+    """Median dissimilarity of the clients' updates."""
+    return None if run["gamma_hat"] is None else float(run["gamma_hat"])
+
+
+def minutes(run: Record) -> float | None:
+    """Generation and training; not told where images were in the bank already, which would make the run look quick."""
+    found = (run["images"] or {}).get("found", 0)
+    return None if found else float(run["seconds"]["total"]) / 60
+
+
+def rounds_to_threshold(run: Record) -> float | None:
+    """The first round at the threshold, if it was ever reached."""
+    found = run["rounds_to_threshold"]
+    return None if found is None else float(found)
+
+
+def gamma_reduction(run: Record, base: Record) -> float | None:
+    """How much less the updates differ than another run's, in percent."""
+    ours, theirs = gamma_hat(run), gamma_hat(base)
+    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
+
+
+def peak_gain(run: Record, base: Record) -> float:
+    """Points of peak accuracy above another run."""
+    return peak(run) - peak(base)
+
+
+def time_ratio(run: Record, base: Record) -> float | None:
+    """How many times longer than another run."""
+    own, other = minutes(run), minutes(base)
+    return None if own is None or not other else own / other

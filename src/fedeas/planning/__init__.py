@@ -1,0 +1,1 @@
+"""From label counts to an allocation: scores, policies, tables. Needs no torch."""

@@ -1,0 +1,288 @@
+"""Choosing beta, from label counts alone: the two conditions of the paper, or a limit on images, time or share.
+
+b_k = floor(s_k beta) rises by one at beta = m / s_k for m = 1, 2, ..., so total and imbalance are step functions of
+beta whose steps are known exactly. `beta_path` lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import InputError, PolicyError
+from fedeas.planning import scores
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import FedEAS, FullBalance
+from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
+from fedeas.planning.policies.fedeas import ROUNDING_SLACK
+
+# A total that has not been passed at this beta never will be: there is nothing left to fill.
+MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
+ENDLESS_BETA = 1e9
+
+MAX_STEPS = 2**22
+"""Steps that a path lists one by one, at some hundred bytes each; a path of more is looked at in places."""
+PLACES = 128
+
+
+class BetaPath(NamedTuple):
+    """FedEAS for every beta below some end: ``total[i]`` holds from ``beta[i]`` on until ``beta[i + 1]``."""
+
+    beta: FloatArray
+    total: IntArray
+    removed: FloatArray
+
+
+class BetaForTotal(NamedTuple):
+    """The largest beta that stays within a total, what it generates, and what it leaves unspent."""
+
+    beta: float
+    total: int
+    shortfall: int
+
+
+@dataclass(frozen=True)
+class BetaInterval:
+    """The betas [lo, hi) that meet both conditions; empty if `reason` says why there are none."""
+
+    lo: float
+    hi: float
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+    def __contains__(self, beta: float) -> bool:
+        return bool(self) and self.lo <= beta < self.hi
+
+    @property
+    def roundest(self) -> float:
+        """The number of fewest decimals inside, the one nearest to the middle: what a person would choose."""
+        if not self:
+            raise InputError(self.reason)
+        middle = (self.lo + self.hi) / 2 if math.isfinite(self.hi) else self.lo
+        for decimals in range(16):
+            candidates = [round(middle + side * 10.0**-decimals, decimals) for side in (0, -1, 1)]
+            inside = [beta for beta in candidates if beta in self and beta > 0]
+            if inside:
+                return min(inside, key=lambda beta: abs(beta - middle))
+        return middle
+
+
+def select_beta(
+    counts: LabelCounts,
+    policy: FedEAS | None = None,
+    min_removed: float = MIN_REMOVED,
+    max_synthetic: float = MAX_SYNTHETIC,
+) -> BetaInterval:
+    """The paper's two conditions: remove at least `min_removed` of I and stay below a `max_synthetic` share.
+
+    >>> interval = select_beta(LabelCounts([[90, 10, 0], [0, 20, 80]]))
+    >>> interval.roundest in interval
+    True
+    """
+    policy = policy or FedEAS()
+    _check_share("min_removed", min_removed)
+    hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
+    path = beta_path(policy, counts, hi)
+    first = _first_that_removes(policy, counts, path, hi, min_removed)
+    if first is None:
+        return BetaInterval(
+            hi,
+            hi,
+            f"no beta meets both conditions: below a synthetic share of {max_synthetic:.1%} at most "
+            f"{path.removed.max():.1%} of the imbalance goes, not {min_removed:.1%}; relax one of the two",
+        )
+    # A budget far above the largest class makes imbalance grow again.
+    overshoots = (path.beta > first) & (path.removed < min_removed)
+    return BetaInterval(first, float(path.beta[overshoots.argmax()]) if overshoots.any() else hi)
+
+
+def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+    """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` plays no part.
+
+    There are about as many steps as samples in the last total. Where they are more than `MAX_STEPS`, the path holds
+    only some of them.
+    """
+    scale = policy.scale(counts)
+    if _has_gaps(scale, end):
+        return _path_in_places(policy, counts, end)
+    steps = _steps_below(scale, end)
+    client = np.repeat(np.arange(counts.num_clients), steps)
+    level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
+    raised = _classes_raised(policy, counts, client, level)
+    beta = level / scale[client]
+    order = np.argsort(beta, kind="stable")
+    beta, totals = beta[order], np.cumsum(raised[order])
+    drop = np.cumsum(_drops(counts, client, level, raised)[order])
+    last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # of steps at one beta
+    initial = scores.imbalance(counts) or np.inf  # nothing can be removed where there is nothing
+    return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
+
+
+def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTotal:
+    """The largest beta whose total is at most `total`, to the last bit, and the shortfall.
+
+    Only the shape of `policy` counts (gamma, entropy, fill), not its beta. Where no beta reaches the total, because
+    every client is balanced, beta is infinite.
+
+    >>> found = beta_for_total(FedEAS(), LabelCounts([[90, 10, 0], [0, 20, 80]]), 50)
+    >>> round(found.beta, 3), found.total, found.shortfall
+    (5.412, 49, 1)
+    """
+    if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
+        raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
+    if total > MAX_BUDGET:
+        raise InputError(TOO_MUCH.format("total"))
+    below, above = 0.0, 1.0
+    while _total(policy, counts, above) <= total:
+        below, above = above, above * 2
+        if above > ENDLESS_BETA:
+            below, above = math.inf, math.inf
+            break
+    while (middle := (below + above) / 2) not in (below, above):
+        if _total(policy, counts, middle) <= total:
+            below = middle
+        else:
+            above = middle
+    spent = _total(policy, counts, min(below, ENDLESS_BETA))
+    return BetaForTotal(below, spent, int(total) - spent)
+
+
+def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+    """The largest beta of fewest decimals, at most `beta`, that gives the same total: one that can be typed."""
+    total = _total(policy, counts, beta)
+    for decimals in range(16):
+        short = math.floor(beta * 10.0**decimals) / 10.0**decimals
+        if 0 < short <= beta and _total(policy, counts, short) == total:
+            return short
+    return beta
+
+
+def images_in(minutes: float, images_per_second: float) -> int:
+    """How many images can be generated in that time.
+
+    >>> images_in(minutes=10, images_per_second=25)
+    15000
+    """
+    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):
+        raise InputError("minutes must be 0 or more and images per second above 0")
+    return int(minutes * 60 * images_per_second)
+
+
+def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
+    """The largest B with B / (N + B) below `max_synthetic`.
+
+    >>> images_for_share(LabelCounts([[60, 15]]), 0.25)  # 25 of 100 would not be below a quarter
+    24
+    """
+    _check_share("max_synthetic", max_synthetic)
+    return math.ceil(counts.total * max_synthetic / (1 - max_synthetic) * (1 - ROUNDING_SLACK)) - 1
+
+
+def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
+    """The smallest beta that removes at least this share of the imbalance, at no more than Full-Balance's price."""
+    _check_share("min_removed", min_removed)
+    end = _end_of(policy, counts, FullBalance().allocate(counts).total)
+    path = beta_path(policy, counts, end)
+    first = _first_that_removes(policy, counts, path, end, min_removed)
+    if first is None:
+        raise InputError(
+            f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
+        )
+    return first
+
+
+def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end: float, share: float) -> float | None:
+    """The smallest beta below `end` that removes this share; sought between two places of a path that has gaps."""
+    met = path.removed >= share
+    if not met.any():
+        return None
+    place = int(met.argmax())
+    if not place or not _has_gaps(policy.scale(counts), end):
+        return float(path.beta[place])
+    below, above = float(path.beta[place - 1]), float(path.beta[place])
+    while (middle := (below + above) / 2) not in (below, above):
+        if _removed(policy, counts, middle) >= share:
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def _has_gaps(scale: FloatArray, end: float) -> bool:
+    """Whether the path up to this beta has more steps than are listed."""
+    return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
+
+
+def _path_in_places(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+    betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
+    found = [(_total(policy, counts, beta), _removed(policy, counts, beta)) for beta in betas.tolist()]
+    totals, removed = (np.array(values) for values in zip(*found, strict=True))
+    return BetaPath(betas, totals, removed)
+
+
+def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+    return scores.removed(counts, replace(policy, beta=beta).allocate(counts)) if beta > 0 else 0.0
+
+
+def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
+    try:
+        return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
+    except PolicyError:  # beyond what a client can be asked for, and so beyond every total
+        return MAX_BUDGET + 1
+
+
+def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:
+    """The beta from which on more than `total` samples are generated."""
+    last = beta_for_total(policy, counts, total).beta
+    if math.isinf(last):
+        return last
+    # The float just found lies a rounding error from the step m / s_k; name the step itself.
+    scale = policy.scale(counts)
+    scale = scale[scale > 0]
+    steps = np.rint(scale * last) / scale
+    return float(steps[np.abs(steps - last).argmin()])
+
+
+def _steps_below(scale: FloatArray, end: float) -> IntArray:
+    """How many m = 1, 2, ... of each client have m / s_k < end."""
+    if math.isinf(end):  # only when no beta generates anything
+        return np.zeros(scale.size, dtype=np.int64)
+    return np.maximum(np.ceil(scale * end * (1 - ROUNDING_SLACK)).astype(np.int64) - 1, 0)
+
+
+def _classes_raised(policy: FedEAS, counts: LabelCounts, client: IntArray, level: IntArray) -> IntArray:
+    """How many classes get one more sample when the client's budget rises to `level`."""
+    limit = policy.fillable(counts)
+    raised = np.empty(client.size, dtype=np.int64)
+    step = max(1, 2**20 // counts.num_classes)
+    for start in range(0, client.size, step):
+        part = slice(start, start + step)
+        below = np.minimum(level[part], limit[client[part]])
+        raised[part] = (counts.n[client[part]] < below[:, None]).sum(axis=1)
+    return raised
+
+
+def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntArray) -> FloatArray:
+    """What each step takes off I: the raised classes go from level - 1 to level."""
+    squares = (counts.n**2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
+    sizes = counts.sizes[client] + _sum_so_far(raised, level)
+    squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
+    return np.asarray(counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0))
+
+
+def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
+    """Running sums that start anew with each client, that is at level 1."""
+    sums = np.cumsum(values)
+    starts = np.flatnonzero(level == 1)
+    return np.asarray(sums - np.repeat((sums - values)[starts], np.diff(np.append(starts, values.size))))
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise InputError(f"{name} is a share between 0 and 1, not {value}")

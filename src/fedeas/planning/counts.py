@@ -1,0 +1,177 @@
+"""Label counts n_k^c of a federation, and how many synthetic samples go to each client and class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.errors import InputError
+from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCounts:
+    """Counts of clients x classes: ``n[k, c]`` is the number of samples of class c that client k holds.
+
+    The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
+    is copied.
+
+    >>> counts = LabelCounts([[30, 0], [10, 10]])
+    >>> counts.sizes
+    array([30, 20])
+    >>> counts.entropy
+    array([0., 1.])
+    """
+
+    n: IntArray
+    clients: Names
+    classes: Names
+    sizes: IntArray = field(repr=False)
+    """N_k, the number of samples of each client."""
+
+    def __init__(
+        self, n: ArrayLike, clients: Iterable[object] | None = None, classes: Iterable[object] | None = None
+    ) -> None:
+        client_names, class_names = checked_names("client", clients), checked_names("class", classes)
+        whole, sizes = checked_counts(table_of(n, "counts"), client_names, class_names)
+        for name, value in (("n", whole), ("clients", client_names), ("classes", class_names), ("sizes", sizes)):
+            object.__setattr__(self, name, value)  # the instance is frozen
+
+    @property
+    def num_clients(self) -> int:
+        """K."""
+        return int(self.n.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return int(self.n.shape[1])
+
+    @cached_property
+    def total(self) -> int:
+        """Number of samples of the whole federation."""
+        return int(self.sizes.sum())
+
+    @property
+    def weights(self) -> FloatArray:
+        """p_k = N_k / sum_j N_j of Eq. (objective)."""
+        return self.sizes / self.total
+
+    @property
+    def proportions(self) -> FloatArray:
+        """q_k^c = n_k^c / N_k."""
+        return self.n / self.sizes[:, None]
+
+    @cached_property
+    def entropy(self) -> FloatArray:
+        """Normalised Shannon entropy H_k / log C of each client: 0 for one class only, 1 for a balanced client."""
+        entropy = np.empty(self.num_clients)
+
+        def fill(rows: slice) -> None:
+            entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
+
+        for_row_blocks(fill, *self.n.shape)
+        # Entropy of two billion samples is above 1e-8 or nothing: what is less is rounding error, and a floor that
+        # follows could turn it into a missing sample.
+        entropy[entropy < 1e-12] = 0.0
+        return frozen(np.minimum(entropy / np.log(self.num_classes), 1.0))
+
+    def blocks(self) -> Iterator[slice]:
+        """Slices of rows, each small enough that its temporaries fit the cache."""
+        return row_blocks(*self.n.shape)
+
+    def plus(self, allocation: Allocation) -> LabelCounts:
+        """The counts once the allocated synthetic samples have joined the real ones."""
+        return LabelCounts(frozen(self.joined(allocation)), self.clients, self.classes)
+
+    def joined(self, allocation: Allocation) -> IntArray:
+        """Real and allocated samples as an array, in which a client may hold more than a table of counts allows."""
+        if allocation.n.shape != self.n.shape:
+            raise InputError(
+                f"the allocation is for {_shape(allocation.n)} but the counts are {_shape(self.n)}; "
+                "allocate from these counts"
+            )
+        largest = int(self.n.max()) + int(allocation.n.max())
+        if largest * self.num_classes >= 2**63:
+            raise InputError(f"an allocation of {int(allocation.n.max()):,} samples of one class; allocate fewer")
+        return np.asarray(self.n + allocation.n)
+
+    def client_name(self, row: int) -> str:
+        """The client's given name, or its row number."""
+        return str(row) if self.clients is None else self.clients[row]
+
+    def class_name(self, column: int) -> str:
+        """The class's given name, or its column number."""
+        return str(column) if self.classes is None else self.classes[column]
+
+    def __len__(self) -> int:
+        return self.num_clients
+
+    def __getitem__(self, rows: Any) -> LabelCounts:
+        """The clients of these rows (an index, a list, a mask or a slice) as a table of their own."""
+        index = np.atleast_1d(np.arange(self.num_clients)[rows])
+        names = None if self.clients is None else [self.clients[i] for i in index]
+        return LabelCounts(frozen(self.n[index]), names, self.classes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LabelCounts):
+            return NotImplemented
+        same_names = self.clients == other.clients and self.classes == other.classes
+        return same_names and np.array_equal(self.n, other.n)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """How many synthetic samples each client generates of each class, and the policy that said so.
+
+    >>> Allocation([[0, 3], [1, 0]], policy="by hand").total
+    4
+    """
+
+    n: IntArray
+    policy: str
+
+    def __init__(self, n: ArrayLike, policy: str = "") -> None:
+        table = whole_numbers(n, "an allocation")
+        if table.ndim != 2 or (table.size and table.min() < 0):
+            raise InputError("an allocation is a table of clients x classes with no negative entry")
+        object.__setattr__(self, "n", table)
+        object.__setattr__(self, "policy", policy)
+
+    @cached_property
+    def per_client(self) -> IntArray:
+        """Synthetic samples of each client."""
+        return frozen(self.n.sum(axis=1))
+
+    @property
+    def total(self) -> int:
+        """B, the number of synthetic samples of the whole federation."""
+        if self.per_client.sum(dtype=np.float64) >= 2**62:  # near where 64 bits end
+            return sum(self.per_client.tolist())
+        return int(self.per_client.sum())
+
+
+def _n_log_n(n: IntArray) -> FloatArray:
+    """N log n, with 0 log 0 = 0 exactly; counts are small as a rule, and then a table beats the logarithm."""
+    try:
+        return _n_log_n_table().take(n)
+    except IndexError:  # a count beyond the table
+        return np.asarray(n * np.log(np.maximum(n, 1)))
+
+
+@cache
+def _n_log_n_table() -> FloatArray:
+    n = np.arange(2**16)
+    return frozen(n * np.log(np.maximum(n, 1)))
+
+
+def _shape(n: IntArray) -> str:
+    return f"{n.shape[0]} clients x {n.shape[1]} classes"

@@ -1,0 +1,43 @@
+"""Policies: label counts in, allocation out."""
+
+from fedeas.core.spec import read_spec
+from fedeas.planning.policies.base import AllocationPolicy, Policy
+from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
+from fedeas.planning.policies.cost_aware import CostAware
+from fedeas.planning.policies.fedeas import FedEAS
+from fedeas.planning.policies.greedy import Greedy
+from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.name(): policy
+    for policy in (FedEAS, Uniform, MissingOnly, BySize, Greedy, Optimal, CostAware, FullBalance, NoGeneration)
+}
+
+
+def parse_policy(text: str) -> Policy:
+    """The policy that a spec describes.
+
+    >>> parse_policy("uniform(budget=fedeas(beta=8))")
+    Uniform(budget=FedEAS(beta=8, gamma=0.5, entropy=True, fill='below-mean'))
+    >>> parse_policy("missing-only(budget=100)").spec
+    'missing-only(budget=100)'
+    """
+    return read_spec(text, POLICIES, "policy")
+
+
+__all__ = [
+    "POLICIES",
+    "AllocationPolicy",
+    "BySize",
+    "CertifiedAllocation",
+    "CostAware",
+    "FedEAS",
+    "FullBalance",
+    "Greedy",
+    "MissingOnly",
+    "NoGeneration",
+    "Optimal",
+    "Policy",
+    "Uniform",
+    "parse_policy",
+]

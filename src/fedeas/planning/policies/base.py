@@ -1,0 +1,76 @@
+"""What every policy is, and the two things that all budgeted ones share: reading a budget and spreading it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.spec import Described
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+
+
+@runtime_checkable
+class AllocationPolicy(Protocol):
+    """Anything that turns label counts into an allocation."""
+
+    is_local: ClassVar[bool]
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """How many synthetic samples each client generates of each class."""
+
+
+class Policy(Described):
+    """Base of the built-in policies: frozen dataclasses whose fields are the hyperparameters.
+
+    ``is_local`` says that a client needs only its own row, so its counts never have to leave it.
+    """
+
+    is_local: ClassVar[bool]
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """How many synthetic samples each client generates of each class."""
+        raise NotImplementedError
+
+
+Budget = int | Policy
+
+MAX_BUDGET = 10**15
+TOO_MUCH = f"{{}} must be at most {MAX_BUDGET:,} samples"
+
+
+def check_budget(budget: object) -> None:
+    """A budget is a whole number of samples, or the policy whose total is to be matched."""
+    if isinstance(budget, Policy):
+        return
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+        raise PolicyError(f"budget must be a whole number of samples or a policy to match, not {budget!r}")
+    if not 0 <= budget <= MAX_BUDGET:
+        raise PolicyError(f"budget must be 0 or more, not {budget}" if budget < 0 else TOO_MUCH.format("budget"))
+
+
+def samples_in(budget: Budget, counts: LabelCounts) -> int:
+    """The number of samples B to spend: the budget itself, or the total of the policy that it matches."""
+    return budget.allocate(counts).total if isinstance(budget, Policy) else int(budget)
+
+
+def spread_evenly(total: int, places: int, first: int = 0, count: int | None = None) -> IntArray:
+    """`total` over `places` in equal parts, the remainder one at a time from the first place on.
+
+    With `first` and `count`, only that stretch of the places.
+
+    >>> spread_evenly(8, 3)
+    array([3, 3, 2])
+    """
+    each, rest = divmod(total, max(1, places))
+    stop = places if count is None else first + count
+    return each + (np.arange(first, stop) < rest).astype(np.int64)
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse a hyperparameter that is not a finite number above zero."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and 0 < value < np.inf):  # type: ignore[operator]
+        raise PolicyError(f"{name} must be a finite number above 0, not {value!r}")

@@ -1,0 +1,115 @@
+"""The policies that FedEAS is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in, spread_evenly
+
+
+@dataclass(frozen=True)
+class NoGeneration(Policy):
+    """No synthetic data at all: plain federated learning.
+
+    >>> NoGeneration().allocate(LabelCounts([[3, 0]])).total
+    0
+    """
+
+    is_local: ClassVar[bool] = True
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Nothing, anywhere."""
+        return Allocation(np.zeros_like(counts.n), self.spec)
+
+
+@dataclass(frozen=True)
+class FullBalance(Policy):
+    """Every class of a client is filled to its largest one, max_c n_k^c: Gen-FedSD's rule, the upper reference.
+
+    >>> FullBalance().allocate(LabelCounts([[9, 2, 0]])).n
+    array([[0, 7, 9]])
+    """
+
+    is_local: ClassVar[bool] = True
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Fill to the largest class."""
+        return Allocation(counts.n.max(axis=1, keepdims=True) - counts.n, self.spec)
+
+
+@dataclass(frozen=True)
+class Budgeted(Policy):
+    """A policy that spends exactly `budget` samples: a number, or the total of another policy on the same counts.
+
+    ``Uniform(budget=FedEAS(12))`` is the paper's matched-budget protocol.
+    """
+
+    budget: Budget
+    is_local: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.budget)
+
+
+@dataclass(frozen=True)
+class Uniform(Budgeted):
+    """The same number for every client-class pair, the remainder one at a time in client-major order.
+
+    >>> Uniform(budget=5).allocate(LabelCounts([[9, 0], [4, 4]])).n
+    array([[2, 1],
+           [1, 1]])
+    """
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Spread the budget over all pairs."""
+        total = samples_in(self.budget, counts)
+        return Allocation(spread_evenly(total, counts.n.size).reshape(counts.n.shape), self.spec)
+
+
+@dataclass(frozen=True)
+class MissingOnly(Budgeted):
+    """Uniform's rule over the absent pairs (n_k^c = 0) alone.
+
+    >>> MissingOnly(budget=5).allocate(LabelCounts([[9, 0], [0, 4]])).n
+    array([[0, 3],
+           [2, 0]])
+    """
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Spread the budget over the absent pairs; impossible, and refused, where there are none."""
+        total = samples_in(self.budget, counts)
+        absent = np.flatnonzero(counts.n == 0)
+        generated = np.zeros_like(counts.n)
+        if total and not absent.size:
+            raise PolicyError(
+                f"missing-only cannot place {total:,} samples: every client holds every class; use another policy"
+            )
+        if total:
+            generated.flat[absent] = spread_evenly(total, absent.size)
+        return Allocation(generated, self.spec)
+
+
+@dataclass(frozen=True)
+class BySize(Budgeted):
+    """Clients share the budget by their size N_k and spread it evenly over the classes, as earlier budgeted work does.
+
+    What the division leaves goes out one at a time, first to clients and then to classes, in their order.
+
+    >>> BySize(budget=10).allocate(LabelCounts([[9, 0], [4, 2]])).n
+    array([[3, 3],
+           [2, 2]])
+    """
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Split by size over clients, then evenly over classes."""
+        total = samples_in(self.budget, counts)
+        exact = np.int64 if total * int(counts.sizes.max()) < 2**63 else object  # no product may overflow
+        shares = (counts.sizes.astype(exact) * total // counts.total).astype(np.int64)
+        shares[: total - int(shares.sum())] += 1
+        even, rest = np.divmod(shares[:, None], counts.num_classes)
+        return Allocation(even + (np.arange(counts.num_classes) < rest), self.spec)

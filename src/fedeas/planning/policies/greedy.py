@@ -1,0 +1,88 @@
+"""The paper's greedy reference of Fig. 2(b): one sample at a time where the gain is largest."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import samples_in
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+
+# Prices closer than this (relatively) are left to exact arithmetic; float gains are good to about 1e-15.
+SAFE_MARGIN = 1e-9
+
+
+@dataclass(frozen=True)
+class Greedy(Budgeted):
+    """Place each sample at the pair of largest gain, Eq. (gain), with N_k and q_k updated and p_k kept.
+
+    Ties go to the lowest client, then the lowest class, and are decided exactly. The result is that of the loop over
+    samples, found without it: the largest gain always belongs to some client's smallest class, so it is enough to
+    know how many samples each client takes. All samples above a price are taken together, the price is bisected
+    until nearly the whole budget is spent, and only the last few samples, those within rounding error of the final
+    price, are placed one by one with rational numbers.
+
+    >>> Greedy(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
+    array([[0, 2, 2],
+           [0, 0, 0]])
+    """
+
+    def allocate(self, counts: LabelCounts) -> Allocation:
+        """Spend the budget by falling gain."""
+        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        check_searchable(total)
+        surplus = total - int(curves.demand.sum())
+        if surplus >= 0:
+            samples = curves.demand.copy()
+            samples[0] += surplus  # all gains are equal now, and stay so: ties go to the lowest client
+        else:
+            samples = _by_falling_gain(curves, total)
+        return Allocation(curves.fill(samples), self.spec)
+
+
+def _by_falling_gain(curves: Waterfill, total: int) -> IntArray:
+    too_low, enough = 0.0, float(curves.gain_at(curves.sorted[:, 0]).max()) * (1 + SAFE_MARGIN)
+    while enough - too_low > enough * SAFE_MARGIN / 10:
+        price = (too_low + enough) / 2
+        if curves.taken_above(price).sum() <= total:
+            enough = price
+        else:
+            too_low = price
+    samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
+    contenders = np.flatnonzero(_next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
+    return _place_exactly(curves, samples, contenders, total - int(samples.sum()))
+
+
+def _next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
+    at = curves.round_after(samples)
+    return np.take_along_axis(curves.gains_within(at), (samples - at.start)[:, None], axis=1)[:, 0]
+
+
+def _place_exactly(curves: Waterfill, samples: IntArray, contenders: IntArray, remaining: int) -> IntArray:
+    rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
+    heap = [(-_exact_gain(row, int(samples[k])), k) for k, row in rows.items()]
+    heapq.heapify(heap)
+    for _ in range(remaining):
+        k = heap[0][1]
+        samples[k] += 1
+        heapq.heapreplace(heap, (-_exact_gain(rows[k], int(samples[k])), k))
+    return samples
+
+
+def _exact_gain(row: list[int], samples: int) -> Fraction:
+    """N (||n||^2 - L M) / M^3 of the next sample of a client with these sorted counts, as a rational number."""
+    low = stage = 0
+    for stage, count in enumerate(row, start=1):
+        low += count
+        if stage == len(row) or samples < stage * row[stage] - low:
+            break
+    level, odd = divmod(low + samples, stage)
+    squares = sum(count**2 for count in row[stage:]) + stage * level**2 + odd * (2 * level + 1)
+    size = sum(row)
+    return Fraction(size * (squares - level * (size + samples)), (size + samples) ** 3)

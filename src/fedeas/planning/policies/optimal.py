@@ -1,0 +1,109 @@
+"""The allocation of B samples that minimises the imbalance I(B), or one within a certified gap of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import samples_in
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+
+# Dynamic programming takes about K B^2 steps; up to here it is a matter of a second.
+EXACT_STEPS = 2 * 10**7
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedAllocation(Allocation):
+    """An allocation whose I(B) is at most `gap` above that of any allocation of as many samples.
+
+    A gap of 0 means proved optimal (up to rounding).
+    """
+
+    gap: float = 0.0
+
+    def __init__(self, n: IntArray, policy: str, gap: float) -> None:
+        super().__init__(n, policy)
+        object.__setattr__(self, "gap", gap)
+
+
+@dataclass(frozen=True)
+class Optimal(Budgeted):
+    """Minimise I(B) over all allocations of exactly `budget` samples.
+
+    Within a client the best use of t samples is water-filling, so the search is over the number t_k of each client.
+    Small problems are solved exactly by dynamic programming over clients. Large ones are solved on the convex hulls
+    of the clients' curves: for a price per sample each client takes the t_k that is best for it alone, the price is
+    bisected until the budget is met, and Lagrangian duality turns the same price into a lower bound. The result is a
+    `CertifiedAllocation`, whose ``gap`` is how much could be left to gain at most.
+
+    >>> best = Optimal(budget=4).allocate(LabelCounts([[3, 4, 2], [5, 8, 7], [2, 2, 3]]))
+    >>> best.n.sum(), best.gap
+    (np.int64(4), 0.0)
+    """
+
+    def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
+        """Exactly where the problem is small, with a certified gap where it is large."""
+        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        check_searchable(total)
+        if counts.num_clients * total**2 <= EXACT_STEPS:
+            samples, gap = _by_dynamic_programming(curves, total), 0.0
+        else:
+            samples, bound = _by_convex_hulls(curves, total)
+            gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
+        return CertifiedAllocation(curves.fill(samples), self.spec, gap)
+
+
+def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
+    """best[b] is the least value of the clients so far with b samples; choices remember how many the last one took."""
+    num_clients = curves.counts.num_clients
+    takes = np.arange(total + 1)
+    values = np.stack([curves.value(np.full(num_clients, take)) for take in takes], axis=1)
+    best, choices = values[0], [takes]
+    for value in values[1:]:
+        # Row b of `before` is best[b], best[b - 1], ..., best[0], then infinity: what is left for the clients before.
+        padded = np.concatenate([best[::-1], np.full(total, np.inf)])
+        before = np.lib.stride_tricks.sliding_window_view(padded, total + 1)[::-1]
+        sums = before + value
+        choices.append(sums.argmin(axis=1))
+        best = sums.min(axis=1)
+    samples, left = np.zeros(num_clients, dtype=np.int64), total
+    for client in range(num_clients - 1, -1, -1):
+        samples[client] = choices[client][left]
+        left -= samples[client]
+    return samples
+
+
+def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
+    """Samples for each client, and a lower bound on the sum of their values."""
+    surplus = total - int(curves.demand.sum())
+    if surplus >= 0:  # everyone can be balanced; what is left over goes where it disturbs least
+        return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
+    too_low, enough = 0.0, 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
+    for _ in range(200):
+        price = (too_low + enough) / 2
+        if price in (too_low, enough):
+            break
+        if curves.best_at(price).sum() <= total:
+            enough = price
+        else:
+            too_low = price
+    samples = curves.best_at(enough)
+    more = curves.best_at(too_low) if too_low > 0 else curves.demand
+    # Each client's two choices are equally good at this price. Take the larger ones for as long as they fit.
+    steps = np.maximum(more - samples, 0)
+    fits = np.cumsum(steps) <= total - int(samples.sum())
+    samples = samples + np.where(fits, steps, 0)
+    bound = float((curves.value(samples) + 2 * enough * samples).sum()) - 2 * enough * total
+    return _give_rest(curves, samples, total - int(samples.sum())), bound
+
+
+def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:
+    """Hand the last few samples to the one client whose value they lower most (or raise least)."""
+    change: FloatArray = curves.value(samples + rest) - curves.value(samples)
+    samples = samples.copy()
+    samples[int(change.argmin())] += rest
+    return samples

@@ -1,0 +1,185 @@
+"""A client's best use of t samples: always raise its smallest classes, like water filling a vessel.
+
+For a fixed number of samples, ||q_k - u||^2 is smallest when the samples go to the smallest classes, one at a time.
+So a client's whole curve t -> I_k(t) is known from its sorted counts, and a fleet-wide allocation is just a number
+t_k for each client. `Greedy` and `Optimal` differ only in how they choose these numbers.
+
+Notation, for a client with sorted counts a_1 <= ... <= a_C. In stage j the j smallest classes stand at one level L
+between a_j and a_{j+1} and the others are untouched; their sum is R and their sum of squares Q. With M = R + jL samples
+in all, the gain of the next sample, Eq. (gain) without its constant factor 2 / sum N, is
+
+    N (||n||^2 - L M) / M^3 = N (Q - L R) / M^3.
+
+It falls as the level rises, because the curve is convex where all j classes are level. While only i of the j have been
+raised it is N (Q - L R + i (L + 1)) / (M + i)^3, which need not fall: that is why choosing the largest gain each time
+is not always the best allocation, and why levels, not single samples, are the points to search.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.validation import MAX_CLIENT_SIZE
+
+
+def check_searchable(total: int) -> None:
+    """Refuse budgets whose squares would not fit 64 bits if one client took them whole."""
+    if total > MAX_CLIENT_SIZE:
+        raise PolicyError(f"greedy and optimal search take budgets up to {MAX_CLIENT_SIZE:,}, not {total:,}")
+
+
+class Round(NamedTuple):
+    """For each client: its stage j, the common level L of its j smallest classes, and the samples to get there."""
+
+    stage: IntArray
+    level: IntArray
+    start: IntArray
+
+
+class Waterfill:
+    """The curves of all clients of a federation."""
+
+    def __init__(self, counts: LabelCounts) -> None:
+        self.counts = counts
+        self.sorted = np.sort(counts.n, axis=1)
+
+    @cached_property
+    def demand(self) -> IntArray:
+        """Samples that balance each client completely."""
+        return np.asarray(self.counts.num_classes * self.sorted[:, -1] - self.counts.sizes)
+
+    def fill(self, samples: IntArray) -> IntArray:
+        """The allocation in which client k raises its smallest classes with `samples[k]` samples."""
+        at = self.round_after(samples)
+        low = self.counts.n <= at.level[:, None]
+        odd = (samples - at.start)[:, None]  # samples of an unfinished round go to the first classes
+        return np.where(low, at.level[:, None] - self.counts.n + (np.cumsum(low, axis=1) <= odd), 0)
+
+    def squares(self, samples: IntArray) -> IntArray:
+        """||n_k||^2 of each client after `samples[k]` samples."""
+        at = self.round_after(samples)
+        odd = samples - at.start
+        return np.asarray(self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1))
+
+    def value(self, samples: IntArray) -> FloatArray:
+        """N_k ||q_k||^2, which is N_k (||q_k - u||^2 + 1/C): summed over clients it is what an allocation minimises."""
+        sizes = (self.counts.sizes + samples).astype(np.float64)
+        return np.asarray(self.counts.sizes * (self.squares(samples) / sizes**2))
+
+    def gain_at(self, level: IntArray) -> FloatArray:
+        """Gain of the next sample of each client once its small classes stand at `level`."""
+        stage = (self.sorted <= level[:, None]).sum(axis=1)
+        return self._gain(stage, level)
+
+    def round_after(self, samples: IntArray) -> Round:
+        """The round that each client is in after `samples[k]` samples."""
+        stage = 1 + (self._stage_ends[:, :-1] <= samples[:, None]).sum(axis=1)
+        level = (self._pick(self._sums, stage) + samples) // stage
+        return Round(stage, level, stage * level - self._pick(self._sums, stage))
+
+    def round_at_price(self, price: float) -> Round:
+        """The last round of each client whose first sample has a gain above `price`.
+
+        Clients without such a round get the round they start in. Setting the gain equal to the price gives
+        a cubic in M without a square term, `price M^3 + (N R / j) M - N (Q + R^2 / j) = 0`, solved in closed form.
+        """
+        stage = np.maximum((self._stage_gains > price).sum(axis=1), 1)
+        rest, squares, sizes = self._rest(stage), self._rest_squares(stage), self.counts.sizes
+        target = cubic_root(sizes * rest / (stage * price), -sizes * (squares + rest**2 / stage) / price)
+        first = self._pick(self.sorted, stage)
+        last = self._pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
+        level = np.clip(np.ceil((target - rest) / stage).astype(np.int64) - 1, first, np.maximum(last - 1, first))
+        # The root carries rounding errors: settle by the gains themselves which of two neighbouring levels it is.
+        level += (level + 1 < last) & (self._gain(stage, level + 1) > price)
+        level -= (level > first) & (self._gain(stage, level) <= price)
+        return Round(stage, level, stage * level - self._pick(self._sums, stage))
+
+    def gains_within(self, at: Round) -> FloatArray:
+        """Gains of the samples 0, 1, ..., C - 1 of a round, as a table of clients x samples."""
+        i = np.arange(self.counts.num_classes)
+        rest, level = self._rest(at.stage), at.level
+        above = (self._rest_squares(at.stage) - level * rest)[:, None] + i * (level + 1)[:, None]
+        size = (rest + at.stage * level)[:, None] + i.astype(np.float64)
+        return np.asarray(self.counts.sizes[:, None] * (above / size**3))
+
+    def values_within(self, at: Round) -> FloatArray:
+        """Values after 0, 1, ..., C samples of a round, infinite beyond its end."""
+        i = np.arange(self.counts.num_classes + 1)
+        rest, stage, level = self._rest(at.stage), at.stage, at.level
+        squares = (self._rest_squares(stage) + stage * level**2)[:, None] + i * (2 * level + 1)[:, None]
+        size = (rest + stage * level)[:, None] + i.astype(np.float64)
+        return np.where(i <= stage[:, None], self.counts.sizes[:, None] * (squares / size**2), np.inf)
+
+    def taken_above(self, price: float) -> IntArray:
+        """How many samples each client takes before the gain of its next one is at or below `price`: greedy's way."""
+        at = self.round_at_price(price)
+        gains = self.gains_within(at)
+        beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
+        return np.asarray(at.start + ((gains <= price) | beyond).argmax(axis=1))
+
+    def best_at(self, price: float) -> IntArray:
+        """The number of samples that minimises value + 2 price t for each client: one within its round at that price.
+
+        At the ends of a round the curve touches its convex relaxation, whose minimum lies in this round, so no other
+        round can be better. A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
+        """
+        at = self.round_at_price(price)
+        values = self.values_within(at)
+        return np.asarray(at.start + (values + 2 * price * np.arange(values.shape[1])).argmin(axis=1))
+
+    @cached_property
+    def _sums(self) -> IntArray:
+        return np.cumsum(self.sorted, axis=1)
+
+    @cached_property
+    def _square_sums(self) -> IntArray:
+        return np.cumsum(self.sorted**2, axis=1)
+
+    @cached_property
+    def _stage_ends(self) -> IntArray:
+        """Samples after which stage j passes into stage j + 1; the last stage has no end."""
+        stages = np.arange(1, self.counts.num_classes)
+        ends = np.full_like(self.sorted, np.iinfo(np.int64).max)
+        ends[:, :-1] = stages * self.sorted[:, 1:] - self._sums[:, :-1]
+        return ends
+
+    @cached_property
+    def _stage_gains(self) -> FloatArray:
+        """Gain at the start of each stage, falling from left to right and 0 in the last."""
+        columns = range(1, self.counts.num_classes + 1)
+        stages = (np.full(self.counts.num_clients, j) for j in columns)
+        return np.stack([self._gain(j, self._pick(self.sorted, j)) for j in stages], axis=1)
+
+    def _gain(self, stage: IntArray, level: IntArray) -> FloatArray:
+        rest = self._rest(stage)
+        size = (rest + stage * level).astype(np.float64)
+        return np.asarray(self.counts.sizes * ((self._rest_squares(stage) - level * rest) / size**3))
+
+    def _rest(self, stage: IntArray) -> IntArray:
+        return np.asarray(self.counts.sizes - self._pick(self._sums, stage))
+
+    def _rest_squares(self, stage: IntArray) -> IntArray:
+        return np.asarray(self._square_sums[:, -1] - self._pick(self._square_sums, stage))
+
+    def _pick(self, table: IntArray, stage: IntArray) -> IntArray:
+        """The entry of each client's stage; stages count from 1."""
+        return np.take_along_axis(table, stage[:, None] - 1, axis=1)[:, 0]
+
+
+def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
+    """The real root of x^3 + linear x + constant for linear >= 0 > constant, without cancellation.
+
+    >>> cubic_root(np.array([1.0]), np.array([-10.0]))  # 8 + 2 - 10 = 0
+    array([2.])
+    """
+    width = np.sqrt(linear / 3)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        steepness = -constant / (2 * width**3)
+        root = 2 * width * np.sinh(np.arcsinh(steepness) / 3)
+    return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0

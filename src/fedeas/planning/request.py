@@ -1,0 +1,158 @@
+"""From what a user asks for to a policy and its plan: limits become budgets, files are worked off in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+
+from fedeas.core.spec import normalised
+from fedeas.errors import InputError, PolicyError
+from fedeas.planning.beta import (
+    MAX_SYNTHETIC,
+    MIN_REMOVED,
+    beta_for_removed,
+    beta_for_total,
+    images_for_share,
+    images_in,
+    rounded_down,
+    select_beta,
+)
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import (
+    POLICIES,
+    BySize,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    NoGeneration,
+    Optimal,
+    Policy,
+    Uniform,
+    parse_policy,
+)
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.summary import Summary
+from fedeas.planning.tables import Chunk, PathLike, allocation_writer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How the size of the budget is given; at most one way at a time, `auto` taking the last two as its conditions."""
+
+    beta: float | None = None
+    total: int | None = None
+    minutes: float | None = None
+    images_per_second: float | None = None
+    auto: bool = False
+    max_synthetic: float | None = None
+    min_removed: float | None = None
+
+    def __post_init__(self) -> None:
+        ways = [self.beta, self.total, self.minutes, self.auto or None]
+        if not self.auto:
+            ways += [self.max_synthetic, self.min_removed]
+        if sum(way is not None for way in ways) > 1:
+            raise InputError("give the budget in one way: beta, total, minutes, auto, or a single limit")
+        if (self.minutes is None) != (self.images_per_second is None):
+            raise InputError("a time limit needs both: minutes and images per second")
+
+    @property
+    def given(self) -> bool:
+        """Whether any limit is set."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        return any(value is not None and value is not False for value in values)  # a limit of 0 is a limit
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether the limit can only be turned into a policy once the whole table is known."""
+        return self.given and self.beta is None
+
+    def images(self, counts: LabelCounts) -> int | None:
+        """The limit as a number of images, where it is one."""
+        if self.minutes is not None and self.images_per_second is not None:
+            return images_in(self.minutes, self.images_per_second)
+        if self.max_synthetic is not None and not self.auto:
+            return images_for_share(counts, self.max_synthetic)
+        return self.total
+
+
+def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) -> Policy:
+    """The policy that a spec and a limit ask for; counts are needed where the limit depends on them.
+
+    A budgeted policy without its budget, such as ``uniform``, takes the limit as its budget, or matches FedEAS.
+
+    >>> choose_policy("uniform", Limits(beta=8)).spec
+    'uniform(budget=fedeas(beta=8))'
+    >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
+    'fedeas(beta=2.8)'
+    """
+    kind = POLICIES.get(normalised(text))
+    if kind is not None and issubclass(kind, Budgeted):
+        images = None if counts is None else limits.images(counts)
+        return kind(budget=_fedeas_within(FedEAS(), limits, counts) if images is None else images)
+    policy = parse_policy(text)
+    if isinstance(policy, FedEAS):
+        return _fedeas_within(policy, limits, counts)
+    if limits.given:
+        raise PolicyError(
+            f"{policy.spec} takes no beta, total or limit; give them with fedeas, or put the budget inside"
+        )
+    return policy
+
+
+def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -> FedEAS:
+    if limits.beta is not None:
+        return replace(policy, beta=limits.beta)
+    if counts is None or not limits.given:
+        return policy
+    if limits.auto:
+        interval = select_beta(counts, policy, limits.min_removed or MIN_REMOVED, limits.max_synthetic or MAX_SYNTHETIC)
+        return replace(policy, beta=interval.roundest)
+    if limits.min_removed is not None:
+        return replace(policy, beta=beta_for_removed(policy, counts, limits.min_removed))
+    images = limits.images(counts)
+    found = beta_for_total(policy, counts, images or 0)
+    if math.isinf(found.beta):  # every client is balanced, so any beta generates nothing
+        return policy
+    return replace(policy, beta=rounded_down(policy, counts, found.beta))
+
+
+def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = None) -> Summary:
+    """Plan a federation part by part and sum it up; the allocation goes to `out` as it is made.
+
+    A policy that is not local must be given all clients in one part.
+    """
+    summary: Summary | None = None
+    with nullcontext() if out is None else allocation_writer(out, policy.spec) as writer:
+        for chunk in chunks:
+            if chunk.first_row and not policy.is_local:
+                raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
+            allocation = policy.allocate(chunk.counts)
+            if writer is not None:
+                writer.append(chunk, allocation)
+            part = Summary.of(chunk.counts, allocation, chunk.names)
+            summary = part if summary is None else summary + part
+    if summary is None:
+        raise InputError("the table of counts is empty; give at least one client")
+    return summary
+
+
+def matched(counts: LabelCounts, policy: Policy) -> list[Allocation]:
+    """The built-in policies side by side, each spending what `policy` spends (FedEAS: at most that).
+
+    Nothing and Full-Balance frame the comparison. Missing-only is left out where no pair is absent.
+    """
+    mine = policy.allocate(counts)
+    fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=mine.total), counts)
+    simple = [Uniform, BySize, MissingOnly] if (counts.n == 0).any() else [Uniform, BySize]
+    line_up: list[Policy] = [NoGeneration(), *(kind(budget=mine.total) for kind in simple), fedeas]
+    line_up += [Greedy(budget=mine.total), Optimal(budget=mine.total), FullBalance()]
+    kinds = [type(each) for each in line_up]
+    if type(policy) in kinds:
+        line_up.pop(kinds.index(type(policy)))
+    place = kinds.index(type(policy)) if type(policy) in kinds else kinds.index(FedEAS)
+    allocations = [each.allocate(counts) for each in line_up]
+    return [*allocations[:place], mine, *allocations[place:]]

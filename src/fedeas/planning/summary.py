@@ -1,0 +1,83 @@
+"""The figures that tell a plan at a glance, summed over parts of a federation of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+
+
+class Extreme(NamedTuple):
+    """A client and how many synthetic samples it generates."""
+
+    samples: int
+    client: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Totals of a plan. Summaries of parts add up to the summary of the whole.
+
+    >>> counts = LabelCounts([[10, 0], [5, 5]])
+    >>> whole = Summary.of(counts, Allocation([[0, 10], [0, 0]]))
+    >>> whole.synthetic, whole.removed, whole.most.client
+    (10, 1.0, '0')
+    """
+
+    clients: int
+    real: int
+    synthetic: int
+    receiving: int
+    imbalance_before: float
+    imbalance_after: float
+    least: Extreme
+    most: Extreme
+
+    @staticmethod
+    def of(counts: LabelCounts, allocation: Allocation, names: Sequence[object] | None = None) -> Summary:
+        """The summary of these clients; `names` are theirs where the counts do not carry them."""
+        per_client = allocation.per_client
+        ends = (int(per_client.argmin()), int(per_client.argmax()))
+        least, most = (
+            Extreme(int(per_client[k]), counts.client_name(k) if names is None else str(names[k])) for k in ends
+        )
+        return Summary(
+            clients=counts.num_clients,
+            real=counts.total,
+            synthetic=allocation.total,
+            receiving=int(np.count_nonzero(per_client)),
+            imbalance_before=scores.imbalance(counts),
+            imbalance_after=scores.imbalance(counts, allocation),
+            least=least,
+            most=most,
+        )
+
+    def __add__(self, other: Summary) -> Summary:
+        real = self.real + other.real
+        # I weighs clients by their share of the real samples.
+        mine, theirs = self.real / real, other.real / real
+        return Summary(
+            clients=self.clients + other.clients,
+            real=real,
+            synthetic=self.synthetic + other.synthetic,
+            receiving=self.receiving + other.receiving,
+            imbalance_before=mine * self.imbalance_before + theirs * other.imbalance_before,
+            imbalance_after=mine * self.imbalance_after + theirs * other.imbalance_after,
+            least=other.least if other.least.samples < self.least.samples else self.least,
+            most=other.most if other.most.samples > self.most.samples else self.most,
+        )
+
+    @property
+    def removed(self) -> float:
+        """Share of the imbalance removed; 0 where there is none to remove."""
+        return 1 - self.imbalance_after / self.imbalance_before if self.imbalance_before > 0 else 0.0
+
+    @property
+    def synthetic_share(self) -> float:
+        """Share of synthetic samples in the combined training data."""
+        return self.synthetic / (self.real + self.synthetic)

@@ -1,0 +1,15 @@
+"""Counts from files and allocations to files."""
+
+from fedeas.planning.tables.formats import Chunk, PathLike
+from fedeas.planning.tables.reading import count_chunks, read_counts
+from fedeas.planning.tables.writing import allocation_writer, write_allocation, write_counts
+
+__all__ = [
+    "Chunk",
+    "PathLike",
+    "allocation_writer",
+    "count_chunks",
+    "read_counts",
+    "write_allocation",
+    "write_counts",
+]

@@ -1,0 +1,28 @@
+"""Tables of counts and allocations as files: what reading and writing share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedeas.errors import InputError
+from fedeas.planning.counts import LabelCounts
+
+PathLike = str | os.PathLike[str]
+
+
+class Chunk(NamedTuple):
+    """Some rows of a table: their counts, the client column as the file gives it, and where they start."""
+
+    counts: LabelCounts
+    names: Any
+    first_row: int
+
+
+def format_of(path: PathLike, *allowed: str) -> str:
+    """The file's ending, refused if it is none of the allowed ones."""
+    suffix = Path(path).suffix.lower()
+    if allowed and suffix not in allowed:
+        raise InputError(f"{path}: cannot tell the format from {suffix or 'no ending'!r}; use {', '.join(allowed)}")
+    return suffix

@@ -1,0 +1,178 @@
+"""Files of counts as Arrow tables: text in the usual encodings, and nothing larger than its file can account for."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
+from fedeas.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CLIENT_COLUMNS = ("client", "client_id")
+LABEL_COLUMN = "label"
+
+MAX_COLUMNS = 100_000
+MAX_NAME_LENGTH = 1_000
+FREE_CELLS = 10**7
+"""A table of this size is read however small its file is: compression is not suspicious yet."""
+CELLS_PER_BYTE = 100
+STREAMED_CELLS_PER_BYTE = 1_000
+
+_BLOCK = 2**20
+_LINES = 10
+_SEPARATORS = ",;\t"
+_WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def is_long(columns: Sequence[str]) -> bool:
+    """Whether a table with these columns has a row for each sample."""
+    return LABEL_COLUMN in columns and any(name.lower() in CLIENT_COLUMNS for name in columns)
+
+
+def is_client_column(name: str) -> bool:
+    """Whether a column of this name holds the clients' names."""
+    return name.lower() in CLIENT_COLUMNS
+
+
+def read_csv(path: str | os.PathLike[str]) -> pa.Table:
+    """A table of text: separated by commas, semicolons or tabs; in UTF-8, UTF-16 or Windows' Latin-1."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    encoding, lines = _looked_at(Path(path))
+    separator = _separator(lines)
+    check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
+    table = csv.read_csv(
+        path,
+        csv.ReadOptions(encoding=encoding),
+        csv.ParseOptions(delimiter=separator),
+        csv.ConvertOptions(strings_can_be_null=True),
+    )
+    columns = [_without_escapes(column) for column in table.columns]
+    return pa.table(columns, names=[from_csv(name) for name in table.column_names])
+
+
+def open_parquet(path: str | os.PathLike[str]) -> Any:
+    """A Parquet file of numbers and names. Names are read as numbers into a list of the different ones.
+
+    Long names that repeat take little room in the file, and would take gigabytes one by one.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(path)
+    check_columns(len(schema.names))
+    check_header(schema.names)
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+    if not is_long(schema.names):
+        for field in schema:
+            if not is_client_column(field.name):
+                check_number(field.type, field.name)
+    return parquet.ParquetFile(path, read_dictionary=texts)
+
+
+def check_header(columns: Sequence[str]) -> None:
+    """No column may be there twice, and one at most may be the clients'."""
+    found = [name for name in columns if is_client_column(name)]
+    if len(found) > 1 and len(set(found)) > 1:
+        raise InputError(f"has {len(found)} client columns ({', '.join(found)}); keep one")
+    twice = next((name for name, count in Counter(columns).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
+
+
+def check_number(kind: pa.DataType, name: str) -> None:
+    """A column of counts holds numbers; one without any values has no type of its own."""
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise InputError(f"column {name!r} holds {kind}, not counts; give whole numbers")
+
+
+def check_columns(columns: int) -> None:
+    """Refuse more columns than a table of counts can have."""
+    if columns > MAX_COLUMNS:
+        raise InputError(f"has {columns:,} columns; give at most {MAX_COLUMNS:,}")
+
+
+def check_cells(cells: int, entries: int, per_entry: int = CELLS_PER_BYTE) -> None:
+    """Refuse a table far larger than the bytes, or the samples, that describe it."""
+    if cells > max(FREE_CELLS, per_entry * entries):
+        raise InputError(f"describes a table of {cells:,} counts, far more than it can hold; check the file")
+
+
+def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
+    """The different names of a column, and for each row which of them it is."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # as some versions of pyarrow give it
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], encoded.type)
+    names = whole.dictionary
+    if pa.types.is_string(names.type) or pa.types.is_large_string(names.type):
+        longest = compute.max(compute.utf8_length(names)).as_py() or 0
+        if longest > MAX_NAME_LENGTH:
+            raise InputError(f"a {what} of {longest:,} characters; give at most {MAX_NAME_LENGTH:,}")
+    return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of names written out; for columns in which none repeats."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _looked_at(path: Path) -> tuple[str, list[str]]:
+    """The encoding of a file of text, and its first lines without what is quoted; what is not text is refused."""
+    with path.open("rb") as file:
+        start = file.read(_BLOCK)
+    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
+    for encoding in [wide] if wide else ["utf-8", "cp1252"]:
+        if _is_in(path, encoding):
+            text = start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+            return encoding, [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
+    raise InputError("is not a text file; save the table as CSV in UTF-8")
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """What cuts all these lines into as many fields, and into most of them; a comma where nothing else does."""
+
+    def fields(separator: str) -> tuple[int, int]:
+        counts = [line.count(separator) for line in lines] or [0]
+        return counts[0] if len(set(counts)) == 1 else 0, counts[0]
+
+    return max(_SEPARATORS, key=fields)
+
+
+def _is_in(path: Path, encoding: str) -> bool:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                if "\0" in decoder.decode(block):
+                    return False
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _without_escapes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as it was before `for_csv`."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column

@@ -1,0 +1,284 @@
+"""Counts in from CSV, Parquet and NPY, in parts where they are large.
+
+A wide table has a row for each client: an optional column ``client`` and one column for each class. A long table has a
+row for each sample, with the columns ``client`` and ``label``. pyarrow is imported only when a file asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
+from fedeas.errors import InputError
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.tables.formats import Chunk, PathLike, format_of
+from fedeas.planning.tables.opening import (
+    LABEL_COLUMN,
+    STREAMED_CELLS_PER_BYTE,
+    check_cells,
+    check_header,
+    check_number,
+    coded,
+    is_client_column,
+    is_long,
+    open_parquet,
+    plain,
+    read_csv,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_CELLS = 2**21
+FORMATS = (".csv", ".parquet", ".npy")
+
+SizeCheck = Callable[[int, int], None]
+"""Refuses a table of so many clients and classes, before it is spread out."""
+
+
+def read_counts(path: PathLike, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
+    """The whole table as `LabelCounts`, with the names that the file gives.
+
+    `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
+    those that nobody holds. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
+    """
+    if num_classes is not None and num_classes < 2:
+        raise InputError(f"the number of classes must be at least 2, not {num_classes}")
+    suffix, size = format_of(path, *FORMATS), checked_file(path)
+    accept = check or (lambda clients, classes: None)
+    with _naming(path):
+        if suffix == ".npy":
+            return LabelCounts(_load_npy(path))
+        table = read_csv(path) if suffix == ".csv" else _read_parquet(path, size, accept)
+        if is_long(table.schema.names):
+            return _tally(table, num_classes, accept)
+        accept(len(table), sum(not is_client_column(name) for name in table.schema.names))
+        counts, names = _from_wide(table, 0)
+        return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
+
+
+def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
+    """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
+
+    Each part is checked as it is read; that no client appears twice is known, and raised, only at the end.
+    """
+    suffix, size = format_of(path, *FORMATS), checked_file(path)
+    with _naming(path):
+        if suffix == ".npy":
+            yield from _npy_chunks(path, cells)
+            return
+        if suffix == ".parquet" and not is_long((file := open_parquet(path)).schema_arrow.names):
+            yield from _parquet_chunks(file, size, cells)
+            return
+    counts = read_counts(path)
+    yield Chunk(counts, counts.clients, 0)
+
+
+@contextmanager
+def _naming(path: PathLike) -> Iterator[None]:
+    """Put the file's name in front of whatever goes wrong with it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _load_npy(path: PathLike) -> Any:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except DAMAGED_ARRAYS as error:
+        raise InputError(f"cannot be read ({printable(error)[:200]})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError("holds no single array; save the table with numpy.save")
+    return array
+
+
+def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
+    array = _load_npy(path)
+    if array.ndim != 2 or not array.size:
+        LabelCounts(array)  # says what is wrong
+    rows = max(1, cells // array.shape[1])
+    for start in range(0, array.shape[0], rows):
+        with _shifted(start):
+            counts = LabelCounts(np.array(array[start : start + rows]))
+        yield Chunk(counts, None, start)
+
+
+def _read_parquet(path: PathLike, size: int, accept: SizeCheck) -> pa.Table:
+    """The columns that count, of a table that its file can account for."""
+    file = open_parquet(path)
+    names, rows = file.schema_arrow.names, file.metadata.num_rows
+    if is_long(names):
+        names = [name for name in names if name == LABEL_COLUMN or is_client_column(name)]
+    else:
+        accept(rows, sum(not is_client_column(name) for name in names))
+    check_cells(rows * len(names), size)
+    return file.read(columns=names)
+
+
+def _parquet_chunks(file: Any, size: int, cells: int) -> Iterator[Chunk]:
+    import pyarrow as pa
+
+    names, start = file.schema_arrow.names, 0
+    check_cells(file.metadata.num_rows * len(names), size, STREAMED_CELLS_PER_BYTE)
+    unique = _UniqueNames()
+    for batch in file.iter_batches(max(1, cells // max(1, len(names)))):
+        counts, clients = _from_wide(pa.Table.from_batches([batch]), start)
+        unique.add(clients)
+        yield Chunk(counts, clients, start)
+        start += len(batch)
+    if not start:
+        raise InputError("the table of counts is empty; give at least one client")
+    unique.check(lambda: (_client_column(pa.Table.from_batches([b]), 0) for b in file.iter_batches()))
+
+
+def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
+    """Counts of a wide table, and its client column, in which no name repeats."""
+    check_header(table.schema.names)
+    names = _unrepeated(_client_column(table, first_row), first_row)
+    classes = [name for name in table.schema.names if not is_client_column(name)]
+    with _shifted(first_row, names):
+        columns = [_numbers(table.column(name), name) for name in classes]
+        if not columns:
+            raise InputError("has no class columns; give one column of counts for each class")
+        return LabelCounts(np.stack(columns, axis=1), classes=classes), names
+
+
+def _client_column(table: pa.Table, first_row: int) -> Any:
+    found = next((name for name in table.schema.names if is_client_column(name)), None)
+    return None if found is None else _names(table.column(found), "client name", first_row)
+
+
+def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
+    """A column of names or labels, of which none is missing; a NaN is none."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise InputError(f"the column of {what}s holds {column.type}; give text or whole numbers")
+    missing = column.is_null(nan_is_null=True).to_numpy()
+    if missing.any():
+        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
+    return column
+
+
+def _unrepeated(column: Any, first_row: int) -> Any:
+    """The client column with its names written out, which takes no more room than the different ones do."""
+    if column is None or not len(column):
+        return column
+    names, which = coded(column, "client name")
+    if len(names) < len(which):
+        order = np.argsort(which, kind="stable")
+        place = int(np.argmax(which[order][1:] == which[order][:-1]))
+        first, second = sorted(order[place : place + 2].tolist())
+        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
+        raise InputError(f"duplicate client {str(names[int(which[first])])!r} ({rows}); merge or rename one")
+    return plain(column)
+
+
+def _numbers(column: pa.ChunkedArray, name: str) -> Any:
+    """A column of counts as an array; missing values become NaN, text is refused with its row."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if pa.types.is_string(column.type):
+        numeric = compute.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$").fill_null(True)
+        row = int(np.argmin(numeric.to_numpy()))
+        shown = str(column[row])[:50]
+        raise InputError(f", class {name!r}: {shown!r} is not a count; give a whole number", row=row)
+    check_number(column.type, name)
+    return column.to_numpy()
+
+
+@contextmanager
+def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
+    """Turn the row of a part into the row of the file, with the client's name."""
+    try:
+        yield
+    except InputError as error:
+        if error.row is None:
+            raise
+        client = "" if names is None else f" (client {str(names[error.row].as_py())!r})"
+        raise InputError(f"{client}{error.message}", row=error.row + first_row) from None
+
+
+def _tally(table: pa.Table, num_classes: int | None, accept: SizeCheck) -> LabelCounts:
+    """Counts of a long table with a row for each sample."""
+    check_header(table.schema.names)
+    names, labels = _client_column(table, 0), _names(table.column(LABEL_COLUMN), "label")
+    if not len(table):
+        raise InputError("the table of counts is empty; give at least one client")
+    clients, client_rows = _sorted_names(names, "client name")
+    classes, class_columns = _sorted_names(labels, "label")
+    if num_classes is not None and (classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < num_classes):
+        raise InputError(f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes")
+    width = len(classes) if num_classes is None else num_classes
+    accept(len(clients), width)
+    check_cells(len(clients) * width, len(table))
+    if num_classes is not None:
+        class_columns, classes = classes[class_columns], np.arange(num_classes)
+    flat = np.bincount(client_rows * width + class_columns, minlength=len(clients) * width)
+    return LabelCounts(flat.reshape(len(clients), width), clients.tolist(), classes.tolist())
+
+
+def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
+    """The different names in their order, and for each row the place of its name there."""
+    names, which = coded(column, what)
+    ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
+    return ordered, places[which]
+
+
+class _UniqueNames:
+    """Notices a client that appears twice, at the price of 8 bytes a client."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+
+    def add(self, column: Any) -> None:
+        if column is not None:
+            self.parts.append(_hashes(column))
+
+    def check(self, reread: Any) -> None:
+        if not self.parts:
+            return
+        keys = np.concatenate(self.parts)
+        self.parts = [keys]
+        ordered = np.sort(keys)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            self._raise_if_same(set(repeated.tolist()), reread())
+
+    def _raise_if_same(self, suspects: set[int], columns: Iterator[Any]) -> None:
+        """Equal hashes may belong to different names: look at the names themselves."""
+        seen: dict[object, int] = {}
+        row = 0
+        for column in columns:
+            for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
+                if key in suspects:
+                    if name in seen:
+                        raise InputError(
+                            f"duplicate client {str(name)!r} (rows {seen[name] + 1:,} and {row + 1:,}); "
+                            "merge or rename one"
+                        )
+                    seen[name] = row
+                row += 1
+
+
+def _hashes(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))

@@ -1,0 +1,143 @@
+"""What a table of label counts must be; whatever is not is refused with its row, its class and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.core.arrays import IntArray, for_row_blocks, frozen, frozen_integers
+from fedeas.errors import InputError
+
+# Sums of squared counts must fit 64 bits, so a client may hold no more than this.
+MAX_CLIENT_SIZE = 2**31 - 1
+
+Names = tuple[str, ...] | None
+
+
+def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
+    """The values as an array of numbers; dates, complex numbers, text and ragged lists are not counts."""
+    try:
+        table = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a table with rows of one length") from None
+    if table.dtype.kind not in "iubfO":
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}")
+    return table
+
+
+def whole_numbers(values: ArrayLike, what: str) -> IntArray:
+    """The values as read-only whole numbers; nothing is cut off or wrapped around."""
+    table = table_of(values, what)
+    if table.dtype.kind in "fO":
+        try:
+            whole = np.asarray(table, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"{what} must be whole numbers") from None
+        if not ((whole == np.floor(whole)) & (np.abs(whole) < 2**63)).all():
+            raise InputError(f"{what} must be whole numbers")
+    return frozen_integers(table)
+
+
+def checked_names(what: str, names: Iterable[object] | None) -> Names:
+    """Names as text; refused where one is missing (None, NaN, NaT) and would only look like a name."""
+    if names is None:
+        return None
+    given = tuple(names)
+    missing = next((place for place, name in enumerate(given) if is_missing(name)), None)
+    if missing is not None:
+        raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+    return tuple(map(str, given))
+
+
+def is_missing(name: object) -> bool:
+    """Whether this stands for a value that is not there: None, NaN, NaT, pandas' NA."""
+    try:
+        return name is None or bool(name != name)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
+        return True
+
+
+def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[IntArray, IntArray]:
+    """The table as read-only whole numbers, and the size N_k of each client."""
+    if n.ndim != 2:
+        raise InputError(f"counts must be a table of clients x classes, not {n.ndim}-dimensional")
+    if n.shape[0] == 0:
+        raise InputError("the table of counts is empty; give at least one client")
+    if n.shape[1] < 2:
+        raise InputError(f"the table has {n.shape[1]} class; give at least two, label skew needs a choice")
+    _check_names("client", "rows", clients, n.shape[0])
+    _check_names("class", "columns", classes, n.shape[1])
+    place = _Place(clients, classes)
+    whole = _whole_numbers(n, place)
+    return whole, _sizes(whole, place)
+
+
+class _Place:
+    """Says where in the table something is wrong."""
+
+    def __init__(self, clients: Names, classes: Names) -> None:
+        self.clients, self.classes = clients, classes
+
+    def error(self, message: str, row: int | np.integer, column: int | np.integer | None = None) -> InputError:
+        client = "" if self.clients is None else f" (client {self.clients[row]!r})"
+        label = "" if column is None else f", class {str(column) if self.classes is None else self.classes[column]!r}"
+        return InputError(f"{client}{label}: {message}", row=int(row))
+
+    def refuse(self, bad: NDArray[np.bool_], message: str, values: NDArray[Any], first_row: int = 0) -> None:
+        """Raise for the first bad cell, if there is one."""
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise self.error(message.format(values[row, column]), row + first_row, column)
+
+
+def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
+    if n.dtype.kind in "iub":
+        return frozen_integers(n)  # uint64 beyond int64 wraps to a negative number, and is refused as one
+    try:
+        values = n.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"counts must be whole numbers, not {n.dtype}") from None
+    place.refuse(np.isnan(values), "missing count; write 0 for none", values)
+    place.refuse(values != np.floor(values), "fractional count {}; give whole numbers", values)
+    place.refuse(np.abs(values) > MAX_CLIENT_SIZE, "count {:.0f} is too large", values)
+    return frozen_integers(values)
+
+
+def _sizes(n: IntArray, place: _Place) -> IntArray:
+    """N_k of a table whose counts are all in range; each block is read from memory once."""
+    sizes = np.empty(n.shape[0], dtype=np.int64)
+
+    def check(rows: slice) -> None:
+        block = n[rows]
+        if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # seen as unsigned, negative numbers are the largest
+            place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
+            place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
+        np.sum(block, axis=1, out=sizes[rows])
+
+    for_row_blocks(check, *n.shape)
+    if sizes.min() == 0:
+        raise place.error("client with no samples; remove the row", sizes.argmin())
+    if sizes.max() > MAX_CLIENT_SIZE:
+        raise place.error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", sizes.argmax())
+    return frozen(sizes)
+
+
+def _check_names(what: str, axis: str, names: Names, length: int) -> None:
+    if names is None:
+        return
+    if len(names) != length:
+        raise InputError(f"{len(names)} {what} names for {length} in the table; give one for each")
+    if len(set(names)) < length:
+        first, second = _first_repeat(names)
+        raise InputError(f"duplicate {what} {names[first]!r} ({axis} {first + 1} and {second + 1}); rename one")
+
+
+def _first_repeat(names: Sequence[str]) -> tuple[int, int]:
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if seen.setdefault(name, position) != position:
+            return seen[name], position
+    raise ValueError("no name repeats")

@@ -1,0 +1,1 @@
+"""Figures of plans and partitions, and the style of all figures."""

@@ -1,0 +1,1 @@
+"""Run directories and the accuracy that they record. Needs no torch."""

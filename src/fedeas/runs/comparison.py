@@ -1,0 +1,202 @@
+"""Numbers over seeds: mean and deviation of a method, and paired differences of methods with their intervals.
+
+Whether one method is better than another is concluded here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from statistics import mean, stdev
+from typing import Any, Self
+
+from fedeas.runs.accuracy_curves import Window
+
+CONFIDENCE = 0.95
+BEST, SECOND = 1, 2
+
+
+class Verdict(StrEnum):
+    """What a difference over seeds shows."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    UNDECIDED = "no difference shown"
+    ONE_SEED = "one seed: no interval"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number over seeds: its mean and, of two seeds or more, its sample standard deviation."""
+
+    mean: float
+    spread: float | None
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self | None:
+        """Measure these values; None if there are none.
+
+        >>> Measured.of([1.0, 3.0])
+        Measured(mean=2.0, spread=1.4142135623730951, seeds=2)
+        """
+        if not values:
+            return None
+        return cls(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def text(self, decimals: int) -> str:
+        """The mean and the deviation.
+
+        >>> Measured(2.0, 1.4142, 2).text(1), Measured(2.0, None, 1).text(1)
+        ('2.0 ± 1.4', '2.0')
+        """
+        return fixed(self.mean, decimals) + ("" if self.spread is None else f" ± {fixed(self.spread, decimals)}")
+
+
+@dataclass(frozen=True)
+class Difference(Measured):
+    """A difference of two methods over the seeds that both have."""
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % Student-t interval of the mean; one seed has none."""
+        if self.spread is None:
+            return None
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.seeds - 1, (1 + CONFIDENCE) / 2)) * self.spread / math.sqrt(self.seeds)
+        return self.mean - half, self.mean + half
+
+    @property
+    def verdict(self) -> Verdict:
+        """Higher or lower only if the interval does not contain 0."""
+        if self.interval is None:
+            return Verdict.ONE_SEED
+        low, high = self.interval
+        return Verdict.HIGHER if low > 0 else Verdict.LOWER if high < 0 else Verdict.UNDECIDED
+
+    def range_text(self, decimals: int) -> str:
+        """The ends of the interval, or nothing.
+
+        >>> Difference(2.0, 0.5, 4).range_text(1), Difference(2.0, None, 1).range_text(1)
+        ('1.2 to 2.8', '')
+        """
+        return "" if self.interval is None else " to ".join(fixed(end, decimals) for end in self.interval)
+
+
+def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
+    """The first method minus the second, given their values by seed, over the seeds that both have.
+
+    >>> found = paired_difference({0: 5.0, 1: 6.0, 2: 9.0}, {0: 4.0, 1: 4.0})
+    >>> found.mean, found.seeds, found.verdict.value
+    (1.5, 2, 'no difference shown')
+    """
+    return Difference.of([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The summaries of a method's finished runs, by seed."""
+
+    summaries: Mapping[int, Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        """How many seeds there are."""
+        return len(self.summaries)
+
+    @property
+    def window(self) -> Window:
+        """The rounds that accuracy covers: runs of one method have the same number of rounds."""
+        return Window(*next(iter(self.summaries.values()))["window"])
+
+    def percents(self, key: str = "accuracy") -> dict[int, float]:
+        """A share of the summaries in percent, by seed."""
+        return {seed: 100 * each[key] for seed, each in self.summaries.items()}
+
+    def percent(self, key: str) -> Measured:
+        """The same over seeds."""
+        measured = Measured.of(list(self.percents(key).values()))
+        assert measured is not None
+        return measured
+
+    def average(self, *keys: str) -> float | None:
+        """A number of the summaries, found by these keys, averaged over the seeds that have it; None if none has."""
+        found: list[Any] = list(self.summaries.values())
+        for key in keys:
+            found = [each[key] for each in found]
+        known = [float(each) for each in found if each is not None]
+        return mean(known) if known else None
+
+    def minus(self, other: Seeds) -> Difference | None:
+        """The paired difference of accuracy, in points."""
+        return paired_difference(self.percents(), other.percents())
+
+
+def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
+    """Which methods are best and second, given their values by seed.
+
+    A method has a rank only if the interval of its difference to every method with a lower mean shows it to be higher.
+    """
+    known = {name: values for name, values in methods.items() if values}
+    order = sorted(known, key=lambda name: mean(known[name].values()), reverse=True)
+    found: dict[str, int] = {}
+    for rank, name in zip((BEST, SECOND), order, strict=False):
+        below = order[rank:]
+        if not below or not all(_is_higher(known[name], known[other]) for other in below):
+            break
+        found[name] = rank
+    return found
+
+
+def _is_higher(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
+    difference = paired_difference(one, other)
+    return difference is not None and difference.verdict is Verdict.HIGHER
+
+
+def conclusion(
+    reference: str, differences: Mapping[str, Difference], above: str = "is higher than", below: str = "is lower than"
+) -> str:
+    """What the differences of other methods to this one show, in sentences.
+
+    >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
+    >>> conclusion("fedeas", shown)
+    'fedeas is higher than uniform. fedeas shows no difference to greedy.'
+    """
+    starts = {
+        Verdict.LOWER: f"{reference} {above}",
+        Verdict.HIGHER: f"{reference} {below}",
+        Verdict.UNDECIDED: f"{reference} shows no difference to",
+        Verdict.ONE_SEED: f"One seed cannot tell {reference} from",
+    }
+    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
+    return " ".join(f"{start} {listed(names[verdict])}." for verdict, start in starts.items() if names[verdict])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with so many decimals, and a proper minus sign.
+
+    >>> fixed(-1234.5, 1), fixed(-0.001, 1)
+    ('−1,234.5', '0.0')
+    """
+    return f"{value:z,.{decimals}f}".replace("-", "−")
+
+
+def signed(value: float, decimals: int) -> str:
+    """The same with its sign.
+
+    >>> signed(1.25, 2), signed(-3, 1)
+    ('+1.25', '−3.0')
+    """
+    return f"{value:+,.{decimals}f}".replace("-", "−")

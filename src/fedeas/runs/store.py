@@ -1,0 +1,257 @@
+"""Run directories: what a run was asked, what it did in each round, and what came out.
+
+``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
+``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
+clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedeas.config import RunConfig
+from fedeas.core.files import append_line, make_folder, written_whole
+from fedeas.core.locks import locked
+from fedeas.core.records import Record as Record
+from fedeas.core.records import (
+    damaged,
+    line_of,
+    parsed,
+    read_arrays,
+    read_bytes,
+    read_lines,
+    read_record,
+    unreadable,
+    write_arrays,
+    write_record,
+)
+from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.runs.accuracy_curves import Course
+
+log = logging.getLogger("fedeas")
+
+ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+REMEDY = "restore it from a copy, or remove the run's folder to have it done again"
+
+
+class UsedGenerator(NamedTuple):
+    """Which generator a run had: its weights and settings in a hash, and in words."""
+
+    fingerprint: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory."""
+
+    path: Path
+    config: RunConfig
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done."""
+        return (self.path / "summary.json").is_file()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the tensors of the last finished round are."""
+        return self.path / "checkpoint.safetensors"
+
+    def summary(self) -> Record:
+        """What came out; only of a finished run."""
+        return read_record(self.path / "summary.json", REMEDY)
+
+    def environment(self) -> Record:
+        """Versions, device and engine of the latest start."""
+        path = self.path / "env.json"
+        return read_record(path, REMEDY) if path.exists() else {}
+
+    def generator(self) -> UsedGenerator | None:
+        """None for a run that generated nothing, or whose nodes did."""
+        path = self.path / "generator.json"
+        if not path.exists():
+            return None
+        content = read_record(path, REMEDY)
+        if missing := set(UsedGenerator._fields) - content.keys():
+            raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
+        return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
+
+    def rounds(self) -> list[Record]:
+        """All complete lines of ``rounds.jsonl``, or of what `packed_rounds` made of it; a cut-off line is not one."""
+        path, lines = self._lines()
+        found = read_lines(path, lines, REMEDY)
+        expected = self.summary().get("rounds", len(found)) if self.finished else len(found)
+        self._check_order(path, found, expected)
+        return found
+
+    def _lines(self) -> tuple[Path, list[bytes]]:
+        """The file with the rounds, and its complete lines."""
+        path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
+        if path.exists() or not packed.exists():
+            return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
+        try:
+            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
+        except (OSError, EOFError, zlib.error) as error:
+            raise damaged(packed, error, REMEDY) from None
+
+    def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
+        """Refuse records with a gap, and fewer than are known to have been written."""
+        if len(records) < expected:
+            raise damaged(path, f"{len(records)} of {expected} rounds are there", REMEDY)
+        for number, record in enumerate(records, 1):
+            if record.get("round", number) != number:
+                raise damaged(path, f"line {number} is of round {record['round']}", REMEDY)
+
+    def noted_images(self) -> list[Record]:
+        """What `note_images` kept at this start of the run and at earlier ones."""
+        path = self.path / IMAGES
+        return read_lines(path, read_bytes(path).split(b"\n")[:-1], REMEDY) if path.exists() else []
+
+    def note_images(self, note: Record) -> None:
+        """Add how many images some clients found in the bank, before the others are made."""
+        with self._writing():
+            append_line(self.path / IMAGES, line_of(note))
+
+    def check(self) -> None:
+        """Read everything but the checkpoint; an `InputError` names the first file that is damaged."""
+        self.environment(), self.generator(), self.rounds()
+        if self.finished:
+            self.summary()
+        if self.has_allocation:
+            self.allocation()
+
+    def packed_rounds(self) -> bytes:
+        """The content of ``rounds.jsonl.gz``, a fifth as long; the same lines give the same bytes."""
+        return gzip.compress((self.path / ROUNDS).read_bytes(), mtime=0)
+
+    def course(self) -> Course:
+        """Accuracy over the rounds that were evaluated."""
+        return Course.of(self.rounds())
+
+    def append_round(self, record: Record) -> None:
+        """Add the line of a round."""
+        with self._writing():
+            append_line(self.path / ROUNDS, line_of(record))
+
+    def keep_rounds(self, count: int) -> None:
+        """Drop what was recorded beyond the checkpoint, whole or not: those rounds will be done again."""
+        path, lines = self._lines()
+        self._check_order(path, read_lines(path, lines[:count], REMEDY), count)
+        with self._writing(), written_whole(self.path / ROUNDS) as part:
+            part.write_bytes(b"".join(line + b"\n" for line in lines[:count]))
+
+    def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
+        """Keep the counts and the plan beside the results."""
+        with self._writing():
+            write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n)
+
+    @property
+    def has_allocation(self) -> bool:
+        """Whether counts and plan are here; not where the counts stayed with the clients."""
+        return (self.path / "allocation.npz").exists()
+
+    def allocation(self) -> tuple[LabelCounts, Allocation]:
+        """The counts and the plan."""
+        path = self.path / "allocation.npz"
+        counts, allocation = read_arrays(path, ("counts", "allocation"), REMEDY)
+        try:
+            return LabelCounts(counts), Allocation(allocation, self.config.policy)
+        except FedEASError as error:
+            raise damaged(path, error, REMEDY) from None
+
+    def write_json(self, name: str, content: Record) -> None:
+        """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
+        with self._writing():
+            write_record(self.path / name, content)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out for as long as this one works on the run; the lock dies with the process."""
+        with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except FedEASError as error:
+            raise RunError(f"{error}; rounds recorded so far are kept") from None
+
+
+class RunStore:
+    """A folder of run directories."""
+
+    def __init__(self, root: str | os.PathLike[str] = "runs") -> None:
+        self.root = Path(root)
+
+    def at(self, config: RunConfig) -> Run:
+        """The run of this config where it is or would be; nothing is created."""
+        return Run(self.root / config.directory, config)
+
+    def open(self, config: RunConfig) -> Run:
+        """The run of this config: new, broken off or finished."""
+        run = self.at(config)
+        make_folder(run.path)
+        if not (run.path / "config.json").exists():
+            run.write_json("config.json", config.model_dump(mode="json"))
+        elif read_run(run.path).config.fingerprint != config.fingerprint:
+            raise InputError(f"{run.path}: holds another run; move it away")
+        return run
+
+    def all(self) -> list[Run]:
+        """Every run below the folder, by name; one that is damaged is left out with a warning."""
+        return sound_runs(path.parent for path in sorted(self.root.glob("*/config.json")))
+
+    def find(self, **where: object) -> list[Run]:
+        """Runs whose config has these values; sections are joined to their keys by two underscores.
+
+        ``store.find(algorithm="fedavg", partition__clients=20)``
+        """
+        return [run for run in self.all() if all(_matches(run.config, key, value) for key, value in where.items())]
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """The run in this directory."""
+    file = Path(path) / "config.json"
+    try:
+        content = parsed(file, file.read_bytes(), REMEDY)
+        return Run(Path(path), RunConfig.model_validate(content))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path}: not a run directory, config.json is missing") from None
+    except OSError as error:
+        raise unreadable(file, error) from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{file}: not a config of this version ({str(error).splitlines()[0]})") from None
+
+
+def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check) -> list[Run]:
+    """The runs in these directories; one that is damaged, or does not pass the check, is left out with a warning."""
+    found = []
+    for path in paths:
+        try:
+            run = read_run(path)
+            check(run)
+        except InputError as error:
+            log.warning("left out: %s", error)
+        else:
+            found.append(run)
+    return found
+
+
+def _matches(config: RunConfig, key: str, value: object) -> bool:
+    found: Any = config
+    for part in key.split("__"):
+        found = getattr(found, part)
+    return bool(found == value)

@@ -1,0 +1,54 @@
+"""What can be taken away from the page: files, the config of a run, and the commands that give the same."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedeas.config import RunConfig
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import Policy
+from fedeas.planning.tables import write_allocation, write_counts
+from fedeas.web.choices import Choice
+from fedeas.web.sources import Federation
+
+
+def allocation_file(counts: LabelCounts, allocation: Allocation, ending: str) -> bytes:
+    """The allocation as ``.csv``, ``.parquet`` or ``.json``, as ``fedeas plan --out`` writes it."""
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / f"allocation{ending}"
+        write_allocation(path, counts, allocation)
+        return path.read_bytes()
+
+
+def counts_file(counts: LabelCounts) -> bytes:
+    """The counts as CSV, for the commands."""
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / "counts.csv"
+        write_counts(path, counts)
+        return path.read_bytes()
+
+
+def commands(federation: Federation, choice: Choice) -> str:
+    """The command line that gives the same numbers, after the one that makes the table where it is needed."""
+    plan = " ".join(["fedeas plan", federation.arguments, *map(shlex.quote, choice.arguments)])
+    return "\n".join(line for line in (federation.made_by, plan) if line)
+
+
+def run_config(federation: Federation, policy: Policy) -> str:
+    """TOML for ``fedeas run``: this policy, on these clients where a run can have them."""
+    content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **federation.config}
+    RunConfig.model_validate(content)
+    known = (
+        "on the clients that were planned for" if federation.config else "set [data] and [partition] to your clients"
+    )
+    lines = [f"# Planned with FedEAS; {known}. Everything else is at its default: fedeas run FILE --dry-run"]
+    for key, value in content.items():
+        if isinstance(value, str):
+            lines.append(f"{key} = {json.dumps(value)}")
+        else:
+            lines += ["", f"[{key}]", *(f"{name} = {json.dumps(each)}" for name, each in value.items())]
+    return "\n".join(lines) + "\n"

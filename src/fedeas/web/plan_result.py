@@ -1,0 +1,106 @@
+"""What the page shows of a plan, gathered from the library: the plan, its rivals, their prices, their curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.planning import scores
+from fedeas.planning.beta import BetaInterval, select_beta
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import BySize, FedEAS, FullBalance, MissingOnly, Policy, Uniform, parse_policy
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.waterfill import Waterfill
+from fedeas.planning.request import matched
+from fedeas.planning.scores import BudgetPath
+from fedeas.planning.summary import Summary
+from fedeas.web import references
+
+CURVE_BUDGETS, CURVE_BETAS = 13, 30
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A plan and the built-in policies beside it at the same budget."""
+
+    policy: Policy
+    allocation: Allocation
+    summary: Summary
+    rivals: list[Allocation]
+
+
+class Curves(NamedTuple):
+    """What does not depend on the chosen policy: full demand, each policy's path, the admissible betas and budgets."""
+
+    demand: Allocation
+    paths: dict[str, BudgetPath]
+    interval: BetaInterval
+    budgets: tuple[int, int] | None
+
+
+class Price(NamedTuple):
+    """What a policy's plan costs and brings."""
+
+    policy: str
+    images: int
+    removed: float
+    minutes: float
+    megabytes: float
+    most: int
+
+
+def outcome(counts: LabelCounts, spec: str) -> Outcome:
+    """Plan, and compare; a spec, unlike the fields of a policy, tells it from all others to a cache."""
+    policy = parse_policy(spec)
+    allocation = policy.allocate(counts)
+    return Outcome(policy, allocation, Summary.of(counts, allocation), matched(counts, policy))
+
+
+def curves(counts: LabelCounts) -> Curves:
+    """Imbalance removed against budget, from a thousandth of full balance's price to all of it."""
+    demand = FullBalance().allocate(counts)
+    interval = select_beta(counts)
+    if not demand.total:  # everyone is balanced: there is nothing to draw
+        return Curves(demand, {}, interval, None)
+    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
+    kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else [])]
+    paths = {kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds}
+    vessels = Waterfill(counts)
+    for name, take in references.TAKES.items():
+        paths[name] = scores.budget_path(counts, references.plans(vessels, take, fewest=budgets[0]))
+    fedeas = _path(counts, [FedEAS(beta=float(beta)) for beta in np.geomspace(0.1, 100, CURVE_BETAS)])
+    within = (fedeas.total >= budgets[0]) & (fedeas.total <= demand.total)
+    if within.any():
+        shown = BudgetPath(fedeas.total[within], fedeas.imbalance[within], fedeas.removed[within])
+        paths = {"fedeas": shown, **paths}
+    return Curves(demand, paths, interval, _admissible(counts, interval))
+
+
+def prices(counts: LabelCounts, plans: Sequence[Allocation], images_per_second: float, side: int) -> list[Price]:
+    """Images, minutes at a rate, and megabytes of uncompressed colour images `side` pixels wide and high."""
+    return [
+        Price(
+            plan.policy,
+            plan.total,
+            scores.removed(counts, plan),
+            plan.total / images_per_second / 60,
+            plan.total * side * side * 3 / 1e6,
+            int(plan.per_client.max()),
+        )
+        for plan in plans
+    ]
+
+
+def _path(counts: LabelCounts, policies: Sequence[Policy]) -> BudgetPath:
+    return scores.budget_path(counts, [policy.allocate(counts) for policy in policies])
+
+
+def _admissible(counts: LabelCounts, interval: BetaInterval) -> tuple[int, int] | None:
+    """The interval as budgets; its upper end is open, so the last budget is the one just below."""
+    if not interval or not np.isfinite(interval.hi) or interval.lo <= 0:
+        return None
+    low, high = (FedEAS(beta=beta).allocate(counts).total for beta in (interval.lo, interval.hi * (1 - 1e-9)))
+    return low, high

@@ -1,0 +1,170 @@
+"""``fedeas generator train`` and ``check`` as a person meets them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedeas.cli import main
+from fedeas.core.provenance import Seen, data_digest, seen_by
+from fedeas.core.weight_files import generator_weights
+from fedeas.data.sources import load_dataset
+from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, presets
+from fedeas.generators.quality import recipes
+
+# diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+FAST = Preset(
+    Network((8, 16), layers=1, attention=(False, False), groups=4), batch=16, updates=6, lr=1e-2, ema=0.9, steps=2
+)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command in this process; give back exit code, output and errors."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main(["generator", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """A preset and a judge that are quick rather than good."""
+    monkeypatch.setitem(presets.PRESETS, "fast", FAST)
+    small = recipes.RECIPES["small-cnn"]
+    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(small, epochs=2))
+
+
+def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path):
+    arguments = ("train", "digits", "--preset", "digits", "--updates", 3, "--minutes", 5, "--out", tmp_path / "d")
+    code, out, err = run(*arguments, "--device", "cpu")
+    path = tmp_path / "d" / "generator.safetensors"
+    assert (code, err) == (0, "")
+    assert out == f"{path}: 768 images seen\n"
+    assert sorted(file.name for file in (tmp_path / "d").iterdir() if file.name != ".lock") == [
+        "generator.safetensors",
+        "grid.png",
+        "training.safetensors",
+    ]
+    assert (tmp_path / "d" / "grid.png").read_bytes().startswith(b"\x89PNG")
+    weights = Weights.load(path)
+    assert weights.network == PRESETS["digits"].network
+    assert {"dataset": "digits", "protocol": "clean", "preset": "digits", "device": "CPU", "updates": 3}.items() <= (
+        weights.provenance.items()
+    )
+    assert DiffusionGenerator(weights).sample([0], [0]).shape == (1, 1, 8, 8)
+    assert run(*arguments, "--device", "cpu") == (0, out, "")  # nothing is left to do
+    assert Weights.load(path).fingerprint == weights.fingerprint
+
+
+def test_a_training_that_was_broken_off_goes_on(run, fast, tmp_path):
+    common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
+    code, out, _ = run(*common, "--minutes", 1e-7, "--out", tmp_path / "broken")
+    assert (code, "0 images seen" in out) == (0, True)
+    assert "96 images seen" in run(*common, "--out", tmp_path / "broken")[1]
+    run(*common, "--out", tmp_path / "whole")
+    prints = {Weights.load(tmp_path / name / "generator.safetensors").fingerprint for name in ("broken", "whole")}
+    assert len(prints) == 1
+    assert not (tmp_path / "whole" / "grid.png").exists()
+    code, _, err = run(*common, "--seed", 1, "--out", tmp_path / "whole")
+    assert code == 2
+    assert "a training of other data, preset, updates, seed or start; choose another folder" in err
+
+
+def test_by_default_it_goes_to_a_folder_of_its_own_and_is_found_by_name(run, fast, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
+    run("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
+    assert generator_weights("digits-fast") == tmp_path / "digits-fast" / "generator.safetensors"
+
+
+def test_what_was_seen_once_stays_in_the_record(run, fast, tmp_path):
+    common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
+    run(*common, "--protocol", "merged", "--out", tmp_path / "first")
+    first = tmp_path / "first" / "generator.safetensors"
+    assert seen_by(first) == Seen("digits", ("train", "test"), Weights.load(first).provenance["data"])
+    code, out, _ = run(*common, "--start", first, "--out", tmp_path / "second")
+    assert (code, "192 images seen" in out) == (0, True)
+    second = tmp_path / "second" / "generator.safetensors"
+    weights = Weights.load(second)
+    assert weights.provenance["protocol"] == "merged"  # what older versions read
+    assert weights.seen == seen_by(second) == Seen("digits", ("train",), weights.provenance["data"], seen_by(first))
+    assert weights.seen.seen_test_images_of("digits") is True
+    assert "digits (train), continued from digits (train and test)" in run("info", second)[1]
+
+
+def test_on_a_terminal_a_bar_shows_the_loss(run, fast, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, out, _ = run("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0, "--out", tmp_path)
+    assert code == 0
+    assert "loss " in out
+    assert "6/6" in out
+
+
+def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
+    arguments = ("check", "diffusion", "digits", "--per-class", 5, "--device", "cpu", "--out", tmp_path / "report")
+    code, out, err = run(*arguments, "--classifier", tmp_path / "judges" / "digits.safetensors")
+    assert (code, err) == (0, "")
+    for words in ("50 images", "agreement with the asked class", "classifier Frechet distance", "agreement: 7"):
+        assert words in out
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert (report["spec"], report["dataset"], report["images"]) == ("diffusion", "digits", 50)
+    assert report["generator"] == DiffusionGenerator(Weights.load("digits")).fingerprint
+    assert report["agreement"] == pytest.approx(np.mean(report["agreement_per_class"]))
+    assert (tmp_path / "report" / "grid.png").read_bytes().startswith(b"\x89PNG")
+    data = load_dataset("digits")
+    seen = seen_by(tmp_path / "judges" / "digits.safetensors")
+    assert seen == Seen("digits", ("train",), data_digest(data.images, data.labels))
+    judge = (tmp_path / "judges" / "digits.safetensors").read_bytes()
+    code, _, _ = run(*arguments, "--classifier", tmp_path / "judges" / "digits.safetensors")
+    assert (tmp_path / "judges" / "digits.safetensors").read_bytes() == judge  # it is used, not trained again
+    assert report["classifier"] == json.loads((tmp_path / "report" / "report.json").read_text())["classifier"]
+
+
+def test_a_check_without_a_folder_writes_nothing(run, fast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("check", "gaussian", "digits", "--per-class", 2, "--device", "cpu")
+    assert (code, "20 images" in out) == (0, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train nothing", "nothing"),
+        ("train digits --preset huge", "no preset is called 'huge'; choose one of digits, compact, paper"),
+        ("train digits --preset digits --protocol dirty", "protocol must be clean or merged, not 'dirty'"),
+        ("train digits --preset digits --device abacus", "device 'abacus' cannot be used"),
+        ("train digits --preset digits --start none.safetensors", "none.safetensors: no such file"),
+        ("check diffusion nothing", "nothing"),
+        ("check gan digits", "unknown generator 'gan'; known are gaussian, diffusion"),
+        ("check diffusion(steps=fast) digits", "steps must be a whole number, not 'fast'"),
+        ("check diffusion(weights=none) digits", "there are no weights called 'none'"),
+        ("check diffusion digits --device abacus", "device 'abacus' cannot be used"),
+        ("check gaussian(components=99) digits", "components must be between 1 and the 64 pixels, not 99"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*arguments.split())
+    assert code == 2
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", ["train digits --minutes -1", "train digits --updates -1", "check gaussian digits --per-class 0"]
+)
+def test_numbers_out_of_range_are_refused(run, arguments):
+    code, _, err = run(*arguments.split())
+    assert code == 2
+    assert "Invalid value" in err

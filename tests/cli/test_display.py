@@ -1,0 +1,73 @@
+"""Tables of runs for the terminal: which rounds accuracy covers, and how far methods differ."""
+
+import re
+
+import pytest
+from rich.console import Console
+
+from fedeas.cli.display import runs_tables
+from fedeas.config import RunConfig
+from fedeas.runs.store import RunStore
+
+SECONDS = {"generate": 1.0, "train": 2.0, "total": 3.0}
+
+
+@pytest.fixture
+def add(tmp_path):
+    def make(label, seed, accuracy, policy="no-generation", window=(19, 20), **more):
+        run = RunStore(tmp_path).open(RunConfig(label=label, seed=seed, policy=policy))
+        summary = {"accuracy": accuracy, "window": window, "final": accuracy + 0.01, "peak": 0.99, "steps": 1200}
+        summary |= {"samples": None, "total": 7, "imbalance_removed": 0.5, "gamma_hat": None, "seconds": SECONDS}
+        run.write_json("summary.json", {**summary, **more})
+        return run
+
+    return make
+
+
+def shown(runs, reference=None, width=80):
+    """The lines of both tables, each as its cells."""
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(runs_tables(runs, reference))
+    assert all(len(line) <= width for line in captured.get().splitlines())
+    return [re.split(r"\s{2,}", line.strip()) for line in captured.get().splitlines()]
+
+
+def row(lines, label, place=0):
+    return [cells for cells in lines if cells[0] == label][place]
+
+
+def test_a_row_has_mean_and_deviation_of_the_window_and_of_the_end(add):
+    lines = shown([add("ours", seed, value) for seed, value in enumerate((0.5, 0.7))])
+    assert row(lines, "ours") == ["ours", "2", "60.0 ± 14.1", "61.0 ± 14.1"]
+    assert row(lines, "ours", 1) == ["ours", "7", "50.0", "99.0", "-", "1,200", "-", "1.00", "2.0"]
+
+
+def test_differences_to_the_reference_are_paired_and_fit_a_narrow_terminal(add):
+    values = {"ours": (0.80, 0.82, 0.81), "none": (0.70, 0.71, 0.72), "other": (0.82, 0.81, 0.80)}
+    policies = {"ours": "fedeas", "none": "no-generation", "other": "full-balance"}
+    runs = [add(name, s, v, policies[name]) for name, each in values.items() for s, v in enumerate(each)]
+    assert row(shown(runs, "ours"), "none")[4:] == ["−10.00", "−12.48 to −7.52", "lower"]
+    lines = shown(runs, "ours", width=100)
+    assert row(lines, "other")[4:] == ["0.00", "−4.30 to 4.30", "no difference shown"]
+    assert len(row(lines, "ours")) == 4
+
+
+def test_one_seed_has_no_interval(add):
+    lines = shown([add("ours", 0, 0.8, "fedeas"), add("none", 0, 0.7)], "ours", width=100)
+    assert row(lines, "none")[4:] == ["−10.00", "one seed: no interval"]
+
+
+def test_rounds_stand_in_the_head_or_if_they_differ_in_each_row(add):
+    ours, longer = add("ours", 0, 0.8), add("longer", 0, 0.8, "fedeas", window=(181, 200))
+    assert any("19-20" in cells for cells in shown([ours]))
+    both = shown([ours, longer])
+    assert (row(both, "ours")[2], row(both, "longer")[2]) == ("19-20", "181-200")
+
+
+def test_unfinished_runs_are_named_with_how_far_they_are(add):
+    run = add("ours", 0, 0.8)
+    (run.path / "summary.json").unlink()
+    run.append_round({"round": 1, "accuracy": 0.1})
+    (line,) = [" ".join(cells) for cells in shown([run], width=100) if cells != [""]]
+    assert line == f"unfinished: {run.path.name} (1 of 200 rounds)"

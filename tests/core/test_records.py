@@ -1,0 +1,102 @@
+"""Records on disk: what is written is what is read, and damage never passes for content."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas import InputError
+from fedeas.core.records import line_of, read_arrays, read_lines, read_record, write_arrays, write_record
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+RECORDS = st.dictionaries(st.text().filter(lambda key: key != "digest"), VALUES, max_size=5)
+RECORD = {"round": 3, "clients": [0, 12], "accuracy": 0.8125, "seconds": {"train": 1.5}, "name": "größe"}
+ARRAYS = {"counts": np.arange(12).reshape(3, 4), "allocation": np.ones((3, 4), dtype=np.int64)}
+
+
+def flipped(whole):
+    for place in range(8 * len(whole)):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        yield place, bytes(content)
+
+
+@given(RECORDS)
+def test_a_record_is_read_as_it_was_written(tmp_path_factory, record):
+    path = tmp_path_factory.getbasetemp() / "record.json"
+    write_record(path, record)
+    assert read_record(path) == record
+    assert read_lines(path, [line_of(record).encode()]) == [record]
+
+
+def test_tuples_and_whole_keys_are_read_as_json_has_them(tmp_path):
+    write_record(tmp_path / "r.json", {"pair": (1, 2), "by_client": {10: "a", 9: "b"}})
+    assert read_record(tmp_path / "r.json") == {"pair": [1, 2], "by_client": {"10": "a", "9": "b"}}
+
+
+def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(tmp_path):
+    path = tmp_path / "r.json"
+    write_record(path, RECORD)
+    for _, content in flipped(path.read_bytes()):
+        path.write_bytes(content)
+        try:
+            found = read_record(path)
+        except InputError as error:
+            assert str(error).startswith(f"{path}: damaged (")
+        else:
+            assert found == RECORD  # a flip between spaces and line ends
+
+
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path):
+    for _, content in flipped(line_of(RECORD).encode()):
+        try:
+            found = read_lines(tmp_path / "r.jsonl", [content])
+        except InputError as error:
+            assert "line 1" in str(error)
+        else:
+            assert found == [RECORD]
+
+
+def test_records_without_a_digest_are_accepted(tmp_path):
+    (tmp_path / "old.json").write_text(json.dumps(RECORD))
+    assert read_record(tmp_path / "old.json") == RECORD
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"digest": 3}'])
+def test_what_is_no_record_is_named(tmp_path, content):
+    (tmp_path / "r.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"r\.json: damaged \(.*\); remove the folder"):
+        read_record(tmp_path / "r.json", "remove the folder")
+
+
+def test_every_flipped_bit_of_arrays_is_noticed_or_changes_nothing(tmp_path):
+    path = tmp_path / "a.npz"
+    write_arrays(path, **ARRAYS)
+    for place, content in flipped(path.read_bytes()):
+        if place % 3:  # one in three, for time
+            continue
+        path.write_bytes(content)
+        try:
+            found = read_arrays(path, tuple(ARRAYS))
+        except InputError as error:
+            assert str(error).startswith(f"{path}: damaged (") and "\n" not in str(error)
+        else:
+            assert all(np.array_equal(*pair) for pair in zip(found, ARRAYS.values(), strict=True))
+
+
+@pytest.mark.parametrize("make", ["directory", "loop", "missing"])
+def test_what_cannot_be_read_is_named(tmp_path, make):
+    path = tmp_path / "r.json"
+    if make == "directory":
+        path.mkdir()
+    elif make == "loop":
+        path.symlink_to(path)
+    for read in (read_record, lambda path: read_arrays(path, ("x",))):
+        with pytest.raises(InputError, match=r"r\.json: "):
+            read(path)

@@ -1,0 +1,87 @@
+"""Files of tensors: what is written is what is read, and damage never passes for content."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from fedeas import InputError
+from fedeas.core.tensor_files import read_tensors, write_tensors
+
+TENSORS = {
+    "a/b": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "count": torch.tensor(7),
+    "half": torch.linspace(-1, 1, 9).half(),
+    "none": torch.zeros(0, 3),
+}
+ABOUT = {"fedeas": json.dumps({"rounds": 3, "name": 'größe "x"\n'}), "format": "test"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tensors") / "t.safetensors"
+    write_tensors(path, TENSORS, ABOUT)
+    return path
+
+
+def test_what_is_written_is_read(path):
+    about, tensors = read_tensors(path)
+    assert about == ABOUT
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+
+
+def test_the_file_is_plain_safetensors(path):
+    assert torch.equal(load_file(path)["half"], TENSORS["half"])
+
+
+def test_numpy_arrays_are_written_and_read_without_torch_tensors(tmp_path):
+    write_tensors(tmp_path / "n.safetensors", {"x": np.arange(4.0)}, {}, "numpy")
+    (_, tensors) = read_tensors(tmp_path / "n.safetensors", "numpy")
+    assert tensors["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_the_same_content_gives_the_same_bytes(path, tmp_path):
+    for number in range(5):  # safetensors writes metadata in a random order
+        write_tensors(tmp_path / f"{number}.safetensors", TENSORS, dict(reversed(ABOUT.items())))
+    assert {file.read_bytes() for file in tmp_path.iterdir()} == {path.read_bytes()}
+
+
+def test_every_flipped_bit_is_noticed(path, tmp_path):
+    whole, damaged = path.read_bytes(), tmp_path / "d.safetensors"
+    for place in range(8 * len(whole)):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        damaged.write_bytes(content)
+        with pytest.raises(InputError, match=r"d\.safetensors: not a readable"):
+            read_tensors(damaged)
+
+
+@given(st.data())
+def test_cut_overwritten_and_lengthened_files_are_noticed(path, tmp_path_factory, data):
+    whole, damaged = path.read_bytes(), tmp_path_factory.getbasetemp() / "d.safetensors"
+    start = data.draw(st.integers(0, len(whole) - 1))
+    stop = data.draw(st.integers(start, len(whole)))
+    content = whole[:start] + data.draw(st.binary(max_size=20)) + data.draw(st.sampled_from([whole[stop:], b""]))
+    if content == whole:
+        return
+    damaged.write_bytes(content)
+    with pytest.raises(InputError, match=r"d\.safetensors: not a readable"):
+        read_tensors(damaged)
+
+
+def test_a_file_without_a_digest_is_accepted_and_that_is_logged_once(tmp_path, caplog):
+    save_file(TENSORS, tmp_path / "old.safetensors", ABOUT)
+    with caplog.at_level(logging.INFO, "fedeas"):
+        assert [read_tensors(tmp_path / "old.safetensors")[0] for _ in range(2)] == [ABOUT, ABOUT]
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"w\.safetensors: no such file"):
+        read_tensors(tmp_path / "w.safetensors")

@@ -1,0 +1,192 @@
+"""Clients that are trained together end where the reference engine brings each of them alone."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from six_clients import GPU, SIZES, trained, worker
+
+from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms.base import Fleet
+from fedeas.algorithms.fused import FusedSGD
+from fedeas.config import EngineConfig, TrainConfig
+from fedeas.errors import InputError, RunError
+from fedeas.federation.engines import fusion as module
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.fusion import FusionEngine
+from fedeas.federation.engines.gpu import gpu_engine
+from fedeas.federation.engines.lanes import LanesEngine
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.models.build import build_model
+
+LARGEST = max(SIZES)
+STACKED = ["fedavg", "fedprox(mu=0.5)", "scaffold", "scaffold(option=I)", "moon"]
+WAYS = [
+    {},
+    {"momentum": 0.9, "weight_decay": 1e-3},
+    {"schedule": "cosine", "momentum": 0.5},
+    {"augment": "crop-flip", "epochs": 3},
+    {"batch_size": 64},
+    {"steps": 3, "batch_size": 50, "augment": "flip"},
+]
+
+
+def together(algorithm, clients=4, capacity=LARGEST, **settings):
+    own, normalise = worker(algorithm, **settings)
+    return FusionEngine(own, normalise, capacity, clients)
+
+
+def results_of(algorithm, engine):
+    try:
+        return trained(algorithm, engine, engine.worker), engine.client_states()
+    finally:
+        engine.close()
+
+
+def both(spec, clients=4, **settings):
+    algorithm = parse_algorithm(spec)
+    plain = LocalEngine(worker(algorithm, **settings)[0])
+    return results_of(algorithm, plain), results_of(algorithm, together(algorithm, clients, **settings))
+
+
+def assert_near(expected, found, tolerance=1e-4):
+    """The difference of each tensor, against its own norm."""
+    assert expected.keys() == found.keys()
+    for key, tensor in expected.items():
+        off = (found[key].double() - tensor.double()).norm()
+        assert off <= tolerance * max(tensor.double().norm().item(), 1e-2), key
+
+
+def assert_near_results(expected, found, tolerance=1e-4):
+    assert_near(expected[0], found[0], tolerance)
+    assert expected[1].keys() == found[1].keys()
+    for client, state in expected[1].items():
+        assert_near(state, found[1][client], tolerance)
+
+
+@pytest.mark.parametrize(("spec", "norm"), [*product(STACKED, ["batch", "group", "none"])])
+def test_every_algorithm_that_stacks_equals_the_reference(spec, norm):
+    assert_near_results(*both(spec, norm=norm))
+
+
+@pytest.mark.parametrize("train", WAYS, ids=str)
+@pytest.mark.parametrize("spec", ["fedavg", "scaffold(option=I)"])
+def test_every_way_to_train_equals_the_reference(spec, train):
+    settings = TrainConfig(**{"lr": 0.05, "batch_size": 8, "epochs": 2, **train})
+    assert_near_results(*both(spec, train=settings))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_rounds_with_more_clients_than_are_trained_together_equal_the_reference(clients):
+    assert_near_results(*both("moon", clients))
+
+
+def test_the_same_clients_give_the_same_bits_again():
+    algorithm = parse_algorithm("scaffold")
+    one, other = (results_of(algorithm, together(algorithm)) for _ in range(2))
+    assert all(torch.equal(one[0][key], other[0][key]) for key in one[0])
+
+
+def test_replies_come_in_the_order_of_client_ids_with_steps_and_images():
+    engine = together(FedAvg(), 4)
+    server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
+    replies = engine.map(Task.TRAIN, FedAvg().broadcast(server, 0), [5, 0, 3, 2, 1, 4], 0)
+    engine.close()
+    work = {reply.client: (reply.metrics["steps"], reply.metrics["samples"]) for reply in replies}
+    assert list(work.items()) == [(0, (6, 42)), (1, (2, 16)), (2, (8, 64)), (3, (2, 4)), (4, (4, 32)), (5, (10, 80))]
+
+
+def test_a_client_with_more_samples_than_expected_is_trained_all_the_same():
+    algorithm = FedAvg()
+    expected = results_of(algorithm, LocalEngine(worker(algorithm)[0]))
+    assert_near_results(expected, results_of(algorithm, together(algorithm, capacity=10)))
+
+
+class FailsForClientTwo(FedAvg):
+    def objective(self, job):
+        if job.client == 2:
+            raise RunError("client 2 cannot train")
+        return super().objective(job)
+
+
+def test_a_client_that_fails_does_not_keep_the_others_waiting():
+    engine = together(FailsForClientTwo())
+    server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
+    with pytest.raises(RunError, match="client 2 cannot train"):
+        engine.map(Task.TRAIN, FedAvg().broadcast(server, 0), range(4), 0)
+    replies = engine.map(Task.TRAIN, FedAvg().broadcast(server, 0), [0, 1, 3], 0)
+    engine.close()
+    assert [reply.client for reply in replies] == [0, 1, 3]
+
+
+def test_a_loss_that_is_not_finite_names_client_and_round():
+    engine = together(FedAvg(), train=TrainConfig(lr=1e30, batch_size=8, epochs=2), norm="none")
+    with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
+        results_of(FedAvg(), engine)
+
+
+class Short(FusedSGD):
+    """Runs out of memory with more clients than this."""
+
+    most = 1
+
+    def __call__(self, jobs, objectives):
+        if self.clients > self.most:
+            raise torch.OutOfMemoryError("no more")
+        return super().__call__(jobs, objectives)
+
+
+def test_out_of_memory_fewer_clients_are_trained_together_with_the_same_result(monkeypatch, caplog):
+    expected = results_of(FedAvg(), LocalEngine(worker(FedAvg())[0]))
+    monkeypatch.setattr(module, "FusedSGD", Short)
+    engine = together(FedAvg())
+    assert_near_results(expected, results_of(FedAvg(), engine))
+    assert engine.fused.clients == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2  # from 4 to 2 to 1
+
+
+def test_out_of_memory_with_a_single_client_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "FusedSGD", Short)
+    monkeypatch.setattr(Short, "most", 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        results_of(FedAvg(), together(FedAvg()))
+
+
+def chosen(spec="fedavg", stem="imagenet", **settings):
+    own, normalise = worker(parse_algorithm(spec))
+    own.model = build_model("resnet18", (3, 32, 32), 10, seed=0, stem=stem)
+    engine = gpu_engine(own, (3, 32, 32), normalise, 100, EngineConfig(**settings), 10)
+    engine.close()
+    return type(engine)
+
+
+def test_the_fast_engine_stacks_small_feature_maps_and_uses_lanes_elsewhere():
+    assert chosen() is FusionEngine
+    assert chosen(stem="3x3") is LanesEngine
+    assert chosen("fedmix") is LanesEngine
+    assert chosen("fedgen") is LanesEngine
+    assert chosen(lanes=2) is LanesEngine
+    assert chosen(name="lanes") is LanesEngine
+    assert chosen(name="fused", stem="3x3") is FusionEngine
+
+
+@pytest.mark.parametrize("spec", ["fedmix", "fedgen"])
+def test_the_fused_engine_refuses_algorithms_that_cannot_be_stacked(spec):
+    with pytest.raises(InputError, match="use fast or lanes"):
+        chosen(spec, name="fused")
+
+
+@GPU
+@pytest.mark.gpu
+@pytest.mark.parametrize(("spec", "norm"), [*product(STACKED, ["batch", "group"])])
+def test_on_a_gpu_every_algorithm_that_stacks_equals_the_reference(spec, norm):
+    assert_near_results(*both(spec, norm=norm, device="cuda"))
+
+
+@GPU
+@pytest.mark.gpu
+@pytest.mark.parametrize("train", WAYS, ids=str)
+def test_on_a_gpu_every_way_to_train_equals_the_reference(train):
+    settings = TrainConfig(**{"lr": 0.05, "batch_size": 8, "epochs": 2, **train})
+    assert_near_results(*both("scaffold(option=I)", train=settings, device="cuda"))

@@ -1,0 +1,238 @@
+"""Lanes compute what the reference engine computes, whichever lane a client gets and whatever happens on the way."""
+
+import copy
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from six_clients import GPU, SIZES, trained, worker
+
+from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms.base import Fleet
+from fedeas.algorithms.captured import CapturedSGD
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.errors import RunError
+from fedeas.federation.engines import lanes as module
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.lanes import LanesEngine, fewest_useful, lanes_for
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, federate, set_up
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import set_precision
+from fedeas.models.build import build_model
+
+ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
+
+
+def both(spec, lanes, **settings):
+    algorithm = parse_algorithm(spec)
+    own, _ = worker(algorithm, **settings)
+    plain = LocalEngine(own)
+    expected = trained(algorithm, plain, own)
+    own, normalise = worker(algorithm, **settings)
+    fast = LanesEngine(own, normalise, max(SIZES), lanes)
+    return (expected, plain.client_states()), (trained(algorithm, fast, own), fast.client_states())
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key in one:
+        assert torch.equal(one[key], other[key]), key
+
+
+@pytest.mark.parametrize(("spec", "lanes"), [*product(ALGORITHMS, [2]), ("scaffold", 1), ("moon", 5), ("fedavg", 0)])
+def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
+    (expected, states), (found, own) = both(spec, lanes)
+    assert_same(expected, found)
+    assert states.keys() == own.keys()
+    for client in states:
+        assert_same(states[client], own[client])
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"momentum": 0.9, "weight_decay": 1e-3},
+        {"schedule": "cosine", "momentum": 0.5},
+        {"augment": "flip"},
+        {"augment": "crop-flip", "epochs": 3},
+        {"batch_size": 64},
+        {"steps": 5},
+        {"steps": 3, "batch_size": 50, "augment": "flip"},
+    ],
+    ids=str,
+)
+def test_every_way_to_train_is_the_same_in_lanes(train):
+    settings = {"lr": 0.05, "batch_size": 8, "epochs": 2, **train}
+    (expected, _), (found, _) = both("fedavg", 2, train=TrainConfig(**settings))
+    assert_same(expected, found)
+
+
+@pytest.mark.parametrize("spec", [*ALGORITHMS, "scaffold(option=I)"])
+@pytest.mark.parametrize("train", [{"epochs": 2}, {"steps": 3}], ids=str)
+def test_every_reply_tells_its_steps_and_images(spec, train):
+    algorithm = parse_algorithm(spec)
+    own, normalise = worker(algorithm, train=TrainConfig(batch_size=8, **train))
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=2)
+    server = set_up(algorithm, engine, algorithm.init(own.model, Fleet(np.array(SIZES), 3)), len(SIZES))
+    work = {
+        reply.client: (reply.metrics["steps"], reply.metrics["samples"])
+        for reply in engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0)
+    }
+    by_epochs = {0: (6, 42), 1: (2, 16), 2: (8, 64), 3: (2, 4), 4: (4, 32), 5: (10, 80)}
+    assert work == (dict.fromkeys(range(6), (3, 24)) if "steps" in train else by_epochs)
+
+
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_with_equal_steps_lanes_equal_the_reference_for_every_algorithm(spec):
+    train = TrainConfig(lr=0.05, batch_size=8, steps=3)
+    (expected, states), (found, own) = both(spec, 2, train=train)
+    assert_same(expected, found)
+    for client in states:
+        assert_same(states[client], own[client])
+
+
+@given(st.dictionaries(st.sampled_from([1, 2, 4, 6, 8]), st.floats(1, 1e4), min_size=1))
+def test_no_fewer_lanes_would_be_about_as_fast_as_the_fastest_number(speeds):
+    chosen, best = fewest_useful(speeds), max(speeds.values())
+    assert speeds[chosen] * module.USEFUL >= best
+    assert all(speeds[fewer] * module.USEFUL < best for fewer in speeds if fewer < chosen)
+
+
+def test_the_longest_clients_begin_and_each_is_trained_once(monkeypatch):
+    own, normalise = worker(FedAvg())
+    engine, started = LanesEngine(own, normalise, max(SIZES), lanes=2), []
+    one = engine._one
+    monkeypatch.setattr(engine, "_one", lambda lane, *job: started.append((lane, job[1])) or one(lane, *job))
+    engine.map(Task.TRAIN, FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), range(6), 0)
+    clients = [client for _, client in started]
+    assert sorted(clients) == list(range(6))
+    assert set(clients[:2]) == {5, 2}
+    assert started[clients.index(5)][0] is engine.lanes[0]
+
+
+@given(st.integers(1, 100), st.integers(0, 1000), st.integers(1, 1000))
+def test_lanes_fit_the_memory_that_is_free(taken, free, whole):
+    free = min(free, whole)
+    lanes = lanes_for(taken, free, whole)
+    assert 1 <= lanes <= module.MOST_LANES
+    assert lanes == 1 or (lanes - 1) * taken <= free - module.RESERVE * whole + 1e-6
+
+
+class Short(CapturedSGD):
+    """Runs out of memory at its first client while there are more than two lanes."""
+
+    lanes = 4
+
+    def __call__(self, job, objective):
+        if Short.lanes > 2:
+            raise torch.OutOfMemoryError("no more")
+        return super().__call__(job, objective)
+
+
+def test_out_of_memory_there_are_fewer_lanes_and_the_same_result(monkeypatch, caplog):
+    algorithm = FedAvg()
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    monkeypatch.setattr(module, "CapturedSGD", Short)
+    own, normalise = worker(algorithm)
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=4)
+    opens = engine._open
+    monkeypatch.setattr(engine, "_open", lambda count: setattr(Short, "lanes", count) or opens(count))
+    found = trained(algorithm, engine, own)
+    assert_same(expected, found)
+    assert len(engine.lanes) == 2
+    assert "going on with 2 clients at once" in caplog.text
+
+
+def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "CapturedSGD", Short)
+    monkeypatch.setattr(Short, "lanes", 4)
+    own, normalise = worker(FedAvg())
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=1)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained(FedAvg(), engine, own)
+
+
+def test_a_loss_that_is_not_finite_names_client_and_round():
+    train = TrainConfig(lr=1e30, batch_size=8, epochs=2)
+    own, normalise = worker(FedAvg(), train=train, norm="none")
+    with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
+        trained(FedAvg(), LanesEngine(own, normalise, max(SIZES), lanes=2), own)
+
+
+def test_a_run_can_change_engines_in_the_middle():
+    algorithm = parse_algorithm("scaffold")
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    own, normalise = worker(algorithm)
+    first = LanesEngine(own, normalise, max(SIZES), lanes=3)
+    server = trained(algorithm, first, own, rounds=1)
+    own, _ = worker(algorithm)
+    second = LocalEngine(own)
+    second.restore(copy.deepcopy(first.client_states()))
+    assert_same(expected, trained(algorithm, second, own, start=1, server=server))
+
+
+def test_a_larger_client_than_foreseen_is_trained_too():
+    algorithm = FedAvg()
+    own, _ = worker(algorithm)
+    expected = trained(algorithm, LocalEngine(own), own)
+    own, normalise = worker(algorithm)
+    assert_same(expected, trained(algorithm, LanesEngine(own, normalise, capacity=5, lanes=2), own))
+
+
+def test_replies_come_in_the_order_of_clients():
+    own, normalise = worker(FedAvg())
+    engine = LanesEngine(own, normalise, max(SIZES), lanes=3)
+    broadcast = FedAvg().broadcast(FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), 0)
+    replies = engine.map(Task.TRAIN, broadcast, [5, 0, 3, 2], 0)
+    assert [reply.client for reply in replies] == [0, 2, 3, 5]
+    assert [reply.weight for reply in replies] == [SIZES[client] for client in (0, 2, 3, 5)]
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_on_a_gpu_lanes_equal_the_reference_up_to_rounding(spec):
+    (expected, _), (found, _) = both(spec, 3, device="cuda")
+    for key, tensor in expected.items():
+        if tensor.is_floating_point():
+            assert torch.allclose(tensor, found[key], rtol=1e-3, atol=1e-4), key
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_two_runs_agree_bit_for_bit(precision):
+    found = [both("fedavg", 3, device="cuda", precision=precision)[1][0] for _ in range(2)]
+    assert_same(*found)
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
+    """All of them warm up and record at the same time, each for whole batches and a remainder of its own."""
+    device, sizes = torch.device("cuda"), [70 + client for client in range(8)]
+    set_precision(precision, device)
+    normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3, device)
+
+    def load(client):
+        rng = np.random.default_rng(client)
+        images = rng.integers(0, 256, (sizes[client], 3, 32, 32), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, 10, sizes[client]), normalise)
+
+    found, train = [], TrainConfig(batch_size=64, epochs=6)
+    for lanes in (8, 0):
+        model = build_model("resnet18", (3, 32, 32), 10, seed=0).to(device)
+        own = Worker(FedAvg(), model, load, np.zeros((8, 10), np.int64), None, train, 0, 2, precision)
+        server = FedAvg().init(model, Fleet(np.array(sizes), 10))
+        engine = LanesEngine(own, normalise, max(sizes), lanes)
+        found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
+    assert_same(*found)
+    set_precision("fp32", device)

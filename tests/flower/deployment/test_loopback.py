@@ -1,0 +1,214 @@
+"""A deployment of two nodes, as it runs, is attacked, loses a node and is taken down."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
+
+import httpx
+import psutil
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+from waiting import LIMIT, wait_until
+
+from fedeas.errors import RunError
+from fedeas.flower.deployment.environment import environment, program
+from fedeas.flower.deployment.keys import make_node_key
+from fedeas.flower.deployment.loopback import Loopback, deployed
+from fedeas.flower.deployment.processes import free_port
+
+APP = Path(__file__).parent / "app"
+SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
+PLACE = 'a "quoted" one'
+
+
+def test_the_life_of_a_deployment(tmp_path, subtests):
+    """One story, since its start is what takes time."""
+    path = os.pathsep.join(filter(None, (str(APP), os.environ.get("PYTHONPATH"))))
+    with deployed(
+        tmp_path, 2, {"place": PLACE}, ["torch", "probe"], extra_environment={"PYTHONPATH": path}
+    ) as deployment:
+        with subtests.test("all are online and written down"):
+            check_the_file(deployment)
+        heard = ask_the_nodes(deployment, "who who fail die who")
+        with subtests.test("messages reach all nodes, with their settings"):
+            check_the_settings(deployment, heard[0])
+        with subtests.test("torch and the app are imported once"):
+            check_the_processes([heard[0], heard[1], heard[-1]])
+        with subtests.test("an exception comes back in words"):
+            assert errors(heard[2]) == ["<class 'ValueError'>:<'on purpose'>"] * 2
+        with subtests.test("an app that dies is reported"):
+            assert errors(heard[3]) == ["The process of the app ended with exit code 17."] * 2
+        with subtests.test("a killed node is accepted again"):
+            check_a_restart(deployment)
+        with subtests.test("an app that hangs is killed and reported"):
+            [heard] = ask_the_nodes(deployment, "hang")
+            assert errors(heard) == [f"The process of the app ran past the limit of {SHORT:g} s."]
+            assert len(heard["answers"]) == 2
+        with subtests.test("a failed run is told with its reason"):
+            check_a_failure(deployment)
+        with subtests.test("nobody else takes a node's tasks"):
+            check_the_secret(deployment)
+        with subtests.test("intruders are refused"):
+            check_intruders(deployment, tmp_path / "stranger")
+        with subtests.test("a second node with the same key is refused"):
+            check_a_double(deployment)
+        with subtests.test("down from another process leaves nothing"):
+            check_the_end(deployment)
+
+
+def test_a_node_that_cannot_start_is_told_with_its_log_and_leaves_nothing(tmp_path):
+    broken = Loopback(tmp_path)
+    with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
+        broken.up(1, preload=["no_such_module"])
+    assert str(told.value).startswith("node0 ended; the end of")
+    assert not broken.file.exists()
+
+
+def check_the_file(deployment):
+    assert deployment.status() == {"superlink": "online", "node0": "online", "node1": "online"}
+    written = json.loads(deployment.file.read_text())
+    assert [node["name"] for node in written["nodes"]] == ["node0", "node1"]
+    assert all(exists(each["pid"]) for each in [written["superlink"], *(node["process"] for node in written["nodes"])])
+
+
+def check_a_restart(deployment):
+    """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
+    written = json.loads(deployment.file.read_text())
+    deployment.file.write_text(json.dumps({**written, "limit": SHORT}))
+    node = deployment.state.nodes[1]
+    executor = children(node.process.pid)
+    assert executor
+    os.kill(node.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
+    wait_until(lambda: not any(map(exists, executor)))
+    deployment.start_node(1)
+    assert deployment.status()["node1"] == "online"
+    assert int((deployment.folder / "keys" / "node1.running").read_text()) == node.id
+
+
+def ask_the_nodes(deployment, steps):
+    """What the server of the app heard, step by step."""
+    out = deployment.folder / "heard.json"
+    outcome = deployment.run(APP, {"out": str(out), "steps": steps}, show=lambda line: None)
+    assert outcome.completed, deployment.log("superlink").read_text()[-3000:]
+    return json.loads(out.read_text())
+
+
+def check_the_settings(deployment, step):
+    settings = [json.loads(answer["node config"]) for answer in step["answers"]]
+    settings.sort(key=lambda config: config["partition-id"])
+    folders = [str(deployment.folder / f"node{i}") for i in range(2)]
+    shared = {"num-partitions": 2, "place": PLACE}
+    assert settings == [{"partition-id": i, "state-dir": folders[i], **shared} for i in range(2)]
+    assert {answer["node id"] for answer in step["answers"]} == {node.id for node in deployment.state.nodes}
+
+
+def check_the_processes(steps):
+    answers = [answer for step in steps for answer in step["answers"]]
+    assert len(answers) == 6
+    assert all(answer["torch was there"] and answer["imported in"] == answer["parent"] for answer in answers)
+    assert len({answer["pid"] for answer in answers}) == 6
+    assert len({answer["parent"] for answer in answers}) == 2
+
+
+def check_a_failure(deployment):
+    shown = []
+    outcome = deployment.run(APP, {"steps": "give-up"}, show=shown.append)
+    assert outcome.status == "finished:failed"
+    assert not outcome.completed
+    assert "given up on purpose" in outcome.details
+    assert any("given up on purpose" in line for line in shown)
+
+
+def check_the_secret(deployment):
+    node = f"127.0.0.1:{deployment.state.nodes[0].port}"
+    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+    connection = RuntimeHttpClient.from_server_address(node, True, None, [version])
+    with connection as intruder, pytest.raises(httpx.HTTPStatusError) as refused:
+        intruder.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+    assert refused.value.response.status_code == 401
+
+
+def check_intruders(deployment, key):
+    """One with a key that nobody registered, one without a key, and one without TLS."""
+    make_node_key(key)
+    address, authority = deployment.superlink.address, str(deployment.superlink.authority)
+    own = [
+        sys.executable,
+        "-m",
+        "fedeas.flower.deployment.node",
+        "--superlink",
+        address,
+        "--root-certificate",
+        authority,
+    ]
+    plain = [program("flower-supernode"), "--superlink", address, "--max-retries", "1", "--isolation", "process"]
+    attempts = [
+        ("[code: 2004] Failed to activate SuperNode.", [*own, "--key", str(key), "--preload", "json"]),
+        ("[code: 2001] SuperNode authentication is enabled.", [*plain, *port(), "--root-certificates", authority]),
+        ("Failed to initialize the connection to the SuperLink.", [*plain, *port(), "--insecure"]),
+    ]
+    surroundings = environment(deployment.folder / "intruders")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": surroundings}
+    tried = [(reason, subprocess.Popen(command, **pipes)) for reason, command in attempts]
+    for reason, process in tried:
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == 1
+        assert reason in output
+    assert len(deployment.superlink.nodes()) == 2
+
+
+def check_a_double(deployment):
+    key, superlink = deployment.key(0), deployment.superlink
+    command = [
+        sys.executable,
+        "-m",
+        "fedeas.flower.deployment.node",
+        "--superlink",
+        superlink.address,
+        "--key",
+        str(key),
+    ]
+    double = subprocess.run([*command, "--root-certificate", superlink.authority], capture_output=True, text=True)
+    assert double.returncode == 2
+    assert double.stderr.strip() == f"error: {key}: a node with this key is running already; end it first"
+    assert deployment.status()["node0"] == "online"
+
+
+def check_the_end(deployment):
+    started = deployment.state.processes
+    everything = [pid for process in started for pid in (process.pid, *children(process.pid))]
+    assert len(everything) == 6  # the SuperLink and its helper, two nodes and their executors
+    command = [sys.executable, "-m", "fedeas", "flower", "down", "--folder", str(deployment.folder)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "3 processes ended" in ended.stdout
+    assert not deployment.file.exists()
+    assert not any(process.alive for process in started)
+    wait_until(lambda: not any(map(exists, everything)))
+
+
+def errors(step):
+    return [answer["error"] for answer in step["answers"] if "error" in answer]
+
+
+def port():
+    return ["--port", str(free_port())]
+
+
+def children(pid):
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+def exists(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

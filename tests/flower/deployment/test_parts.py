@@ -1,0 +1,220 @@
+"""What can be said of a deployment without starting one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
+
+import flwr
+import psutil
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.config import parse_config_args
+from flwr.supernode import start_client_internal
+from waiting import wait_until
+
+import fedeas
+from fedeas.cli import main
+from fedeas.errors import InputError
+from fedeas.flower.backoff import Pace
+from fedeas.flower.deployment import app, processes
+from fedeas.flower.deployment import local_state as layout
+from fedeas.flower.deployment.environment import environment
+from fedeas.flower.deployment.fast_polling import LONGEST_POLL, quicken
+from fedeas.flower.deployment.loopback import Loopback
+from fedeas.flower.deployment.processes import Process
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """A daemon with a child, which do nothing."""
+    process = processes.start(["sh", "-c", "sleep 999 & sleep 999"], tmp_path / "log", os.environ, tmp_path)
+    yield process
+    processes.kill_group(process)
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return stopped.value.code, printed.out + printed.err
+
+
+def written(folder, process):
+    """A deployment's file that names `process` as its SuperLink."""
+    state = {"port": 1, "superlink": {"pid": process.pid, "born": process.born}, "nodes": [], "preload": []}
+    Loopback(folder).file.write_text(json.dumps({**state, "limit": None}))
+    return Loopback(folder)
+
+
+def test_the_app_is_the_same_in_the_repository_and_in_the_package(tmp_path):
+    here = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packaged = tomllib.loads((app.write_app(tmp_path / "app") / "pyproject.toml").read_text())
+    assert packaged["tool"] == {"flwr": here["tool"]["flwr"]}
+    assert packaged["project"]["version"] == here["project"]["version"] == fedeas.__version__
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower
+def test_nothing_but_the_apps_description_travels(tmp_path):
+    repository = tmp_path / "repository"
+    shutil.copytree(ROOT / "src", repository / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, repository / name)
+    for folder in (repository, app.write_app(tmp_path / "app")):
+        with ZipFile(BytesIO(build_fab_from_disk(folder))) as bundle:
+            assert set(bundle.namelist()) == {"pyproject.toml", ".info/CONTENT"}
+
+
+def test_a_process_ends_with_its_children(sleeper):
+    assert sleeper.alive
+    processes.end([sleeper])
+    assert not sleeper.alive
+
+    def group_has_ended():
+        group = subprocess.run(["ps", "-o", "stat=", "--sid", str(sleeper.pid)], capture_output=True, text=True)
+        return all(state.startswith("Z") for state in group.stdout.split())
+
+    wait_until(group_has_ended)
+
+
+def test_a_child_in_a_session_of_its_own_ends_too(tmp_path):
+    """As Flower's helpers are."""
+    script = "import subprocess; subprocess.run(['sleep', '999'], start_new_session=True)"
+    process = processes.start([sys.executable, "-c", script], tmp_path / "log", os.environ, tmp_path)
+    [child] = wait_until(psutil.Process(process.pid).children)
+    processes.end([process])
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_another_process_with_the_same_pid_is_left_alone(sleeper, tmp_path):
+    former = Process(sleeper.pid, "long ago")
+    assert former.replaced
+    assert not former.alive
+    deployment = written(tmp_path, former)
+    assert deployment.down() == 0
+    assert sleeper.alive
+    assert not deployment.file.exists()
+
+
+def test_a_file_that_was_left_behind_is_cleared_away(tmp_path, sleeper):
+    processes.kill_group(sleeper)
+    deployment = written(tmp_path, sleeper)
+    assert not deployment.running
+    assert deployment.down() == 0
+    assert not deployment.file.exists()
+
+
+def test_a_running_deployment_is_not_started_twice(tmp_path, sleeper):
+    with pytest.raises(InputError, match="runs already; first `fedeas flower down"):
+        written(tmp_path, sleeper).up()
+    assert sleeper.alive
+
+
+def test_down_ends_what_another_process_started(tmp_path, sleeper, capsys):
+    written(tmp_path, sleeper)
+    code, text = call(capsys, "flower", "down", "--folder", tmp_path)
+    assert code == 0
+    assert "1 processes ended" in text
+    assert not sleeper.alive
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    Loopback(tmp_path).file.write_text('{"port": 1}')
+    with pytest.raises(InputError, match=r"damaged .*; end what runs by hand"):
+        Loopback(tmp_path).down()
+
+
+def test_without_a_deployment_the_command_to_start_one_is_named(tmp_path, capsys):
+    code, text = call(capsys, "flower", "status", "--folder", tmp_path / "none")
+    assert code == 2
+    assert "start one with `fedeas flower up --folder" in text
+    code, text = call(capsys, "flower", "down", "--folder", tmp_path / "none")
+    assert code == 0
+    assert "nothing to end" in text
+
+
+def test_without_flower_the_remedy_is_named(tmp_path):
+    script = "import sys; sys.modules['flwr'] = None; from fedeas.cli import main; main(['flower', 'up'])"
+    tried = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert tried.returncode == 2
+    assert tried.stderr.strip() == "error: fedeas flower needs Flower: pip install 'fedeas[flower]'"
+
+
+@pytest.mark.parametrize("setting", ["data-root=/data", "data-root", 'a=["b"]', ""])
+def test_a_node_setting_that_flower_would_lose_is_refused(tmp_path, capsys, setting):
+    code, text = call(capsys, "flower", "up", "--folder", tmp_path, "--node-config", setting)
+    assert code == 2
+    assert "write it as 'name=1'" in text
+
+
+def test_settings_survive_the_way_through_a_file(tmp_path):
+    values = {"path": '/a b/"c"\\d=é😀', "n": 3, "x": 0.5, "yes": True}
+    (tmp_path / "config.toml").write_text(layout.toml_of(values))
+    assert parse_config_args([str(tmp_path / "config.toml")]) == values
+
+
+def test_an_unknown_config_is_refused_before_anything_starts(tmp_path, capsys):
+    code, text = call(capsys, "flower", "run", "train.speed=3", "--folder", tmp_path)
+    assert code == 2
+    assert "speed" in text
+
+
+def test_keys_for_machines_come_with_the_commands_that_use_them(tmp_path, capsys):
+    code, text = call(capsys, "flower", "keys", tmp_path, "--nodes", 2, "--host", "server.example.org")
+    assert code == 0
+    assert {"node0", "node1", "ca.pem", "server.pem"} <= {path.name for path in tmp_path.iterdir()}
+    assert f"--superlink server.example.org:8000 --root-certificate {tmp_path / 'ca.pem'}" in text
+
+
+def test_the_environment_is_quiet_and_without_proxies(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    made = environment(tmp_path, {"MORE": "1"})
+    assert not {name for name in made if name.lower() in ("http_proxy", "https_proxy", "all_proxy")}
+    assert made["OMP_NUM_THREADS"] == "1"
+    assert made["FLWR_HOME"] == str(tmp_path)
+    assert made["MORE"] == "1"
+    assert made["PATH"].startswith(str(Path(sys.executable).parent))
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert environment(tmp_path)["OMP_NUM_THREADS"] == "4"
+
+
+def test_pauses_grow_with_the_wait():
+    now = [50.0]
+    pace = Pace(0.01, 0.03, clock=lambda: now[0])
+    assert pace.next == 0.01
+    now[0] += 0.2
+    assert pace.next == pytest.approx(0.02)
+    now[0] += 100
+    assert pace.next == 0.03
+    pace.reset()
+    assert pace.next == 0.01
+
+
+def test_the_nodes_clock_is_quick_in_that_one_module_only(monkeypatch):
+    monkeypatch.setattr(start_client_internal, "time", time)  # and back after the test
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert quicken(0.01) is None
+    start_client_internal.time.sleep(3)
+    start_client_internal.time.sleep(0.5)
+    time.sleep(7)
+    assert slept[0] <= LONGEST_POLL
+    assert slept[1:] == [0.01, 7]
+
+
+def test_another_flower_keeps_its_pace(monkeypatch):
+    monkeypatch.setattr(flwr, "__version__", "1.42.0")
+    assert "keeps its own pace" in quicken(0.01)
+    assert start_client_internal.time is time

@@ -1,0 +1,72 @@
+"""Initial weights of a run's model: known by their content, and refused if they have seen too much."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fedeas import InputError
+from fedeas.core.provenance import NOT_KNOWN, Seen
+from fedeas.core.weight_files import weights_digest
+from fedeas.models import initial_weights as starts
+
+TENSORS = {"a": torch.arange(4.0), "b": torch.tensor(3)}
+
+
+def pretend_torchvision(monkeypatch, get_state_dict):
+    weights = SimpleNamespace(IMAGENET1K_V1=SimpleNamespace(get_state_dict=get_state_dict))
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torchvision.models", SimpleNamespace(ResNet18_Weights=weights))
+
+
+def test_the_content_is_that_of_the_file_by_name_or_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
+    path = tmp_path / "own-pretrained.safetensors"
+    save_file(TENSORS, path)
+    assert starts.content(str(path)) == starts.content("own-pretrained") == {"weights": weights_digest(path)}
+    assert starts.content("") == {}
+    with pytest.raises(InputError, match="there are no weights called 'other'"):
+        starts.content("other")
+
+
+def test_torchvisions_tensors_have_the_digest_of_a_file_of_them(tmp_path, monkeypatch):
+    save_file(TENSORS, tmp_path / "w.safetensors")
+    pretend_torchvision(monkeypatch, lambda progress: TENSORS)
+    assert starts.content("torchvision") == {"weights": weights_digest(tmp_path / "w.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("seen", "dataset", "refused", "unknown"),
+    [
+        (Seen("cifar100", ("train",)), "cifar10", False, 0),
+        (Seen("cifar10", ("train", "test")), "cifar10", True, 0),
+        (Seen("cifar10", ("train",), start=Seen("cifar10", ("train", "test"))), "cifar10", True, 0),
+        (NOT_KNOWN, "cifar10", False, 1),
+    ],
+)
+def test_a_clean_run_does_not_start_from_its_test_images(tmp_path, seen, dataset, refused, unknown):
+    path = tmp_path / "w.safetensors"
+    save_file(TENSORS, path, {"fedeas": json.dumps({"seen": seen.record})})
+    assert starts.start_seen(str(path)) == seen
+    if refused:
+        with pytest.raises(InputError, match=r"w\.safetensors: trained on .*; choose other model\.weights, or none"):
+            starts.check_clean_start(str(path), dataset)
+    else:
+        assert len(starts.check_clean_start(str(path), dataset)) == unknown
+
+
+def test_what_is_not_known_of_a_start(tmp_path):
+    save_file(TENSORS, tmp_path / "w.safetensors")
+    path = str(tmp_path / "w.safetensors")
+    assert starts.check_clean_start(path, "digits") == (f"{path}: which images it has seen",)
+    assert starts.check_clean_start("torchvision", "digits") == ("torchvision: which images it has seen",)
+    assert starts.check_clean_start("", "digits") == ()
+    assert (starts.start_seen("torchvision"), starts.start_seen("")) == (NOT_KNOWN, None)
+
+
+def test_nothing_is_known_of_tensors_that_cannot_be_had(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    assert starts.content("torchvision") == {}

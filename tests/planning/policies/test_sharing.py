@@ -1,0 +1,58 @@
+"""A client's row from what it is told is its row of the whole allocation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedeas import LabelCounts
+from fedeas.errors import PolicyError
+from fedeas.flower.revealed_counts import Needs, Numbers, needs, numbers_of, own_row, shares
+from fedeas.planning.policies import parse_policy
+
+TABLES = st.tuples(st.integers(1, 6), st.integers(2, 5)).flatmap(
+    lambda shape: arrays(np.int64, shape, elements=st.integers(0, 40)).filter(lambda n: (n.sum(axis=1) > 0).all())
+)
+LOCAL = ["no-generation", "full-balance", "fedeas(beta=3)", "fedeas(beta=12, fill=all)"]
+NUMBERS = [
+    "uniform(budget=17)",
+    "uniform(budget=fedeas(beta=2))",
+    "missing-only(budget=11)",
+    "missing-only(budget=full-balance)",
+]
+COUNTS = ["by-size(budget=5)", "greedy(budget=5)", "optimal(budget=5)", "uniform(budget=greedy(budget=4))"]
+
+
+@given(TABLES, st.sampled_from(LOCAL + NUMBERS))
+def test_rows_from_shares_are_rows_of_the_whole(table, spec):
+    policy, counts = parse_policy(spec), LabelCounts(table)
+    try:
+        expected = policy.allocate(counts).n
+    except PolicyError:
+        with pytest.raises(PolicyError, match="every client holds every class"):
+            shares(policy, [numbers_of(policy, row) for row in table])
+        return
+    told = shares(policy, [numbers_of(policy, row) for row in table])
+    found = [own_row(policy, row, share) for row, share in zip(table, told, strict=True)]
+    assert np.array_equal(np.stack(found), expected)
+
+
+@pytest.mark.parametrize(
+    ("specs", "expected"), [(LOCAL, Needs.NOTHING), (NUMBERS, Needs.NUMBERS), (COUNTS, Needs.COUNTS)]
+)
+def test_what_each_policy_asks_for(specs, expected):
+    assert {needs(parse_policy(spec)) for spec in specs} == {expected}
+
+
+def test_only_what_is_needed_is_revealed():
+    row = np.array([5, 0, 0, 9])
+    assert numbers_of(parse_policy("fedeas"), row) == Numbers(0, 0)
+    assert numbers_of(parse_policy("uniform(budget=7)"), row) == Numbers(0, 0)
+    assert numbers_of(parse_policy("missing-only(budget=7)"), row) == Numbers(0, 2)
+    assert numbers_of(parse_policy("uniform(budget=full-balance)"), row) == Numbers(4 + 9 + 9, 0)
+
+
+def test_a_budgeted_policy_without_a_share_is_refused():
+    with pytest.raises(PolicyError, match="share"):
+        own_row(parse_policy("uniform(budget=7)"), np.array([1, 2]))

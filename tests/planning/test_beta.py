@@ -1,0 +1,173 @@
+import math
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import dirichlet_counts, label_counts
+
+from fedeas import (
+    FedEAS,
+    InputError,
+    LabelCounts,
+    beta_for_removed,
+    beta_for_total,
+    beta_path,
+    images_for_share,
+    images_in,
+    removed,
+    rounded_down,
+    select_beta,
+    synthetic_share,
+)
+from fedeas.paper.published import example_counts
+from fedeas.planning import beta as selection
+from fedeas.planning.beta import BetaInterval
+
+shapes = st.builds(
+    FedEAS, gamma=st.sampled_from([0.5, 1]), entropy=st.booleans(), fill=st.sampled_from(["below-mean", "all"])
+)
+
+
+@given(shapes, label_counts(), st.floats(0.5, 15))
+def test_the_path_is_the_policy_at_every_beta(policy, counts, end):
+    path = beta_path(policy, counts, end)
+    betas = np.append(path.beta, end)
+    for i in range(min(len(path.beta), 25)):
+        for beta in (betas[i], (betas[i] + betas[i + 1]) / 2):
+            if not beta > 0:
+                continue
+            plan = replace(policy, beta=float(beta)).allocate(counts)
+            assert plan.total == path.total[i]
+            assert removed(counts, plan) == pytest.approx(path.removed[i], abs=1e-9)
+
+
+@given(shapes, label_counts(), st.integers(0, 300))
+def test_beta_for_total_is_the_largest_that_fits(policy, counts, total):
+    found = beta_for_total(policy, counts, total)
+    assert found.total + found.shortfall == total
+    assert found.shortfall >= 0
+    if math.isinf(found.beta):
+        assert replace(policy, beta=1e6).allocate(counts).total <= total
+        return
+    next_beta = float(np.nextafter(found.beta, np.inf))
+    assert replace(policy, beta=found.beta).allocate(counts).total == found.total <= total
+    assert replace(policy, beta=next_beta).allocate(counts).total > total
+
+
+def test_beta_for_total_of_balanced_clients_has_no_end():
+    assert beta_for_total(FedEAS(), LabelCounts([[5, 5]]), 10) == (math.inf, 0, 10)
+
+
+@given(label_counts(), st.integers(0, 300))
+def test_rounding_down_keeps_the_total_with_fewer_digits(counts, total):
+    found = beta_for_total(FedEAS(), counts, total)
+    assume(math.isfinite(found.beta))
+    short = rounded_down(FedEAS(), counts, found.beta)
+    assert 0 < short <= found.beta
+    assert FedEAS(short).allocate(counts).total == found.total
+    assert len(repr(short)) <= max(len(repr(found.beta)), 3)
+
+
+@given(label_counts(), st.floats(0.1, 0.9), st.floats(0.05, 0.6))
+def test_the_interval_holds_exactly_the_betas_that_meet_both_conditions(counts, min_removed, max_synthetic):
+    interval = select_beta(counts, min_removed=min_removed, max_synthetic=max_synthetic)
+
+    def meets(beta):
+        plan = FedEAS(beta).allocate(counts)
+        return removed(counts, plan) >= min_removed - 1e-12 and synthetic_share(counts, plan) < max_synthetic
+
+    if interval:
+        assert interval.lo < interval.hi
+        assert meets(interval.lo)
+        assert meets((interval.lo + interval.hi) / 2)
+        assert meets(interval.hi * (1 - 1e-9))
+        assert not meets(interval.hi)
+        assert not meets(interval.lo * (1 - 1e-9))
+        assert interval.roundest in interval
+    else:
+        assert "no beta meets both conditions" in interval.reason
+        assert not any(meets(beta) for beta in np.linspace(0.05, 60, 200))
+
+
+def test_an_empty_interval_says_which_condition_fails_and_cannot_be_rounded():
+    interval = select_beta(dirichlet_counts(20, 10, 0.05, 400), min_removed=0.99)
+    assert not interval
+    assert 12.0 not in interval
+    assert "of the imbalance goes, not 99.0%; relax one of the two" in interval.reason
+    with pytest.raises(InputError, match="no beta meets both"):
+        _ = interval.roundest
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "roundest"),
+    [
+        (11.37, 13.29, 12.0),
+        (5.52, 5.77, 5.6),
+        (0.3, 0.4, 0.3),
+        (9.9, 10.4, 10.0),
+        (0.031, 0.0335, 0.032),
+        (2, math.inf, 2),
+    ],
+)
+def test_the_roundest_beta_is_what_a_person_would_choose(lo, hi, roundest):
+    interval = BetaInterval(lo, hi)
+    assert interval.roundest == roundest
+    assert interval.roundest in interval
+
+
+@given(label_counts(), st.floats(0.05, 0.8))
+def test_beta_for_removed_is_the_smallest(counts, share):
+    try:
+        beta = beta_for_removed(FedEAS(), counts, share)
+    except InputError as error:
+        assert "no beta removes" in str(error)
+        return
+    assert removed(counts, FedEAS(beta).allocate(counts)) >= share - 1e-12
+    assert removed(counts, FedEAS(beta * (1 - 1e-9)).allocate(counts)) < share
+
+
+@given(label_counts(), st.floats(0.01, 0.9))
+def test_images_for_share_is_the_largest_number_below_it(counts, share):
+    images = images_for_share(counts, share)
+    assert images / (counts.total + images) < share
+    assert (images + 1) / (counts.total + images + 1) >= share * (1 - 1e-9)
+
+
+def test_limits_out_of_range_are_refused():
+    counts = LabelCounts([[5, 1]])
+    assert images_in(minutes=0, images_per_second=5) == 0
+    for call in (
+        lambda: images_in(-1, 5),
+        lambda: images_in(1, 0),
+        lambda: images_for_share(counts, 1),
+        lambda: select_beta(counts, min_removed=0),
+        lambda: select_beta(counts, max_synthetic=1.2),
+        lambda: beta_for_total(FedEAS(), counts, -1),
+        lambda: beta_for_total(FedEAS(), counts, 1.5),
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+def test_a_path_with_gaps_leads_to_the_same_choice(monkeypatch):
+    counts, policy = example_counts(), FedEAS()
+    whole, least = select_beta(counts), beta_for_removed(policy, counts, 0.7)
+    monkeypatch.setattr(selection, "MAX_STEPS", 1000)
+    assert select_beta(counts).lo == pytest.approx(whole.lo, rel=1e-9)
+    assert select_beta(counts).hi == whole.hi
+    assert beta_for_removed(policy, counts, 0.7) == pytest.approx(least, rel=1e-9)
+
+
+def test_counts_of_billions_are_planned_in_little_memory():
+    counts = LabelCounts([[2_000_000_000, 0, 0], [1_000_000_000, 1, 1]])
+    tracemalloc.start()
+    interval = select_beta(counts, min_removed=0.1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10e6
+    plan = FedEAS(beta=interval.roundest).allocate(counts)
+    assert removed(counts, plan) >= 0.1
+    assert synthetic_share(counts, plan) < 0.25

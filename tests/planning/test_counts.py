@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import label_counts
+
+from fedeas import Allocation, InputError, LabelCounts
+from fedeas.core import arrays
+
+
+def test_entropy_is_shannons_over_log_c():
+    counts = LabelCounts([[50, 25, 25, 0]])
+    assert counts.entropy[0] == pytest.approx(1.5 * np.log(2) / np.log(4), rel=1e-15)
+
+
+@given(label_counts())
+def test_entropy_lies_between_its_exact_ends(counts):
+    held = (counts.n > 0).sum(axis=1)
+    level = counts.n.max(axis=1) == counts.n.min(axis=1)
+    assert ((counts.entropy >= 0) & (counts.entropy <= 1)).all()
+    assert ((counts.entropy == 0) == (held == 1)).all()
+    assert counts.entropy[level] == pytest.approx(1)
+
+
+def test_entropy_of_counts_beyond_the_logarithm_table():
+    large = LabelCounts([[3_000_000, 1_000_000], [3, 1]])
+    assert large.entropy[0] == pytest.approx(large.entropy[1], rel=1e-14)
+
+
+def test_blocks_cover_every_row_once_and_do_not_change_the_result(monkeypatch):
+    counts = LabelCounts(np.random.default_rng(0).integers(1, 50, (37, 4)))
+    whole = counts.entropy
+    monkeypatch.setattr(arrays, "BLOCK_CELLS", 12)
+    again = LabelCounts(counts.n)
+    assert np.concatenate([np.arange(37)[rows] for rows in again.blocks()]).tolist() == list(range(37))
+    assert np.array_equal(again.entropy, whole)
+
+
+def test_counts_cannot_be_changed_from_outside_or_inside():
+    source = np.array([[1, 2], [3, 4]])
+    counts = LabelCounts(source)
+    source[0, 0] = 99
+    assert counts.n[0, 0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        counts.n[0, 0] = 5
+
+
+def test_a_read_only_table_is_shared_not_copied():
+    source = np.array([[1, 2], [3, 4]])
+    source.flags.writeable = False
+    assert LabelCounts(source).n is source
+
+
+def test_rows_keep_their_names():
+    counts = LabelCounts([[1, 2], [3, 4], [5, 6]], clients=["a", "b", "c"], classes=["x", "y"])
+    assert counts[[2, 0]] == LabelCounts([[5, 6], [1, 2]], clients=["c", "a"], classes=["x", "y"])
+    assert counts[1].clients == ("b",)
+    assert len(counts[np.array([True, False, True])]) == 2
+
+
+def test_plus_adds_and_refuses_another_shape():
+    counts = LabelCounts([[1, 2], [3, 4]])
+    assert counts.plus(Allocation([[0, 1], [2, 0]])).n.tolist() == [[1, 3], [5, 4]]
+    with pytest.raises(InputError, match="1 clients x 2 classes"):
+        counts.plus(Allocation([[0, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([[1, 2], [3, -4]], "row 2, class '1': negative count -4; give 0 or more"),
+        ([[1.0, 2.5]], "row 1, class '1': fractional count 2.5; give whole numbers"),
+        ([[1.0, float("nan")]], "row 1, class '1': missing count; write 0 for none"),
+        ([[1, None]], "row 1, class '1': missing count; write 0 for none"),
+        ([[float("inf"), 1]], "row 1, class '0': count inf is too large"),
+        ([[1, 2], [0, 0]], "row 2: client with no samples; remove the row"),
+        ([[2**40, 1]], "row 1, class '0': count 1099511627776 is too large"),
+        ([[2**31 - 1, 1]], "row 1: more than 2,147,483,647 samples in one client"),
+        ([[1], [2]], "the table has 1 class; give at least two, label skew needs a choice"),
+        (np.empty((0, 3)), "the table of counts is empty; give at least one client"),
+        ([1, 2, 3], "counts must be a table of clients x classes, not 1-dimensional"),
+        ([["a", "b"]], "counts must be whole numbers"),
+        (np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[D]"), "counts must be whole numbers, not datetime"),
+        (np.array([[1, 2]], dtype="timedelta64[s]"), "counts must be whole numbers, not timedelta"),
+        ([[1 + 2j, 3]], "counts must be whole numbers, not complex128"),
+        (np.zeros((2, 2), dtype="i4,i4"), "counts must be whole numbers"),
+        ([[1, {}]], "counts must be whole numbers"),
+        ([[1, 2], [3]], "counts must be a table with rows of one length"),
+        ([[10**400, 1]], "counts must be whole numbers"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(table, message):
+    with pytest.raises(InputError) as caught:
+        LabelCounts(table)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_are_checked():
+    with pytest.raises(InputError, match=r"duplicate client 'a' \(rows 1 and 3\)"):
+        LabelCounts([[1, 2]] * 3, clients=["a", "b", "a"])
+    with pytest.raises(InputError, match=r"duplicate class 'x' \(columns 1 and 2\)"):
+        LabelCounts([[1, 2]], classes=["x", "x"])
+    with pytest.raises(InputError, match="3 client names for 1"):
+        LabelCounts([[1, 2]], clients=["a", "b", "c"])
+    with pytest.raises(InputError, match=r"row 1 \(client 'bob'\), class 'cat': negative count -1"):
+        LabelCounts([[1, -1]], clients=["bob"], classes=["dog", "cat"])
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None, np.datetime64("NaT")])
+def test_a_missing_name_is_not_taken_for_a_name(missing):
+    with pytest.raises(InputError, match=r"missing client name \(number 2\)"):
+        LabelCounts([[1, 2]] * 2, clients=["a", missing])
+    with pytest.raises(InputError, match=r"missing class name \(number 1\)"):
+        LabelCounts([[1, 2]], classes=[missing, "x"])
+
+
+@pytest.mark.parametrize("table", [[[0.5, 1]], [[float("nan")]], [[1e300]], [[1j]], [["2"]], [[1], [2, 3]], [[{}]]])
+def test_an_allocation_takes_whole_numbers_only(table):
+    with pytest.raises(InputError, match="an allocation must be"):
+        Allocation(table)
+
+
+def test_allocation_refuses_negative_entries():
+    with pytest.raises(InputError, match="no negative entry"):
+        Allocation([[1, -1]])
+
+
+def test_a_bad_count_is_found_by_whichever_thread_reads_it(monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_CELLS", 4)
+    monkeypatch.setattr(arrays, "THREADED_CELLS", 1)
+    monkeypatch.setattr(arrays, "cores", lambda: 3)
+    table = np.ones((40, 2), dtype=int)
+    table[33, 1] = -1
+    with pytest.raises(InputError, match="row 34, class '1': negative count -1"):
+        LabelCounts(table)

@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from pyarrow import parquet
+from strategies import dirichlet_counts
+
+from fedeas import (
+    FedEAS,
+    InputError,
+    LabelCounts,
+    Policy,
+    PolicyError,
+    Summary,
+    images_for_share,
+    removed,
+    select_beta,
+    synthetic_share,
+    write_counts,
+)
+from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
+from fedeas.planning.tables import count_chunks
+
+COUNTS = dirichlet_counts(30, 10, 0.1, 300)
+
+
+def total_of(text, counts=COUNTS, **limits):
+    return choose_policy(text, Limits(**limits), counts).allocate(counts).total
+
+
+def test_limits_become_budgets():
+    assert choose_policy("fedeas", Limits(beta=7), COUNTS) == FedEAS(7)
+    assert choose_policy("fedeas(beta=3, gamma=1)", Limits(beta=7), COUNTS) == FedEAS(7, gamma=1)
+    assert 900 < total_of("fedeas", total=1000) <= 1000
+    assert 2900 < total_of("fedeas", minutes=5, images_per_second=10) <= 3000
+    assert total_of("fedeas", max_synthetic=0.1) <= images_for_share(COUNTS, 0.1)
+    plan = choose_policy("fedeas", Limits(min_removed=0.4), COUNTS).allocate(COUNTS)
+    assert 0.4 <= removed(COUNTS, plan) < 0.42
+
+
+def test_auto_takes_the_papers_conditions_or_given_ones():
+    interval = select_beta(COUNTS, min_removed=0.3, max_synthetic=0.4)
+    chosen = choose_policy("fedeas", Limits(auto=True, min_removed=0.3, max_synthetic=0.4), COUNTS)
+    assert chosen.beta == interval.roundest
+    plan = chosen.allocate(COUNTS)
+    assert removed(COUNTS, plan) >= 0.3
+    assert synthetic_share(COUNTS, plan) < 0.4
+
+
+def test_budgeted_policies_take_the_limit_or_match_fedeas():
+    assert total_of("uniform", total=777) == 777
+    assert total_of("greedy", minutes=1, images_per_second=2) == 120
+    assert total_of("missing-only") == FedEAS().allocate(COUNTS).total
+    assert total_of("uniform", beta=5) == FedEAS(5).allocate(COUNTS).total
+    assert total_of("uniform(budget=12)") == 12
+
+
+def test_balanced_clients_get_nothing_whatever_the_limit():
+    balanced = LabelCounts([[5, 5], [7, 7]])
+    assert total_of("fedeas", balanced, total=100) == 0
+
+
+def test_contradicting_limits_are_refused():
+    for limits in ({"beta": 1, "total": 5}, {"auto": True, "beta": 2}, {"total": 3, "max_synthetic": 0.2}):
+        with pytest.raises(InputError, match="give the budget in one way"):
+            Limits(**limits)
+    with pytest.raises(InputError, match="needs both: minutes and images per second"):
+        Limits(minutes=3)
+    with pytest.raises(PolicyError, match="full-balance takes no beta"):
+        choose_policy("full-balance", Limits(total=3), COUNTS)
+    with pytest.raises(PolicyError, match=r"uniform\(budget=5\) takes no beta"):
+        choose_policy("uniform(budget=5)", Limits(total=3), COUNTS)
+
+
+def test_a_plan_in_parts_equals_the_plan_of_the_whole(tmp_path):
+    write_counts(tmp_path / "counts.parquet", COUNTS)
+    policy = FedEAS(6)
+    parts = plan_chunks(count_chunks(tmp_path / "counts.parquet", cells=70), policy, tmp_path / "parts.parquet")
+    whole = Summary.of(COUNTS, policy.allocate(COUNTS))
+    assert parts.synthetic == whole.synthetic
+    assert parts.most == whole.most
+    assert parts.least == whole.least
+    assert parts.receiving == whole.receiving
+    assert parts.removed == pytest.approx(whole.removed, rel=1e-12)
+    assert np.array_equal(written_plan(tmp_path / "parts.parquet"), policy.allocate(COUNTS).n)
+
+
+def written_plan(path):
+    table = parquet.read_table(path)
+    return np.stack([table.column(name).to_numpy() for name in table.schema.names[1:]], axis=1)
+
+
+def test_a_policy_that_needs_everyone_refuses_parts(tmp_path):
+    write_counts(tmp_path / "counts.parquet", COUNTS)
+    with pytest.raises(PolicyError, match=r"uniform\(budget=9\) needs all clients at once"):
+        plan_chunks(
+            count_chunks(tmp_path / "counts.parquet", cells=70), choose_policy("uniform", Limits(total=9), COUNTS)
+        )
+
+
+@pytest.mark.parametrize(
+    "text", ["fedeas", "uniform", "optimal", "full-balance", "no-generation", "cost-aware(price=0.1)"]
+)
+def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
+    policy: Policy = choose_policy(text, Limits(), COUNTS)
+    total = policy.allocate(COUNTS).total
+    plans = {plan.policy.partition("(")[0]: plan for plan in matched(COUNTS, policy)}
+    assert len(plans) == len(matched(COUNTS, policy))
+    assert {
+        "no-generation",
+        "uniform",
+        "by-size",
+        "missing-only",
+        "fedeas",
+        "greedy",
+        "optimal",
+        "full-balance",
+    } <= set(plans)
+    assert {plans[name].total for name in ("uniform", "by-size", "missing-only", "greedy", "optimal")} == {total}
+    assert plans["fedeas"].total <= total
+    assert removed(COUNTS, plans["greedy"]) <= removed(COUNTS, plans["optimal"]) + 1e-12
+
+
+def test_a_comparison_leaves_out_missing_only_where_nothing_is_missing():
+    full = LabelCounts([[5, 1], [2, 9]])
+    assert "missing-only" not in {plan.policy.partition("(")[0] for plan in matched(full, FedEAS(3))}

@@ -1,0 +1,332 @@
+import csv
+import json
+import os
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from pyarrow import parquet
+from strategies import label_counts
+
+from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
+from fedeas.planning.tables import Chunk, allocation_writer, count_chunks
+
+NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_counts_survive_a_round_trip_with_their_names(tmp_path, ending):
+    write_counts(tmp_path / f"counts.{ending}", NAMED)
+    assert read_counts(tmp_path / f"counts.{ending}") == NAMED
+
+
+@given(counts=label_counts())
+def test_csv_is_lossless(tmp_path_factory, counts):
+    path = tmp_path_factory.mktemp("csv") / "counts.csv"
+    write_counts(path, counts)
+    assert np.array_equal(read_counts(path).n, counts.n)
+
+
+def test_npy_is_read(tmp_path):
+    np.save(tmp_path / "counts.npy", np.array([[1, 2], [3, 4]], dtype=np.uint16))
+    assert read_counts(tmp_path / "counts.npy") == LabelCounts([[1, 2], [3, 4]])
+
+
+def test_a_client_column_is_optional(tmp_path):
+    (tmp_path / "counts.csv").write_text("cat,dog\n1,2\n3,4\n")
+    assert read_counts(tmp_path / "counts.csv") == LabelCounts([[1, 2], [3, 4]], classes=["cat", "dog"])
+
+
+def test_rows_of_samples_are_tallied(tmp_path):
+    rows = [(2, "dog"), (1, "cat"), (10, "cat"), (2, "dog"), (2, "cat")]
+    (tmp_path / "samples.csv").write_text("client,label\n" + "".join(f"{c},{label}\n" for c, label in rows))
+    counts = read_counts(tmp_path / "samples.csv")
+    assert counts == LabelCounts([[1, 0], [1, 2], [1, 0]], clients=["1", "2", "10"], classes=["cat", "dog"])
+    parquet.write_table(
+        pa.table({"path": ["x"] * 5, "label": [r[1] for r in rows], "client": [r[0] for r in rows]}),
+        tmp_path / "samples.parquet",
+    )
+    assert read_counts(tmp_path / "samples.parquet") == counts
+
+
+def test_classes_that_nobody_holds_can_be_named_by_their_number(tmp_path):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\na,3\nb,1\n")
+    assert read_counts(tmp_path / "samples.csv", num_classes=5).n.tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
+    with pytest.raises(InputError, match="labels are not all whole numbers from 0 to 2"):
+        read_counts(tmp_path / "samples.csv", num_classes=3)
+
+
+@pytest.mark.parametrize("classes", [-1, 0, 1])
+def test_a_number_of_classes_that_cannot_be_is_refused(tmp_path, classes):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\n")
+    with pytest.raises(InputError, match=f"the number of classes must be at least 2, not {classes}"):
+        read_counts(tmp_path / "samples.csv", num_classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, float("nan")], "row 2: missing"),
+        (["a", None], "row 2: missing"),
+        ([[1], [2]], "holds list"),
+        ([{"a": 1}, {"a": 2}], "holds struct"),
+        ([b"a", b"b"], "holds binary"),
+    ],
+)
+def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, message):
+    path = tmp_path / "odd.parquet"
+    for table in (
+        {"client": column, "label": ["x", "y"]},
+        {"client": ["a", "b"], "label": column},
+        {"client": column, "x": [1, 2], "y": [3, 4]},
+    ):
+        parquet.write_table(pa.table(table), path)
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match=message):
+                read(path)
+
+
+def test_an_allocation_is_written_in_three_formats(tmp_path):
+    plan = FedEAS(4).allocate(NAMED)
+    for ending in ("csv", "parquet", "json"):
+        write_allocation(tmp_path / f"plan.{ending}", NAMED, plan)
+    with (tmp_path / "plan.csv").open(newline="") as file:
+        assert list(csv.reader(file))[:2] == [["client", "cat", "do,g"], ["ann", *map(str, plan.n[0])]]
+    table = parquet.read_table(tmp_path / "plan.parquet")
+    assert table.schema.metadata[b"fedeas.policy"] == b"fedeas(beta=4)"
+    assert table.column("do,g").to_pylist() == plan.n[:, 1].tolist()
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert document["policy"] == "fedeas(beta=4)"
+    assert document["classes"] == ["cat", "do,g"]
+    assert document["total"] == plan.total
+    assert document["clients"][2] == {"client": 'c"y', "n": plan.n[2].tolist()}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+def test_parts_add_up_to_the_whole(tmp_path, kind):
+    n = np.random.default_rng(0).integers(0, 30, (1000, 5)) + np.eye(5, dtype=int)[0]
+    path = tmp_path / f"counts.{kind}"
+    if kind == "npy":
+        np.save(path, n)
+    else:
+        write_counts(path, LabelCounts(n))
+    parts = list(count_chunks(path, cells=600))
+    assert len(parts) > 5
+    assert [part.first_row for part in parts] == list(np.cumsum([0] + [len(part.counts) for part in parts[:-1]]))
+    assert np.array_equal(np.concatenate([part.counts.n for part in parts]), n)
+
+
+def write_parquet(path, clients, n):
+    columns = {"client": clients} | {f"c{j}": column for j, column in enumerate(np.asarray(n).T)}
+    parquet.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e", "b"], [5, 3, 1, 2, 9, 3]])
+def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
+    write_parquet(tmp_path / "twice.parquet", names, np.ones((6, 2), dtype=int))
+    with pytest.raises(InputError, match=rf"duplicate client '{names[1]}' \(rows 2 and 6\); merge or rename one"):
+        list(count_chunks(tmp_path / "twice.parquet", cells=6))
+
+
+def test_equal_hashes_of_different_names_are_no_duplicate(tmp_path, monkeypatch):
+    from fedeas.planning.tables import reading
+
+    monkeypatch.setattr(reading, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
+    write_parquet(tmp_path / "fine.parquet", ["a", "b", "c"], np.ones((3, 2), dtype=int))
+    assert len(list(count_chunks(tmp_path / "fine.parquet", cells=3))) == 3
+
+
+def test_an_error_in_a_later_part_names_the_row_of_the_file(tmp_path):
+    n = np.ones((50, 2), dtype=int)
+    n[41, 1] = -7
+    write_parquet(tmp_path / "late.parquet", [f"client-{k}" for k in range(50)], n)
+    message = r"late.parquet: row 42 \(client 'client-41'\), class 'c1': negative count -7; give 0 or more"
+    with pytest.raises(InputError, match=message):
+        list(count_chunks(tmp_path / "late.parquet", cells=30))
+    np.save(tmp_path / "late.npy", n)
+    with pytest.raises(InputError, match=r"late.npy: row 42, class '1': negative count -7"):
+        list(count_chunks(tmp_path / "late.npy", cells=30))
+
+
+BAD_CSV = {
+    "client,x,y\na,1,-2\n": "row 1 (client 'a'), class 'y': negative count -2; give 0 or more",
+    "client,x,y\na,1,2\nb,1,2.5\n": "row 2 (client 'b'), class 'y': fractional count 2.5; give whole numbers",
+    "client,x,y\na,1,\nb,1,2\n": "row 1 (client 'a'), class 'y': missing count; write 0 for none",
+    "client,x,y\na,1,\nb,1,\n": "row 1 (client 'a'), class 'y': missing count; write 0 for none",
+    "client,x,y\na,1,nan\n": "row 1 (client 'a'), class 'y': missing count; write 0 for none",
+    "client,x,y\na,1,2\nb,1,many\n": "row 2 (client 'b'), class 'y': 'many' is not a count; give a whole number",
+    "client,x,y\na,0,0\n": "row 1 (client 'a'): client with no samples; remove the row",
+    "client,x,y\na,1,2\na,3,4\n": "duplicate client 'a' (rows 1 and 2); merge or rename one",
+    "client,x,y\n,1,2\n": "row 1: missing client name; give one",
+    "client,x,x\na,1,2\n": "has two columns named 'x'; rename one (is the header row missing?)",
+    "client,Client,x\na,1,2\n": "has 2 client columns (client, Client); keep one",
+    "client,x\na,1\n": "the table has 1 class; give at least two",
+    "client\na\n": "has no class columns; give one column of counts for each class",
+    "client,x,y\n": "the table of counts is empty; give at least one client",
+    "": "cannot be read (Empty CSV file)",
+    "client,x,y\na,1\n": "cannot be read (CSV parse error: Expected 3 columns, got 2",
+    "client,x,y\na,true,false\n": "column 'x' holds bool, not counts; give whole numbers",
+    "client,label\na,\n": "row 1: missing label; give one",
+    "client,label\n": "the table of counts is empty",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CSV)
+def test_bad_files_are_refused_with_their_name_and_row(tmp_path, text):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_counts(path)
+    assert str(caught.value).startswith(f"{path}: {BAD_CSV[text]}")
+    assert "\n" not in str(caught.value)
+
+
+LATIN = "client,café,naïve\njosé,3,4\nzoë,1,2\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LATIN.encode(),
+        LATIN.encode("utf-8-sig"),
+        LATIN.encode("latin-1"),
+        LATIN.encode("utf-16"),
+        LATIN.replace(",", ";").encode(),
+        LATIN.replace(",", ";").encode("latin-1"),
+        LATIN.replace(",", "\t").encode("utf-16"),
+        LATIN.replace("\n", "\r\n").encode("utf-8-sig"),
+        LATIN.replace("josé", '"josé"').replace(",", ";").encode(),
+    ],
+)
+def test_text_is_read_in_the_usual_encodings_and_separators(tmp_path, content):
+    (tmp_path / "counts.csv").write_bytes(content)
+    expected = LabelCounts([[3, 4], [1, 2]], clients=["josé", "zoë"], classes=["café", "naïve"])
+    assert read_counts(tmp_path / "counts.csv") == expected
+
+
+def test_a_separator_inside_names_is_not_taken_for_one(tmp_path):
+    (tmp_path / "counts.csv").write_text('client,x;;;;,"y;;,;"\na,3,4\nb;;,1,2\n')
+    assert read_counts(tmp_path / "counts.csv").clients == ("a", "b;;")
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x81\x8d\x8f,\n1,2\n", b"\xff\xfe\x00"])
+def test_a_file_that_is_not_text_is_refused(tmp_path, content):
+    (tmp_path / "binary.csv").write_bytes(content)
+    with pytest.raises(InputError, match="not a text file; save the table as CSV in UTF-8"):
+        read_counts(tmp_path / "binary.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_pipes_and_devices_are_not_opened(tmp_path, ending):
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match="a pipe or a device; give a regular file"):
+                read(tmp_path / f"{name}.{ending}")
+
+
+POOLS = []  # arrays may live longer than the test, and need the pool that they came from
+
+
+def allocated(call):
+    """Bytes of Python and numpy, and of Arrow, at the most."""
+    before = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(before)
+    POOLS.append(counted)
+    pa.set_memory_pool(counted)
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1], counted.max_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+def long_names(path, rows, length, wide):
+    names = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array(["x" * length]))
+    numbers = {"a": np.ones(rows, dtype=np.int8), "b": np.ones(rows, dtype=np.int8)}
+    table = pa.table({"client": names, **(numbers if wide else {"label": names})})
+    parquet.write_table(table.replace_schema_metadata(None), path, compression="zstd", store_schema=False)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("length", [900, 4000])
+def test_long_names_that_repeat_take_the_room_of_one(tmp_path, wide, length):
+    long_names(tmp_path / "bomb.parquet", 300_000, length, wide)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
+    for read in (read_counts, lambda path: list(count_chunks(path))):
+
+        def refused(read=read):
+            with pytest.raises(InputError, match=r"duplicate client|characters; give at most 1,000|has 1 class"):
+                read(tmp_path / "bomb.parquet")
+
+        assert max(allocated(refused)) < 100e6  # written out the names are 270 MB, or more
+
+
+def test_a_small_file_that_describes_a_huge_table_is_refused(tmp_path):
+    schema = pa.schema({"a": pa.int64(), "b": pa.int64()})
+    with parquet.ParquetWriter(tmp_path / "huge.parquet", schema) as writer:
+        part = pa.table({"a": np.ones(3_000_000, dtype=int), "b": np.ones(3_000_000, dtype=int)})
+        for _ in range(4):
+            writer.write_table(part)
+    with pytest.raises(InputError, match="24,000,000 counts, far more than it can hold"):
+        read_counts(tmp_path / "huge.parquet")
+
+
+@pytest.mark.parametrize("classes", [10**9, 10**11, 10**18])
+def test_a_number_of_classes_far_beyond_the_samples_is_refused(tmp_path, classes):
+    (tmp_path / "samples.csv").write_text("client,label\na,0\nb,1\n")
+    with pytest.raises(InputError, match="counts, far more than it can hold"):
+        read_counts(tmp_path / "samples.csv", num_classes=classes)
+
+
+def test_clients_times_labels_far_beyond_the_samples_are_refused(tmp_path):
+    (tmp_path / "samples.csv").write_text("client,label\n" + "".join(f"{i},{i}\n" for i in range(5000)))
+    with pytest.raises(InputError, match="25,000,000 counts, far more than it can hold"):
+        read_counts(tmp_path / "samples.csv")
+
+
+def test_unreadable_files_are_refused(tmp_path):
+    (tmp_path / "fake.parquet").write_text("not parquet")
+    (tmp_path / "fake.npy").write_text("not an array")
+    np.save(tmp_path / "objects.npy", np.array([{}, {}]), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", np.arange(3))
+    for name, message in {
+        "none.csv": "no such file",
+        "none.parquet": "no such file",
+        "fake.parquet": "cannot be read",
+        "fake.npy": "cannot be read",
+        "objects.npy": "cannot be read",
+        "flat.npy": "counts must be a table",
+        "counts.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet, .npy",
+    }.items():
+        for read in (read_counts, lambda path: list(count_chunks(path))):
+            with pytest.raises(InputError, match=message):
+                read(tmp_path / name)
+
+
+def test_an_empty_parquet_file_is_refused(tmp_path):
+    write_parquet(tmp_path / "empty.parquet", pa.array([], pa.string()), np.ones((0, 2), dtype=int))
+    for read in (read_counts, lambda path: list(count_chunks(path))):
+        with pytest.raises(InputError, match="empty"):
+            read(tmp_path / "empty.parquet")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, ending):
+    path = tmp_path / f"plan.{ending}"
+    path.write_text("precious")
+    with pytest.raises(RuntimeError, match="half way"), allocation_writer(path, "fedeas") as writer:
+        writer.append(Chunk(NAMED, NAMED.clients, 0), Allocation(NAMED.n))
+        raise RuntimeError("half way")
+    assert path.read_text() == "precious"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"the folder .*nowhere does not exist; create it first"):
+        write_counts(tmp_path / "nowhere" / "counts.csv", NAMED)

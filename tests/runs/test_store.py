@@ -1,0 +1,175 @@
+import multiprocessing
+
+import numpy as np
+import pytest
+
+from fedeas import Allocation, InputError, LabelCounts
+from fedeas.config import RunConfig, load_config
+from fedeas.errors import RunError
+from fedeas.runs.store import RunStore, read_run
+
+
+def test_a_run_directory_is_named_by_its_config_and_read_back(tmp_path):
+    config = load_config(None, ["label=mine", "seed=3"])
+    run = RunStore(tmp_path).open(config)
+    assert run.path.name == f"mine-{config.fingerprint[:8]}"
+    assert read_run(run.path).config == config
+    assert not run.finished
+    run.write_json("summary.json", {"accuracy": 0.5})
+    assert RunStore(tmp_path).open(config).finished
+    assert run.summary() == {"accuracy": 0.5}
+
+
+def test_rounds_are_appended_and_a_cut_line_is_no_round(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    assert run.rounds() == []
+    for number in (1, 2, 3):
+        run.append_round({"round": number})
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "accur')
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3]
+    run.keep_rounds(2)
+    run.append_round({"round": 3})
+    assert [record["round"] for record in run.rounds()] == [1, 2, 3]
+
+
+def test_the_allocation_is_kept(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    counts, plan = LabelCounts([[5, 0], [1, 2]]), Allocation([[0, 3], [1, 0]], "no-generation")
+    run.save_allocation(counts, plan)
+    again = run.allocation()
+    assert again[0] == counts
+    assert np.array_equal(again[1].n, plan.n)
+
+
+def test_runs_are_found_by_their_config(tmp_path):
+    store = RunStore(tmp_path)
+    for seed in (0, 1):
+        for policy in ("no-generation", "full-balance"):
+            store.open(load_config(None, [f"seed={seed}", f"policy={policy}", "partition.clients=5"]))
+    assert len(store.all()) == 4
+    assert len(store.find(policy="full-balance")) == 2
+    assert len(store.find(policy="full-balance", seed=1, partition__clients=5)) == 1
+    assert store.find(partition__clients=6) == []
+
+
+def test_other_folders_are_no_runs(tmp_path):
+    with pytest.raises(InputError, match=r"not a run directory, config.json is missing"):
+        read_run(tmp_path)
+    (tmp_path / "config.json").write_text('{"labl": 3}')
+    with pytest.raises(InputError, match="not a config of this version"):
+        read_run(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be created"):
+        RunStore(tmp_path / "file").open(RunConfig())
+    run = RunStore(tmp_path).open(RunConfig())
+    run.append_round({"round": 1})
+    (run.path / "summary.json").mkdir()
+    with pytest.raises(RunError, match=r"cannot be written .*; rounds recorded so far are kept"):
+        run.write_json("summary.json", {})
+    assert run.rounds() == [{"round": 1}]
+
+
+def _hold(path, ready, release):
+    with read_run(path).locked():
+        ready.set()
+        release.wait(30)
+
+
+def test_two_processes_cannot_work_on_one_run(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(run.path, ready, release))
+    other.start()
+    assert ready.wait(30)
+    with pytest.raises(InputError, match="another process is working on this run"), run.locked():
+        pass
+    release.set()
+    other.join()
+    with run.locked():
+        pass
+
+
+def test_a_directory_that_holds_another_run_or_none_that_can_be_read_is_not_gone_on_with(tmp_path):
+    store, config = RunStore(tmp_path), RunConfig()
+    run = store.open(config)
+    (run.path / "config.json").write_text(RunConfig(seed=1).model_dump_json())
+    with pytest.raises(InputError, match="holds another run"):
+        store.open(config)
+    (run.path / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config\.json"):
+        store.open(config)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "rounds.jsonl"])
+def test_a_damaged_file_is_named(name, tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    (run.path / name).write_text('{"round": 1\n')
+    with pytest.raises(InputError, match=f"{name}: damaged"):
+        run.summary() if name == "summary.json" else run.rounds()
+
+
+def test_packed_rounds_are_read_like_plain_ones_and_a_damaged_file_is_named(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2, 3):
+        run.append_round({"round": number, "accuracy": number / 10})
+    plain = run.rounds()
+    (run.path / "rounds.jsonl.gz").write_bytes(run.packed_rounds())
+    (run.path / "rounds.jsonl").unlink()
+    assert run.rounds() == plain
+    (run.path / "rounds.jsonl.gz").write_bytes(b"\x1f\x8b nothing")
+    with pytest.raises(InputError, match=r"rounds\.jsonl\.gz: damaged"):
+        run.rounds()
+
+
+@pytest.mark.parametrize("lost", ["cut", "emptied", "deleted", "first line", "middle line"])
+def test_lost_lines_before_the_checkpoint_are_noticed(tmp_path, lost):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2, 3, 4):
+        run.append_round({"round": number})
+    path = run.path / "rounds.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    left = {
+        "cut": [*lines[:2], lines[2][:9]],
+        "emptied": [],
+        "first line": lines[1:],
+        "middle line": lines[:1] + lines[2:],
+    }
+    path.unlink() if lost == "deleted" else path.write_bytes(b"".join(left[lost]))
+    with pytest.raises(InputError, match=r"rounds\.jsonl: damaged .*remove the run's folder"):
+        run.keep_rounds(3)
+
+
+def test_damage_beyond_the_checkpoint_does_not_matter(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    for number in (1, 2):
+        run.append_round({"round": number})
+    with (run.path / "rounds.jsonl").open("ab") as file:
+        file.write(b"\0\0\0\n{")
+    run.keep_rounds(2)
+    assert run.rounds() == [{"round": 1}, {"round": 2}]
+
+
+def test_a_finished_run_without_all_its_rounds_is_damaged(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    run.append_round({"round": 1})
+    run.write_json("summary.json", {"rounds": 2})
+    with pytest.raises(InputError, match=r"rounds\.jsonl: damaged"):
+        run.rounds()
+
+
+def test_damaged_runs_are_left_out_with_a_warning_and_the_others_shown(tmp_path, caplog):
+    store = RunStore(tmp_path)
+    runs = [store.open(RunConfig(seed=seed)) for seed in range(6)]
+    for run, name in zip(
+        runs, ["config.json", "env.json", "generator.json", "allocation.npz", "rounds.jsonl"], strict=False
+    ):
+        (run.path / name).write_bytes(b"{\n")
+    (tmp_path / "notes.txt").write_text("stray")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert [run.path for run in store.all()] == [runs[5].path]
+    assert len(caplog.messages) == 5 and not any("\n" in message for message in caplog.messages)
