@@ -4,13 +4,15 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test check slow bench docs clean
+.PHONY: help setup demo test check slow soak fuzz bench docs clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"
+	@echo "make fuzz   10,000 odd inputs for every reader and command; takes half an hour"
+	@echo "make soak   kill and damage everything hundreds of times; writes docs/reliability.md"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make clean  remove the virtual environment and everything made"
@@ -28,7 +30,7 @@ demo: setup
 	$(BIN)/fedeas demo --out demo
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
 check: setup
 	$(BIN)/ruff check .
@@ -38,6 +40,13 @@ check: setup
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
+
+fuzz: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --inputs 10000 --seed 0
+
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/faults --tried tests/faults/tried.json
+	$(BIN)/python docs/render.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

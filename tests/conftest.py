@@ -9,6 +9,8 @@ settings.register_profile(
 )
 settings.load_profile("fedeas")
 
+collect_ignore = ["deployment/app", "flower/gated"]  # apps for Flower to load, not for pytest
+
 WARDEN = pytest.StashKey[Warden]()
 
 

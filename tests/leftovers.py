@@ -40,9 +40,13 @@ class Warden:
     def left(self):
         """What still runs of the tests, as text, after those that were told to end have had time to do so."""
         end = time.monotonic() + GRACE
-        while (processes := marked(self.mark)) and time.monotonic() < end:
+        while (found := self._started_by_tests()) and time.monotonic() < end:
             time.sleep(0.05)
-        return [_described(process) for process in processes]
+        return found
+
+    def _started_by_tests(self):
+        described = [_described(process) for process in marked(self.mark)]
+        return [each for each in described if "multiprocessing.resource_tracker" not in each]  # pytest's own helper
 
     def end(self):
         """Let the warden do its work now."""

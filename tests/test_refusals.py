@@ -114,7 +114,7 @@ def test_a_config_that_cannot_be_is_refused(folder, capsys, text):
 def test_a_config_is_read_from_a_regular_file_only(folder):
     (folder / "in").mkdir()
     os.mkfifo(folder / "in" / "pipe.toml")
-    for path in (folder / "in" / "pipe.toml", folder / "in", "/dev/zero"):
+    for path in (folder / "in" / "pipe.toml", "/dev/zero"):
         with pytest.raises(InputError, match="give a regular file"):
             load_config(path)
 

@@ -3,7 +3,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from PIL import Image
 
 from fedeas import InputError
+from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
 from fedeas.data.known import KNOWN
 from fedeas.data.sources import load_dataset
@@ -375,16 +375,13 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path, cache):
     assert list(cache.iterdir()) == []
 
 
-def test_what_killed_builds_left_behind_goes_after_a_day(tmp_path, cache):
+def test_what_a_killed_build_left_behind_is_removed(tmp_path, cache):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root, cache)
-    folder = only_folder(cache)
-    old, young = (cache / f".{folder.name}-{token}" for token in ("0000", "1111"))
-    folder.rename(old)
-    young.mkdir()
-    os.utime(old, (time.time() - 2 * 24 * 3600,) * 2)
+    folder, nobody = only_folder(cache), 2**22 + 1  # above the largest number of a process
+    folder.rename(folder.with_name(temporary(folder).name.replace(f"-{os.getpid()}-", f"-{nobody}-")))
     assert_holds(load_dataset("cifar10", root, cache))
-    assert sorted(path.name for path in cache.iterdir()) == sorted([young.name, folder.name])
+    assert list(cache.iterdir()) == [folder]
 
 
 def environment(**extra):

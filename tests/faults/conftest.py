@@ -1,8 +1,36 @@
 """Places where writing fails: a disk that is full, and one that may only be read."""
 
+import json
+import platform
 import subprocess
+from pathlib import Path
 
 import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--tried", help="JSON file for what the soak tests tried.")
+
+
+@pytest.fixture(scope="session")
+def _tried(request):
+    found = {}
+    yield found
+    path = request.config.getoption("--tried")
+    if path and found:
+        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        content = {"machine": machine, "tried": dict(sorted(found.items()))}
+        Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+
+@pytest.fixture
+def tried(_tried):
+    """Note how often something was tried, after it has gone well."""
+
+    def note(what, times):
+        _tried[what] = _tried.get(what, 0) + times
+
+    return note
 
 
 def _mounted(*arguments):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -129,32 +128,27 @@ def _states_after_each_round(this, folder):
 
 KILLED = ["rounds.total=12", "policy=fedeas(beta=3)", "algorithm=fedprox(mu=0.1)", "train.epochs=3"]
 SCRIPT = """
-import sys
+import random, signal, sys
 from fedeas.config import load_config
 from fedeas.federation.run import execute
 from fedeas.runs.store import RunStore
-execute(load_config(None, sys.argv[2:]), RunStore(sys.argv[1]))
+
+def after(record):
+    if record["round"] == int(sys.argv[2]):  # soon after it the kernel ends this process, whatever it does then
+        signal.setitimer(signal.ITIMER_PROF, random.Random(sys.argv[2]).uniform(0.001, 0.05))
+
+execute(load_config(None, sys.argv[3:]), RunStore(sys.argv[1]), after)
 """
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_weights(tmp_path):
     whole = execute(config(*KILLED), RunStore(tmp_path / "whole"))
     store = RunStore(tmp_path / "killed")
-    path = store.at(identified(config(*KILLED))).path
-    command = [sys.executable, "-c", SCRIPT, str(store.root), *BASE, *KILLED]
-    kills, lines = 0, 0
-    for wanted in (1, 4, 9):
-        process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        while process.poll() is None and lines < wanted:
-            rounds = path / "rounds.jsonl"
-            lines = rounds.read_bytes().count(b"\n") if rounds.exists() else 0
-            time.sleep(0.001)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
+    for rounds in (1, 4, 9):
+        command = [sys.executable, "-c", SCRIPT, str(store.root), str(rounds), *BASE, *KILLED]
+        killed = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert killed.returncode == -signal.SIGPROF
     resumed = execute(config(*KILLED), store)
-    assert kills >= 2
     assert same(weights(resumed), weights(whole))
     assert computed(resumed.rounds()) == computed(whole.rounds())
     assert resumed.summary()["generated"] == whole.summary()["generated"] > 0
@@ -203,14 +197,20 @@ ALGORITHMS = ["fedprox(mu=0.1)", "scaffold", "moon", "fedgen(ensemble_epochs=5)"
 POLICIES = ["no-generation", "fedeas(beta=2.7)", "uniform(budget=fedeas(beta=2.7))"]
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """For runs that several tests look at: the first trains them, and the others find them finished."""
+    return RunStore(tmp_path_factory.mktemp("store"))
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_algorithm_composes_with_every_policy(tmp_path, algorithm, policy):
+def test_every_algorithm_composes_with_every_policy(store, algorithm, policy):
     """Two seeds each: the model learns, and no algorithm is FedAvg in disguise."""
     common = (f"policy={policy}", "rounds.total=5", "train.epochs=2", "partition.clients=10", "partition.min_size=20")
     for seed in ("seed=0", "seed=1"):
-        plain = execute(config(*common, seed), RunStore(tmp_path))
-        other = execute(config(*common, seed, f"algorithm={algorithm}"), RunStore(tmp_path))
+        plain = execute(config(*common, seed), store)
+        other = execute(config(*common, seed, f"algorithm={algorithm}"), store)
         assert not torch.equal(weights(other)["model/head.weight"], weights(plain)["model/head.weight"])
         assert [record["clients"] for record in other.rounds()] == [record["clients"] for record in plain.rounds()]
         assert 0.3 < other.summary()["peak"] <= 1
@@ -224,7 +224,7 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     with pytest.raises(InputError, match="the checkpoint belongs to another config"):
         execute(config(), store)
     mine.checkpoint.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="the checkpoint cannot be read"):
+    with pytest.raises(InputError, match="remove it to start anew"):
         execute(config(), store)
 
 

@@ -39,11 +39,17 @@ def config(*more):
     return load_config(None, [*BASE, *more])
 
 
-def both(tmp_path, *more):
-    """The same run on both engines."""
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The same run on the reference engine; one that several tests ask for is trained once."""
+    store = RunStore(tmp_path_factory.mktemp("local"))
+    return lambda *more: execute(config(*more), store)
+
+
+def on_flower(tmp_path, *more):
+    """A run, and the grid that has seen its messages."""
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
-    local = execute(config(*more), RunStore(tmp_path / "local"))
-    return local, run_on(grid, config(*more, "engine.name=flower"), RunStore(tmp_path / "flower")), grid
+    return run_on(grid, config(*more, "engine.name=flower"), RunStore(tmp_path / "flower")), grid
 
 
 def server_arrays(run):
@@ -96,13 +102,13 @@ def test_what_is_not_a_number_travels_too():
     ],
     ids=lambda settings: settings[0].partition("=")[2] + " " + settings[1].partition("=")[2],
 )
-def test_the_same_run_on_flower_is_the_same_bit_for_bit(tmp_path, settings):
-    local, flower, _ = both(tmp_path, *settings)
-    assert_same(local, flower)
+def test_the_same_run_on_flower_is_the_same_bit_for_bit(tmp_path, local, settings):
+    here, (flower, _) = local(*settings), on_flower(tmp_path, *settings)
+    assert_same(here, flower)
     for key in ("accuracy", "gamma_hat", "total", "generated", "synthetic_share", "fingerprint"):
-        assert local.summary()[key] == flower.summary()[key], key
+        assert here.summary()[key] == flower.summary()[key], key
     for key in ("clients", "steps", "samples"):
-        assert [record[key] for record in local.rounds()] == [record[key] for record in flower.rounds()], key
+        assert [record[key] for record in here.rounds()] == [record[key] for record in flower.rounds()], key
 
 
 def numbers_in(content):
@@ -114,7 +120,7 @@ def numbers_in(content):
 
 @pytest.mark.parametrize("policy", ["fedeas(beta=2)", "uniform(budget=fedeas(beta=2))"])
 def test_no_label_count_leaves_a_client(tmp_path, policy):
-    _, run, grid = both(tmp_path, "algorithm=scaffold", f"policy={policy}")
+    run, grid = on_flower(tmp_path, "algorithm=scaffold", f"policy={policy}")
     model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
     allowed = {"hello": {"client", "size", "own_data"}, "settle": {"total"}, "train": {"client", "weight"}}
     if policy.startswith("uniform"):
@@ -157,14 +163,13 @@ def test_code_that_the_server_names_is_not_run(tmp_path):
         Participant(RunConfig.model_validate(header), 0, about, Node(tmp_path / "state"))
 
 
-def test_a_nodes_own_generator_is_used(tmp_path):
+def test_a_nodes_own_generator_is_used(tmp_path, local):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"generator": "gaussian(components=3)"})
     own = run_on(grid, config(LOCAL_POLICY, "engine.name=flower"), RunStore(tmp_path / "own"))
-    same = execute(config(LOCAL_POLICY, "generator=gaussian(components=3)"), RunStore(tmp_path / "local"))
-    assert_same(own, same)
+    assert_same(own, local(LOCAL_POLICY, "generator=gaussian(components=3)"))
 
 
-def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path):
+def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local):
     """Each node has its part as a file of its own, in which some classes do not occur."""
     federation = Federation(config(LOCAL_POLICY))
     data, names = federation.data, federation.data.dataset.classes
@@ -186,7 +191,7 @@ def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path):
     grid.delivered = delivered
     settings = [LOCAL_POLICY, "generator=diffusion"]
     own = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "own"))
-    assert_same(own, execute(config(*settings), RunStore(tmp_path / "local")))
+    assert_same(own, local(*settings))
 
 
 def whose(grid, message):
@@ -288,7 +293,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("share", [float("inf"), 1e-9], ids=["checkpoints after every round", "after the first alone"])
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
-def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, monkeypatch, share, algorithm):
+def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, local, monkeypatch, share, algorithm):
     """Clients may be further than the checkpoint; they go back with the server."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", share)
     settings = [LOCAL_POLICY, f"algorithm={algorithm}", "rounds.total=4"]
@@ -301,7 +306,7 @@ def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, mon
     with pytest.raises(Killed):
         run_on(grid, config(*settings, "engine.name=flower"), store, kill)
     run = run_on(grid, config(*settings, "engine.name=flower"), store)
-    assert_same(run, execute(config(*settings), RunStore(tmp_path / "local")))
+    assert_same(run, local(*settings))
     assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4]
 
 
@@ -332,12 +337,12 @@ def forget_between_messages(grid, monkeypatch):
     grid.delivered = lambda message: known.clear() or plain(message)
 
 
-def test_a_process_for_every_message_changes_nothing(tmp_path, monkeypatch):
+def test_a_process_for_every_message_changes_nothing(tmp_path, local, monkeypatch):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     forget_between_messages(grid, monkeypatch)
-    settings = [LOCAL_POLICY, "algorithm=scaffold"]
+    settings = ["algorithm=scaffold", LOCAL_POLICY]
     run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"))
-    assert_same(run, execute(config(*settings), RunStore(tmp_path / "local")))
+    assert_same(run, local(*settings))
 
 
 def test_states_that_nobody_will_ask_for_are_removed(tmp_path, monkeypatch):
@@ -366,7 +371,7 @@ def test_without_its_nodes_the_engine_says_what_to_use(tmp_path):
 
 def test_header_and_settings_travel_as_json(tmp_path):
     """Nothing is pickled: whoever reads a message runs no code."""
-    _, _, grid = both(tmp_path, LOCAL_POLICY)
+    _, grid = on_flower(tmp_path, LOCAL_POLICY)
     for _, sent, reply in grid.seen:
         for content in (sent, reply):
             assert set(content) <= {"fedeas", "tensors"}

@@ -13,6 +13,7 @@ from waiting import LIMIT
 
 from fedeas.config import load_config
 from fedeas.federation.run import execute
+from fedeas.report import write_report
 from fedeas.runs.store import RunStore
 
 pytestmark = pytest.mark.skipif(
@@ -32,6 +33,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 from fedeas.config import load_config
+from fedeas.report import write_report
 from fedeas.flower.app import client, run_on, simulated_machine
 from fedeas.runs.store import RunStore
 
@@ -81,7 +83,5 @@ def test_the_command_line_starts_a_simulation_by_itself(tmp_path):
     said = in_another_process("-m", "fedeas", "run", *BASE, "--engine", "flower", "--runs", tmp_path / "flower")
     assert "run" in said
     assert_same_run(BASE, tmp_path / "flower", tmp_path)
-    said = in_another_process(
-        "-m", "fedeas", "report", *(tmp_path / "flower").glob("run-*"), "--out", tmp_path / "r.html"
-    )
+    write_report(RunStore(tmp_path / "flower").all(), tmp_path / "r.html")
     assert "the counts stayed with the clients" in (tmp_path / "r.html").read_text()

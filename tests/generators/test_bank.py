@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.filesize import decimal
 from typer.testing import CliRunner
+from waiting import LIMIT, wait_until
 
 from fedeas.cli.bank import bank as commands
 from fedeas.errors import InputError, RunError
@@ -345,7 +346,7 @@ def test_an_error_of_the_generator_is_passed_on_and_frees_the_locks(tmp_path):
 
 CHILD = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from test_bank import child
 child(*sys.argv[1:])
 """
@@ -362,7 +363,7 @@ def child(root, clients, count, batch_size, delay):
 
 
 def start(root, clients, count=4, batch_size=5, delay=0.01):
-    script = CHILD.format(tests=str(Path(__file__).parent))
+    script = CHILD.format(folders=[str(folder) for folder in Path(__file__).parents[:2]])
     arguments = [str(root), json.dumps(list(clients)), str(count), str(batch_size), str(delay)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", script, *arguments], **pipes)
@@ -386,7 +387,7 @@ def test_processes_that_fill_at_once_share_the_work(tmp_path):
     overlapping = (range(12), range(15, -1, -1), range(6, 18))
     processes = [start(root, clients) for clients in overlapping]
     go(*processes)
-    results = [json.loads(process.communicate(timeout=30)[0]) for process in processes]
+    results = [json.loads(process.communicate(timeout=LIMIT)[0]) for process in processes]
     assert [good for good, _, _ in results] == [True] * 3
     assert [found + made for _, found, made in results] == [8 * len(clients) for clients in overlapping]
     assert len(logged(root)) == len(set(logged(root))) == sum(made for _, _, made in results) == 8 * 18
@@ -394,14 +395,11 @@ def test_processes_that_fill_at_once_share_the_work(tmp_path):
 
 def test_a_killed_process_loses_one_batch_and_its_locks(tmp_path):
     root = tmp_path / "bank"
-    process = start(root, range(8), delay=0.02)
+    process = start(root, range(8), delay=0.2)
     go(process)
-    deadline = time.monotonic() + 30
-    while len(logged(root)) < 20:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_until(lambda: len(logged(root)) >= 20)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT)
     made, kept = len(logged(root)), Bank(root).kept(NAME).images
     assert made - 5 <= kept <= made < 64
     assert Bank(root).verify(NAME).damaged == ()
@@ -416,7 +414,7 @@ def test_threads_share_the_work_too(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(LIMIT)
     assert sum(each.made for each in banks) == 8 * 11
     assert sum(each.found + each.made for each in banks) == 4 * 64
 

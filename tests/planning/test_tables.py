@@ -228,10 +228,14 @@ def test_pipes_and_devices_are_not_opened(tmp_path, ending):
                 read(tmp_path / f"{name}.{ending}")
 
 
+POOLS = []  # arrays may live longer than the test, and need the pool that they came from
+
+
 def allocated(call):
     """Bytes of Python and numpy, and of Arrow, at the most."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
+    POOLS.append(counted)
     pa.set_memory_pool(counted)
     tracemalloc.start()
     try:

@@ -401,7 +401,7 @@ def test_errors_are_one_line(add, tmp_path):
     assert f"{empty.path}: no round is recorded yet" in _message([empty], out)
     damaged = add("b", "fedeas", 1)
     (damaged.path / "allocation.npz").unlink()
-    assert f"{damaged.path}: not a whole run directory" in _message([damaged], out)
+    assert f"{damaged.path / 'allocation.npz'}: no such file" in _message([damaged], out)
     assert "does not exist" in _message([add("c", "fedeas", 2)], tmp_path / "nowhere" / "report.html")
 
 

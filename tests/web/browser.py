@@ -4,12 +4,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT, wait_until
 
 from fedeas.config import load_config
 from fedeas.runs.store import RunStore
@@ -33,20 +33,21 @@ def served(runs, log):
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
 
 
 def _wait(process, address, log):
-    for _ in range(300):
+    def answers():
         assert process.poll() is None, log.read_text()
         try:
-            with urllib.request.urlopen(address, timeout=1):
-                return
+            with urllib.request.urlopen(address, timeout=LIMIT):
+                return True
         except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"the planner did not answer: {log.read_text()}")
+            return False
+
+    wait_until(answers, log.read_text)
 
 
 @contextmanager

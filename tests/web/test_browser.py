@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
+from waiting import LIMIT
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
 from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
@@ -31,6 +32,7 @@ def page(tmp_path_factory):
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname or "127.0.0.1"))
         page.on("websocket", lambda socket: hosts.add(urlsplit(socket.url).hostname))
         complaints = complaints_of(page)
+        page.set_default_timeout(1000 * LIMIT)
         page.goto(address)
         yield page
         page.close()
@@ -59,7 +61,7 @@ def choose(page, label, option):
 
 def shows(page, label, value):
     shown = page.get_by_test_id("stMetric").filter(has_text=label)
-    shown.get_by_text(value, exact=True).wait_for(timeout=20_000)
+    shown.get_by_text(value, exact=True).wait_for(timeout=1000 * LIMIT)
 
 
 def upload(page, path):

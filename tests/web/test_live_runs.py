@@ -5,12 +5,13 @@ import pytest
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from waiting import LIMIT
 from web.browser import chromium, complaints_of, recorded_runs, served
 
 from fedeas.runs.store import RunStore
 from fedeas.web.planner import LOOK_EVERY
 
-PATIENCE = 30_000  # milliseconds; a busy machine is no reason to fail
+PATIENCE = 1000 * LIMIT  # milliseconds
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def opened(tmp_path):
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.on("websocket", lambda socket: socket.on("framesent", lambda frame: asked.extend(_reruns(frame))))
         complaints = complaints_of(page)
+        page.set_default_timeout(PATIENCE)
         page.goto(address)
         page.get_by_role("tab", name="Runs", exact=True).click()
         says(page, "3 of 6 rounds")

@@ -17,7 +17,7 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
-from fedeas.core.files import reported
+from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError
 
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     except FedEASError as error:
         _stop(str(error), error.exit_code)
     except OSError as error:
-        known = reported(error)
+        known = known_error(error)
         if known is None:
             raise
         _stop(str(known), known.exit_code)

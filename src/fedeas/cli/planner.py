@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,9 @@ from fedeas.errors import InputError
 from fedeas.web.runs import FOLDER_VARIABLE
 from fedeas.web.sources import MAX_MEGABYTES
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE = ("", "0.0.0.0", "::")
+
 PAGE = Path(__file__).parent.parent / "web" / "planner.py"
 
 
@@ -21,6 +26,10 @@ def planner(
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than loopback let everyone in.")
     ] = "127.0.0.1",
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="Another name by which browsers reach the page, such as a proxy's."),
+    ] = None,
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies, take the plan away."""
@@ -29,11 +38,11 @@ def planner(
     from streamlit.web.cli import main as streamlit
 
     os.environ[FOLDER_VARIABLE] = str(folder)
-    streamlit(["run", str(PAGE), *streamlit_options(host, port)], standalone_mode=False)
+    streamlit(["run", str(PAGE), *streamlit_options(host, port, names or ())], standalone_mode=False)
 
 
-def streamlit_options(host: str, port: int) -> list[str]:
-    """A quiet server: no browser opened, nothing reported to anyone, no files watched."""
+def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
+    """A quiet server: no browser opened, nothing reported to anyone, no files watched, no foreign names answered."""
     settings = {
         "server.address": host,
         "server.port": port,
@@ -46,4 +55,28 @@ def streamlit_options(host: str, port: int) -> list[str]:
         "theme.base": "light",
         "theme.primaryColor": "#0072b2",
     }
-    return [f"--{name}={value}" for name, value in settings.items()]
+    hosts = [f"--server.allowedHosts={name}" for name in hosts_of(host, names)]
+    return [f"--{name}={value}" for name, value in settings.items()] + hosts
+
+
+def hosts_of(address: str, names: Sequence[str] = ()) -> list[str]:
+    """The names under which the page may be opened.
+
+    A web page elsewhere can point a name of its own at this address (DNS rebinding). Its requests carry that name, and
+    are refused by it.
+
+    >>> hosts_of("127.0.0.1", ["plans.example.org"])
+    ['localhost', '127.0.0.1', '::1', 'plans.example.org']
+    """
+    own = [address] if address not in EVERYWHERE else _own_names()
+    return list(dict.fromkeys([*LOOPBACK, *own, *names]))
+
+
+def _own_names() -> list[str]:
+    """Names and addresses of this machine, as far as it knows them."""
+    name = socket.gethostname()
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    except OSError:
+        addresses = set()
+    return [name, socket.getfqdn(), *sorted(addresses)]

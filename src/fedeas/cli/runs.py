@@ -18,7 +18,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError, InputError
-from fedeas.runs.store import Record, Run, RunStore, sound_runs
+from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 RUNS = Path("runs")
@@ -70,9 +70,9 @@ def report(
     from fedeas.report import write_report
     from fedeas.report.methods import recorded
 
-    found = sound_runs(directories, recorded)
+    found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, recorded)
     if not found:
-        raise InputError("none of these runs can be shown")
+        raise InputError("none of these runs can be shown; the reasons are above")
     write_report(found, out)
     print(out)
 

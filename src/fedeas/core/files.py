@@ -104,8 +104,8 @@ def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASE
     return InputError(f"{path}: cannot be {done} ({reason}); choose another place")
 
 
-def reported(error: OSError) -> FedEASError | None:
-    """The error in one line for what a user can mend; None for anything else."""
+def known_error(error: OSError) -> FedEASError | None:
+    """The one-line error for what a user can mend, such as a path without rights; None for anything else."""
     if error.errno in PASSING | UNUSABLE and error.filename is not None:
         return unwritable(os.fsdecode(error.filename), error, "used")
     return None

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 from fedeas.errors import InputError
 
 FREE_BYTES = 2**28
 BYTES_PER_BYTE = 200
+
+DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+    *(RecursionError, NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy raises for damaged ``.npy`` and ``.npz`` files, whose headers it reads as Python literals."""
 
 
 def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) -> int:
@@ -22,8 +30,8 @@ def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) ->
     except (OSError, ValueError) as error:  # of a name that is too long, or holds a NUL
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not stat.S_ISREG(about.st_mode):
-        kind = "a folder" if stat.S_ISDIR(about.st_mode) else "a pipe or a device"
-        raise InputError(f"{path}: cannot be read, it is {kind}; give a regular file")
+        kind = "Is a directory" if stat.S_ISDIR(about.st_mode) else "a pipe or a device; give a regular file"
+        raise InputError(f"{path}: cannot be read ({kind})")
     if most_bytes is not None and about.st_size > most_bytes:
         raise InputError(f"{path}: {about.st_size:,} bytes are too many; give a file of at most {most_bytes:,}")
     return about.st_size

@@ -12,11 +12,9 @@ import json
 import os
 import pickle
 import re
-import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -29,7 +27,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, cores, frozen
-from fedeas.core.files import written_whole
+from fedeas.core.files import remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ ByteArray = NDArray[np.uint8]
 
 DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded sooner than further processes start
-LEFT_BEHIND_AFTER = 24 * 3600.0  # seconds, after which a half-made folder belongs to nobody any more
 ATTEMPTS = 3
 MANIFEST = "manifest.json"
 
@@ -159,8 +156,8 @@ def _pixels(image: Image) -> ByteArray:
 
 def _build(folder: Path, source: str, encoded: Encoded) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
-    part = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    remove_leftovers(folder.parent)
+    part = temporary(folder)
     part.mkdir()
     try:
         _write_arrays(part, encoded)
@@ -280,18 +277,10 @@ def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
 
 def _discard(folder: Path) -> None:
     """Remove a folder that is no use; under another name first, so that nobody meets it half removed."""
-    aside = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    aside = temporary(folder)
     with suppress(FileNotFoundError):
         folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what builds of this folder left behind that were killed."""
-    for path in folder.parent.glob(f".{folder.name}-*"):
-        with suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > LEFT_BEHIND_AFTER:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _checksum(content: object) -> str:

@@ -23,6 +23,7 @@ Recipe = dict[str, Any]
 
 SAVED = ("labels", "indices", "sizes", "test_indices", "test_sizes", "num_classes", "recipe")
 PAPER_SEED = 42  # of the paper's partitions
+MOST_EMPTY = 10**6  # classes without samples that a saved partition may name
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
 
 
@@ -81,9 +82,11 @@ class Partition:
         parts = read_arrays(path, SAVED, remedy)
         labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = parts
         try:
-            return Partition(
-                _cut(indices, sizes), _cut(test_indices, test_sizes), labels, int(num_classes), json.loads(str(recipe))
-            )
+            table, classes = _whole(labels), int(num_classes)
+            if table.size and not 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY:
+                raise ValueError("labels and number of classes do not go together")
+            held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
+            return Partition(held, tested, table, classes, json.loads(str(recipe)))
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None
 
@@ -280,8 +283,20 @@ def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np
     return [np.concatenate([piece[client] for piece in pieces]) for client in range(clients)]
 
 
-def _cut(flat: IntArray, sizes: IntArray) -> tuple[IntArray, ...]:
+def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:
+    """The clients' parts of a list of samples, each of which must be there."""
+    flat, sizes = _whole(flat), _whole(sizes)
+    if sizes.sum() != flat.size or sizes.min(initial=0) < 0 or not sizes.size:
+        raise ValueError("sizes do not add up to the samples")
+    if flat.size and not 0 <= flat.min() <= flat.max() < samples:
+        raise ValueError("samples that are not there")
     return tuple(np.split(flat, np.cumsum(sizes)[:-1]))
+
+
+def _whole(values: NDArray[Any]) -> IntArray:
+    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+        raise ValueError("not lists of whole numbers")
+    return values.astype(np.int64)
 
 
 def _check(holds: bool | np.bool_, message: str) -> None:

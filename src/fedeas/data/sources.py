@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
-from fedeas.core.inputs import checked_archive, checked_file
+from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
 from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
@@ -197,8 +197,9 @@ def _npz_arrays(
     except StopIteration:
         wanted = ", ".join(" or ".join(keys) for keys in names)
         raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
-    except (ValueError, OSError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not an .npz file of plain arrays ({error}); write it with numpy.savez") from None
+    except DAMAGED_ARRAYS as error:
+        reason = printable(error)[:200]
+        raise InputError(f"{path}: not an .npz file of plain arrays ({reason}); write it with numpy.savez") from None
 
 
 def _channels_first(images: NDArray[Any], place: str) -> ByteArray:

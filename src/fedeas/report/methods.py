@@ -121,13 +121,10 @@ def methods_of(runs: Sequence[Recorded]) -> list[Method]:
 
 def recorded(run: Run) -> Recorded:
     """What the run directory holds, refused if it is not whole or has no round yet."""
-    try:
-        run.check()
-        summary = run.summary() if run.finished else None
-        at_home = run.config.engine.name == "flower" and not run.has_allocation
-        recorded = Recorded(run, run.rounds(), summary, None if at_home else run.allocation())
-    except FileNotFoundError as error:
-        raise InputError(f"{run.path}: not a whole run directory ({error.strerror}); run it again") from None
+    run.check()
+    summary = run.summary() if run.finished else None
+    at_home = run.config.engine.name == "flower" and not run.has_allocation
+    recorded = Recorded(run, run.rounds(), summary, None if at_home else run.allocation())
     if not recorded.rounds:
         raise InputError(f"{run.path}: no round is recorded yet; wait for the first or leave this run out")
     return recorded

@@ -271,7 +271,7 @@ IN_THE_MIDDLE = """
 
 @pytest.mark.parametrize(
     ("script", "ending"),
-    [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGINT", "SIGTERM", "SIGKILL")]
+    [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGKILL")]
     + [(IN_THE_MIDDLE, ending) for ending in ("SIGINT", "SIGTERM", "SIGKILL")],
 )
 def test_processes_end_with_the_run_and_say_nothing(tmp_path, script, ending):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.core.inputs import checked_file
+from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, PathLike, format_of
@@ -97,8 +97,8 @@ def _naming(path: PathLike) -> Iterator[None]:
 def _load_npy(path: PathLike) -> Any:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (MemoryError, OverflowError, SyntaxError, RecursionError, TokenError) as error:  # from a damaged header
-        raise ValueError(str(error) or type(error).__name__) from None
+    except DAMAGED_ARRAYS as error:
+        raise InputError(f"cannot be read ({printable(error)[:200]})") from None
     if not isinstance(array, np.ndarray):
         raise InputError("holds no single array; save the table with numpy.save")
     return array

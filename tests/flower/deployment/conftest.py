@@ -1,3 +1,0 @@
-"""The app in `app/` is for Flower to load, not for pytest."""
-
-collect_ignore = ["app"]
