@@ -21,7 +21,14 @@ from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, checked_address, plan_addresses
-from fedeas.generators.registry import Agreeing, Diffusion, Gaussian, SdTurbo, Setting, parse_generator
+from fedeas.generators.registry import (
+    ClassifierFiltered,
+    Diffusion,
+    Gaussian,
+    GeneratorContext,
+    SdTurbo,
+    parse_generator,
+)
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
@@ -219,17 +226,17 @@ def _check_needs_no_data(source: object) -> None:
             raise InputError("diffusion needs the name or file of its weights, as in diffusion(weights=digits)")
         case SdTurbo():
             raise InputError("sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)")
-        case Agreeing(classifier=""):
+        case ClassifierFiltered(classifier=""):
             raise InputError('agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")')
-        case Agreeing(of=other):
+        case ClassifierFiltered(of=other):
             _check_needs_no_data(other)
 
 
-def _setting(image: Any, num_classes: int) -> Setting:
+def _setting(image: Any, num_classes: int) -> GeneratorContext:
     """What a client can tell a generator: how many classes, and the shape of its images."""
     names = tuple(map(str, range(num_classes)))
     nothing = np.empty((0, *_shape(image)), np.uint8), np.empty(0, np.int64)
-    return Setting("the dataset", *nothing, names, device=str(chosen_device("auto")))
+    return GeneratorContext("the dataset", *nothing, names, device=str(chosen_device("auto")))
 
 
 def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
-from fedeas.algorithms.batch_order import Plan
-from fedeas.algorithms.local_sgd import plan_of
+from fedeas.algorithms.batch_order import BatchPlan
+from fedeas.algorithms.local_sgd import plan_batches
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError
@@ -24,9 +24,9 @@ NORMALISE = Normaliser.of((0.5,), (0.25,))
 
 
 def batches_of(size, train):
-    plan = Plan.of(size, 8, train, np.random.default_rng(0), torch.device("cpu"))
+    plan = BatchPlan.of(size, 8, train, np.random.default_rng(0), torch.device("cpu"))
     batches = [plan.index[rows].tolist() for rows in plan.batches()]
-    assert [*chain(*batches)] == plan.index.tolist()  # no gaps, which recorded steps could not leap over
+    assert [*chain(*batches)] == plan.index.tolist()  # no gaps: recorded steps read consecutive rows
     assert all(len(drawn) == len(plan.index) for drawn in plan.drawn.values())
     return batches
 
@@ -42,7 +42,7 @@ def job_of(size, train, model=None, shape=(1, 8, 8)):
 
 
 @given(SIZES, BATCHES, st.integers(1, 3))
-def test_an_epoch_holds_every_image_once_but_for_a_single_last_one(size, batch, epochs):
+def test_an_epoch_holds_every_image_once_except_a_single_last_one(size, batch, epochs):
     batches = batches_of(size, TrainConfig(batch_size=batch, epochs=epochs))
     alone = size > batch > 1 and size % batch == 1
     in_epoch = len(batches) // epochs
@@ -79,21 +79,21 @@ def test_equal_steps_give_every_client_the_same_work(size, batch, steps, epochs)
 @given(SIZES, BATCHES, st.integers(1, 3), st.integers(0, 4), st.sampled_from(["none", "flip", "crop-flip"]))
 def test_a_job_counts_what_its_plan_holds(size, batch, epochs, steps, augment):
     job = job_of(size, TrainConfig(batch_size=batch, epochs=epochs, steps=steps, augment=augment))
-    plan = plan_of(job)
+    plan = plan_batches(job)
     assert job.steps == len(list(plan.batches()))
     assert job.samples_seen == len(plan.index) == sum(rows.stop - rows.start for rows in plan.batches())
 
 
 @pytest.mark.parametrize("size", [1, 65])
 def test_batch_norm_over_single_pixels_trains_on_every_size_of_client(size):
-    """The last maps of this network are 1x1, and 65 samples leave one over after a batch of 64."""
+    """The last feature maps of this network are 1x1, and 65 samples leave one over after a batch of 64."""
     model = build_model("resnet18", (1, 8, 8), 3, seed=0, stem="imagenet")
     job = job_of(size, TrainConfig(batch_size=64, epochs=1), model)
     reply, _ = FedAvg().client_update(job)
     assert all(tensor.isfinite().all() for tensor in reply.arrays.values())
 
 
-def test_single_images_with_batch_norm_are_refused_and_without_it_trained():
+def test_batches_of_one_image_are_refused_with_batch_norm_and_trained_without():
     train, nothing = TrainConfig(batch_size=1, epochs=1), np.zeros((1, 3), int)
     nets = {norm: build_model("small-cnn", (1, 8, 8), 3, seed=0, norm=norm) for norm in ("batch", "group")}
     with pytest.raises(InputError, match=r"train\.batch_size=1: .* model\.norm"):

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
-from fedeas.algorithms.batch_order import Plan, augmented
+from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.config import TrainConfig
 from fedeas.core.streams import stream
@@ -91,7 +91,7 @@ def test_fedprox_without_its_term_is_fedavg_bit_for_bit(net):
     assert same(run_rounds(FedProx(mu=0), net, **kwargs)[0], run_rounds(FedAvg(), net, **kwargs)[0])
 
 
-def test_fedprox_gradient_is_mu_times_the_way_from_the_global_model(net):
+def test_fedprox_gradient_is_mu_times_the_distance_from_the_global_model(net):
     """Half the squared norm times mu has the gradient mu (w - w_t)."""
     algorithm, data = FedProx(mu=0.7), client_data(0)
     job = ClientJob(0, 0, 0, 1, net, data, model_arrays(net), {}, TrainConfig())
@@ -168,7 +168,7 @@ def test_augmentation_flips_and_shifts_but_keeps_the_pixels():
     images = torch.from_numpy(rng.integers(1, 256, (200, 2, 16, 16), dtype=np.uint8))
 
     def draws(how):
-        return Plan.of(200, 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
+        return BatchPlan.of(200, 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
 
     assert augmented(images, draws("none")) is images
     flipped = augmented(images, draws("flip"))
@@ -214,7 +214,7 @@ def test_records_count_rounds_from_one_and_say_what_happened(net):
     assert set(records[0]["seconds"]) == {"generate", "prepare", "train", "engine", "aggregate", "probe", "evaluate"}
 
 
-def test_a_model_is_loaded_whole(net):
+def test_loading_a_model_replaces_all_its_tensors(net):
     other = Net()
     load_model(other, model_arrays(net))
     assert same(model_arrays(other), model_arrays(net))

@@ -1,4 +1,4 @@
-"""FedGen's lessons against loops and finite differences, and on a toy federation."""
+"""FedGen's losses against loops and finite differences, and its training on a toy federation."""
 
 import copy
 from dataclasses import replace
@@ -40,7 +40,7 @@ def lesson():
     return torch.tensor([0, 2, 1, 1, 0]), heads, biases, COUNTS
 
 
-def test_each_sample_is_weighed_by_its_own_class(lesson):
+def test_each_sample_is_weighted_by_its_own_class(lesson):
     """A (B,) by (B, 1) product would silently average over all pairs of samples."""
     labels, heads, biases, counts = lesson
     features = torch.randn(5, 4).double()
@@ -89,7 +89,7 @@ def test_clients_terms_equal_a_loop_over_samples_and_finite_differences(lesson):
         kl = sum(w.item() * (w / o).log().item() for w, o in zip(wanted, ours, strict=True))
         expected += -ours[labels[i]].log().item() - 0.7 * asked[i].log_softmax(0)[labels.flip(0)[i]].item() + 0.3 * kl
     assert algorithm._loss(model, batch, shared).item() == pytest.approx(expected / 5)
-    frozen = alike.detach()  # the divergence teaches the predictions on data, not those on generated features
+    frozen = alike.detach()  # the divergence trains the predictions on data, not those on generated features
 
     def loss():
         logits = model(batch.images)
@@ -119,12 +119,12 @@ def test_the_divergence_is_zero_between_equal_predictions_and_positive_between_o
     assert divergence(logits, logits.flip(1)) > 0
 
 
-def test_labels_are_drawn_alike_from_the_classes_that_clients_hold():
+def test_labels_are_drawn_with_equal_chances_from_the_classes_that_clients_hold():
     shares = equal_shares(torch.tensor([[5, 0, 1, 0], [900, 0, 0, 2]]))
     assert shares.tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
 
 
-def test_terms_lose_weight_from_round_to_round():
+def test_the_weights_of_the_terms_shrink_from_round_to_round():
     net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
     algorithm = FedGen(noise=8, hidden=8, weight=10, latent=5)
     server = {**algorithm.init(net, Fleet(np.array([20]), 3)), "fleet/counts": torch.tensor([[7, 6, 7]])}
@@ -134,13 +134,13 @@ def test_terms_lose_weight_from_round_to_round():
         assert shared["weight/latent"].item() == pytest.approx(5 * 0.98**round)
 
 
-def test_adam_goes_on_where_the_last_round_left_it():
-    """Two rounds of lessons equal one optimiser that is kept, at a learning rate that shrinks by round."""
+def test_adam_continues_from_its_state_after_the_last_round():
+    """Two rounds of training equal one optimiser that is kept, at a learning rate that shrinks by round."""
     net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
     algorithm = FedGen(ensemble_epochs=3, noise=8, hidden=8, ensemble_lr=0.01)
     server = {**algorithm.init(net, Fleet(np.array([10] * 3), 3, seed=4)), "fleet/counts": torch.ones(3, 3)}
     replies = toy_replies(algorithm, net, server)
-    generator = algorithm._loaded(server)
+    generator = algorithm._load_generator(server)
     optimiser = torch.optim.Adam(generator.parameters(), 0.01, weight_decay=1e-2)
     heads, biases = (torch.stack([reply.arrays[key] for reply in replies]) for key in ("head/weight", "head/bias"))
     start = int(server["fleet/seed"])
@@ -200,7 +200,7 @@ def test_the_generator_learns_and_its_features_are_classified_as_asked():
     labels, noise = draw(torch.full((3,), 1 / 3), 200, 16, torch.Generator().manual_seed(9))
 
     def judged(state):
-        features = algorithm._loaded(state).eval()(labels, noise).detach()
+        features = algorithm._load_generator(state).eval()(labels, noise).detach()
         right = (torch.einsum("bd,kcd->bc", features, heads).argmax(dim=1) == labels).float().mean().item()
         return teaching_loss(features, labels, heads, biases, server["fleet/counts"].float()).item(), right
 
@@ -225,7 +225,7 @@ def test_clients_tell_their_real_label_counts_once():
     assert algorithm.setup_server(server, [reply, reply])["fleet/counts"].shape == (2, 3)
 
 
-def test_the_first_round_is_fedavgs_and_later_ones_are_not():
+def test_the_first_round_equals_fedavg_and_later_ones_do_not():
     net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
     algorithm = FedGen(ensemble_epochs=1, noise=8, hidden=8)
     server = {**algorithm.init(net, Fleet(np.array([20]), 3)), "fleet/counts": torch.tensor([[7, 6, 7]])}
@@ -243,7 +243,7 @@ def test_the_first_round_is_fedavgs_and_later_ones_are_not():
     assert all(torch.equal(without.arrays[key], plain.arrays[key]) for key in plain.arrays)
 
 
-def test_generator_lessons_and_client_draws_follow_the_runs_seed():
+def test_generator_training_and_client_draws_depend_on_the_runs_seed():
     net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
     algorithm = FedGen(ensemble_epochs=1, noise=8, hidden=8)
 
@@ -251,7 +251,7 @@ def test_generator_lessons_and_client_draws_follow_the_runs_seed():
         return algorithm.init(net, Fleet(np.array([10, 10, 10]), 3, seed))
 
     def taught(weights, seed):
-        """The generator after lessons that begin with the weights of one seed and draw by another."""
+        """The generator after training that starts from the weights of one seed and draws by another."""
         server = {**begun(weights), "fleet/seed": begun(seed)["fleet/seed"], "fleet/counts": torch.ones(3, 3)}
         return algorithm.server_update(server, toy_replies(algorithm, net, server), 0)["generator/outer.weight"]
 

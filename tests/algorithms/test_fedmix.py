@@ -35,7 +35,7 @@ def mixup(model, images, labels, means, soft_labels, lam):
     return (1 - lam) * functional.cross_entropy(logits, labels) + lam * functional.cross_entropy(logits, soft_labels)
 
 
-def test_the_loss_is_mixups_up_to_the_second_order(smooth):
+def test_the_loss_equals_mixups_up_to_second_order(smooth):
     errors = [abs(expanded_mixup(*smooth, lam) - mixup(*smooth, lam)).item() for lam in (0.1, 0.05, 0.025, 0.0125)]
     ratios = np.array(errors[:-1]) / np.array(errors[1:])
     assert (ratios > 3).all()
@@ -43,7 +43,7 @@ def test_the_loss_is_mixups_up_to_the_second_order(smooth):
 
 
 def test_without_the_taylor_term_the_error_is_of_first_order(smooth):
-    """The test above can fail: leave the term out and the error only halves."""
+    """Shows that the test above can fail: without the term the error only halves."""
     model, images, labels, means, soft_labels = smooth
     errors = [
         abs(expanded_mixup(model, images, labels, 0 * means, soft_labels, lam) - mixup(*smooth, lam)).item()
@@ -93,7 +93,7 @@ def test_averages_are_those_of_the_real_images_and_their_labels(mash, averages):
     assert torch.allclose(server["mash/labels"].sum(dim=1), torch.ones(averages))
 
 
-def test_averages_of_all_clients_reach_everyone():
+def test_every_client_gets_the_averages_of_all_clients():
     net = build_model("small-cnn", (1, 8, 8), 3, seed=0)
     algorithm = FedMix(mash=10)
     server = algorithm.init(net, Fleet(np.array([20, 30]), 3))

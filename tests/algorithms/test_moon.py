@@ -1,4 +1,4 @@
-"""MOON's contrast by hand, and its three models."""
+"""MOON's contrastive loss against values computed by hand, and its three models."""
 
 import copy
 

@@ -80,13 +80,13 @@ def test_the_weighted_optimum_is_reached_at_any_participation(participants, roun
     assert torch.allclose(server["model/w"], optimum(SIZES / SIZES.sum()), atol=1e-8)
 
 
-def test_its_own_papers_rule_reaches_the_unweighted_optimum():
+def test_uniform_weighting_reaches_the_unweighted_optimum():
     server, _ = solve(QuadraticSCAFFOLD(weighting="uniform"), 5, rounds=240)
     assert torch.allclose(server["model/w"], optimum(np.full(CLIENTS, 0.1)), atol=1e-8)
     assert not torch.allclose(optimum(np.full(CLIENTS, 0.1)), optimum(SIZES / SIZES.sum()), atol=1e-2)
 
 
-def test_fedavg_stays_away_from_it():
+def test_fedavg_does_not_reach_the_weighted_optimum():
     server, _ = solve(QuadraticFedAvg(), 10, rounds=120)
     assert (server["model/w"] - optimum(SIZES / SIZES.sum())).norm() > 1e-2
 
@@ -99,7 +99,7 @@ def test_the_servers_control_is_the_weighted_mean_of_the_clients(participants):
     assert torch.allclose(server["control/w"], mean, atol=1e-12)
 
 
-def test_the_first_round_is_fedavgs():
+def test_the_first_round_equals_fedavg():
     """Controls start at zero, so nothing is corrected yet."""
     ours, _ = solve(QuadraticSCAFFOLD(), 10, rounds=1)
     theirs, _ = solve(QuadraticFedAvg(), 10, rounds=1)
@@ -150,7 +150,7 @@ def full_gradient(net, data, batch_size):
 
 @pytest.mark.parametrize("size", [1, 2, 16, 17, 20, 33])
 def test_option_one_counts_every_image_once(size):
-    """The mean over all data in one go; batch norm over 1x1 maps could not take a last batch of one image."""
+    """The gradient is the mean over all data; batch norm over 1x1 maps cannot take a last batch of one image."""
     rng = np.random.default_rng(size)
     data = ClientData.of(rng.integers(0, 256, (size, 1, 4, 4), dtype=np.uint8), rng.integers(0, 3, size), NORMALISE)
     net = plain_net(norm=False)
@@ -161,7 +161,7 @@ def test_option_one_counts_every_image_once(size):
 
 
 def test_option_one_does_not_depend_on_synthetic_samples_being_sorted():
-    """Sorted batches hold one class each, and batch norm centres what tells the classes apart away."""
+    """Sorted batches hold one class each, and batch norm then removes the differences between classes."""
     images = np.repeat(np.arange(3, dtype=np.uint8) * 100, 16)[:, None, None, None] + np.zeros((1, 4, 4), np.uint8)
     labels = np.repeat(np.arange(3), 16)
     data, net = ClientData.of(images, labels, NORMALISE), plain_net(norm=True)

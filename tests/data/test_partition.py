@@ -87,7 +87,7 @@ def test_shards_limit_the_classes_of_a_client():
     assert (counts.sizes == 20).all()
 
 
-def test_a_partition_is_saved_and_loaded_whole(tmp_path):
+def test_a_saved_partition_loads_unchanged(tmp_path):
     split = paper_replay("cifar10", 20, 0.1)
     split.save(tmp_path / "split.npz")
     again = Partition.load(tmp_path / "split.npz")
@@ -98,7 +98,7 @@ def test_a_partition_is_saved_and_loaded_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["split.npz"]
 
 
-def test_other_files_are_no_partition(tmp_path):
+def test_other_files_are_refused_as_partitions(tmp_path):
     (tmp_path / "text.npz").write_text("nothing")
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     for name in ("text.npz", "other.npz"):
@@ -109,7 +109,7 @@ def test_other_files_are_no_partition(tmp_path):
 
 
 def replay_step_by_step(labels, clients, alpha, seed):
-    """The procedure behind the paper's tables, written down once more, one sample list at a time."""
+    """The procedure behind the paper's tables, written a second time, one sample list at a time."""
     stream = np.random.RandomState(seed)
     by_class = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
     while True:
@@ -162,7 +162,7 @@ SCHEMES = {
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_config_means_the_scheme_it_names(scheme):
+def test_a_config_gives_the_partition_of_its_scheme(scheme):
     config, expected = SCHEMES[scheme]
     found, wanted = split_as(LABELS, config), expected()
     assert all(map(np.array_equal, found.indices, wanted.indices))
@@ -171,7 +171,7 @@ def test_a_config_means_the_scheme_it_names(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_nobody_writes_to_a_partition(scheme, tmp_path):
+def test_the_arrays_of_a_partition_are_read_only(scheme, tmp_path):
     made = split_as(LABELS, SCHEMES[scheme][0])
     made.save(tmp_path / "split.npz")
     for partition in (made, Partition.load(tmp_path / "split.npz")):
@@ -186,7 +186,7 @@ def test_the_papers_partition_is_drawn_once_for_all_runs():
     assert split_as(LABELS, config) is not split_as(LABELS[::-1], config)
 
 
-def test_a_partition_leaves_the_labels_it_was_made_of_alone():
+def test_partitioning_does_not_change_the_labels():
     labels = LABELS.copy()
     made = split_as(labels, SCHEMES["iid"][0])
     labels[:] = 0

@@ -32,7 +32,7 @@ def encoded(pixels, form="png"):
 
 
 def write_parquet(path, blobs, labels, *, columns=("img", "label"), classes=CLASSES, kind="ClassLabel", group=2):
-    """A file as the hub has it: structs of bytes and path, labels, and the class names in the metadata."""
+    """Write a file in the hub's format: structs of bytes and path, labels, and the class names in the metadata."""
     image, label = columns
     structs = pa.array(
         [{"bytes": blob, "path": None} for blob in blobs], pa.struct({"bytes": "binary", "path": "string"})
@@ -77,7 +77,7 @@ def cache(tmp_path):
 
 @pytest.fixture
 def in_processes(monkeypatch):
-    """Decode the training part in two further processes, however few the images and the cores."""
+    """Decode the training part in two processes, even with few images and cores."""
     monkeypatch.setattr(cache_module, "PARALLEL_FROM", len(TRAIN))
     monkeypatch.setattr(cache_module, "cores", lambda: 2)
 
@@ -100,7 +100,7 @@ def only_folder(cache):
 
 @pytest.fixture
 def no_decoding(monkeypatch):
-    """From the moment it is called, decoding is an error."""
+    """A function after whose call decoding is an error."""
 
     def forbid():
         def refuse(*_):
@@ -119,11 +119,11 @@ def test_hub_files_are_decoded_exactly(tmp_path, cache):
 
 
 @pytest.mark.parametrize("form", ["webp", "bmp", "tiff"])
-def test_every_lossless_format_will_do(tmp_path, cache, form):
+def test_every_lossless_format_is_decoded_exactly(tmp_path, cache, form):
     assert_holds(load_dataset("cifar10", write_hub(tmp_path, form=form), cache))
 
 
-def test_other_processes_decode_the_same(tmp_path, cache, in_processes, no_decoding):
+def test_decoding_in_processes_gives_the_same_arrays(tmp_path, cache, in_processes, no_decoding):
     rows = np.arange(700) % 11  # more than one batch of rows is read at a time
     blobs = [encoded(pixels) for pixels in TRAIN]
     for number, part in enumerate(np.array_split(rows, 3)):
@@ -135,7 +135,7 @@ def test_other_processes_decode_the_same(tmp_path, cache, in_processes, no_decod
     assert_holds(load_dataset("cifar10", tmp_path, cache), TRAIN[rows], labels=[LABELS[row] for row in rows])
 
 
-def test_a_change_of_format_on_the_way_is_no_obstacle(tmp_path, cache):
+def test_images_of_different_formats_may_be_mixed(tmp_path, cache):
     blobs = [encoded(pixels, form) for pixels, form in zip(TRAIN, ["png", "bmp", "webp"] * 4, strict=False)]
     write_parquet(tmp_path / "cifar10" / "train-0.parquet", blobs, LABELS)
     write_parquet(tmp_path / "cifar10" / "test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
@@ -148,7 +148,7 @@ def test_an_unguarded_script_is_not_run_again(tmp_path, cache):
     script.write_text(
         "from fedeas.data import cache, sources\n"
         "print('once')\n"
-        f"cache.PARALLEL_FROM, cache._cores = {len(TRAIN)}, lambda: 2\n"
+        f"cache.PARALLEL_FROM, cache.cores = {len(TRAIN)}, lambda: 2\n"
         f"print(sources.load_dataset('cifar10', {str(tmp_path)!r}, {str(cache)!r}).images.sum())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment(), check=True)
@@ -169,7 +169,7 @@ def test_grey_images_become_colour_if_the_test_part_is(tmp_path, cache):
     assert_holds(data, np.repeat(grey, 3, axis=1))
 
 
-def test_grey_images_become_colour_if_another_process_meets_a_colour(tmp_path, cache, in_processes):
+def test_grey_images_become_colour_if_another_process_finds_a_colour_image(tmp_path, cache, in_processes):
     grey = pictures(11, 1)
     mixed = [*grey[:10], TRAIN[10]]
     data = load_dataset("cifar10", write_hub(tmp_path, train=mixed, test=pictures(4, 1)), cache)
@@ -252,7 +252,7 @@ def test_npz_files_may_name_the_classes(tmp_path):
     assert load_dataset(f"npz:{path}").classes == CLASSES
 
 
-def test_digits_are_split_by_class_and_always_alike():
+def test_digits_are_split_by_class_and_always_the_same_way():
     data, again = load_dataset("digits"), load_dataset("digits")
     assert data.shape == (1, 8, 8)
     assert data.classes == tuple("0123456789")
@@ -315,7 +315,7 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     assert found == [("elsewhere",), ("home", ".cache", "fedeas")]
 
 
-def test_changed_sources_are_decoded_anew(tmp_path, cache):
+def test_changed_sources_are_decoded_again(tmp_path, cache):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root, cache)
     assert_holds(load_dataset("cifar10", write_hub(tmp_path, train=255 - TRAIN), cache), 255 - TRAIN)
@@ -326,7 +326,7 @@ def test_changed_sources_are_decoded_anew(tmp_path, cache):
         load_dataset(f"folder:{base}", cache=cache)
 
 
-def test_folders_alike_in_names_sizes_and_times_are_kept_apart(tmp_path, cache):
+def test_folders_with_the_same_names_sizes_and_times_are_kept_apart(tmp_path, cache):
     first, second = write_folder(tmp_path / "a" / "pets"), write_folder(tmp_path / "b" / "pets", 255 - TRAIN)
     for path in [*first.rglob("*.png"), *second.rglob("*.png")]:
         Image.open(path).save(path, "bmp")  # all of one size
@@ -335,7 +335,7 @@ def test_folders_alike_in_names_sizes_and_times_are_kept_apart(tmp_path, cache):
     assert np.array_equal(one.images, 255 - other.images)
 
 
-def test_an_interrupted_cache_is_made_anew(tmp_path, cache):
+def test_an_incomplete_cache_is_built_again(tmp_path, cache):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root, cache)
     (only_folder(cache) / "manifest.json").unlink()
@@ -349,7 +349,7 @@ NAMES = ["images.npy", "labels.npy", "test_images.npy", "test_labels.npy", "mani
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["flip", "shorten", "empty", "remove"])
-def test_a_damaged_cache_is_made_anew(tmp_path, cache, name, damage, no_decoding):
+def test_a_damaged_cache_is_built_again(tmp_path, cache, name, damage, no_decoding):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root, cache)
     path = only_folder(cache) / name
@@ -375,7 +375,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path, cache):
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_build_left_behind_is_removed(tmp_path, cache):
+def test_leftovers_of_killed_builds_are_removed(tmp_path, cache):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root, cache)
     folder, nobody = only_folder(cache), 2**22 + 1  # above the largest number of a process
@@ -440,7 +440,7 @@ def offline(tmp_path, name):
     return done.stdout.splitlines()
 
 
-def test_what_the_hub_client_has_fetched_is_used(tmp_path):
+def test_files_that_the_hub_client_has_fetched_are_used(tmp_path):
     repository = tmp_path / "hf" / "hub" / "datasets--uoft-cs--cifar10"
     revision = "0123456789" * 4
     write_hub(repository / "snapshots" / revision, "plain_text")
@@ -450,7 +450,7 @@ def test_what_the_hub_client_has_fetched_is_used(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "repository"), [("cifar100", "uoft-cs/cifar100"), ("hub:some/pets", "some/pets")])
-def test_a_hub_out_of_reach_is_one_line_with_the_remedy(tmp_path, name, repository):
+def test_an_unreachable_hub_is_reported_in_one_line_with_the_remedy(tmp_path, name, repository):
     (line,) = offline(tmp_path, name)
     assert line.startswith(f"InputError {repository}: cannot be fetched from the Hugging Face Hub (")
     assert line.endswith(f"or give a folder that holds {name.removeprefix('hub:')}/*.parquet (root, --data-root)")
@@ -604,7 +604,7 @@ def test_faulty_hub_files_are_refused(tmp_path, cache, fault):
 
 
 @pytest.mark.parametrize("fault", ["broken image", "other size"])
-def test_errors_of_other_processes_are_the_same(tmp_path, cache, in_processes, fault):
+def test_errors_in_decoding_processes_are_the_same(tmp_path, cache, in_processes, fault):
     test_faulty_hub_files_are_refused(tmp_path, cache, fault)
 
 
@@ -692,7 +692,7 @@ def test_faulty_npz_files_are_refused(tmp_path, fault):
         load_dataset(f"npz:{tmp_path / 'data.npz'}")
 
 
-def test_other_files_are_no_npz(tmp_path):
+def test_files_that_are_no_npz_are_refused(tmp_path):
     np.save(tmp_path / "array.npy", TRAIN)
     np.savez(tmp_path / "few.npz", images=TRAIN, labels=LABELS)
     (tmp_path / "text.npz").write_text("nothing")

@@ -1,4 +1,4 @@
-"""One run, one name: spelling does not matter, content does, and nothing is made for a config that cannot run."""
+"""The identity of a run: spelling does not matter, content does; a config that cannot run leaves nothing behind."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def test_spellings_of_one_run_have_one_fingerprint(spellings):
     assert len(fingerprints(*spellings)) == 1
 
 
-def test_generators_count_where_images_are_asked_for():
+def test_the_generator_counts_only_if_the_policy_needs_images():
     generating = [f"generator={name}" for name in ("gaussian", "gaussian(components=7)", "diffusion")]
     assert len({load_config(None, ["policy=fedeas", each]).fingerprint for each in generating}) == 3
     same = ["generator=gaussian", "generator=Gaussian(components=32, shrinkage=0.10)"]
@@ -67,14 +67,14 @@ def test_a_copy_with_another_spelling_is_the_same_run(kind, data):
     assert base.model_copy(update={kind: spelled + text[text.index("(") :]}).fingerprint == base.fingerprint
 
 
-def test_what_auto_stands_for_is_named_when_a_run_starts():
+def test_auto_is_replaced_by_the_models_name_when_a_run_starts():
     auto, named = (identified(config(each)) for each in ("model.name=auto", "model.name=small-cnn"))
     assert auto == named
     assert identified(config("model.norm=none")).fingerprint == auto.fingerprint
     assert identified(config("model.norm=group")).fingerprint != auto.fingerprint
 
 
-# ---- nothing is made for what cannot run
+# ---- a config that cannot run leaves nothing behind
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_code_that_was_edited_under_a_running_process_is_refused(tmp_path, monke
         execute(config(*OWN), RunStore("runs"))
 
 
-def test_weights_count_by_content_wherever_they_lie(tmp_path):
+def test_weights_count_by_content_and_not_by_path(tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         save_file(build_model("small-cnn", (1, 8, 8), 10, seed=seed).state_dict(), tmp_path / f"{name}.safetensors")
     a, b, c = (identified(config(f"model.weights={tmp_path / name}.safetensors")).fingerprint for name in "abc")
@@ -197,7 +197,7 @@ def test_classifiers_of_nested_filters_all_count(tmp_path):
     assert len(found) == len(specs)
 
 
-def test_a_config_can_insist_on_its_content(tmp_path):
+def test_a_digest_in_the_config_must_match_the_content(tmp_path):
     known = identified(config())
     again = load_config(None, [*BASE, f"content.data={known.content.data}"])
     assert identified(again).fingerprint == known.fingerprint
@@ -232,7 +232,7 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden_runs.json").read_text()
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
-    """Raise config.RULES and write tests/golden_runs.json anew (tests/golden.py) if this fails on purpose."""
+    """If this fails on purpose, raise config.RULES and write tests/golden_runs.json again (tests/golden.py)."""
     wanted = GOLDEN[name]
     run = execute(load_config(None, wanted["overrides"]), RunStore(tmp_path))
     assert run.config.fingerprint == wanted["fingerprint"]

@@ -60,7 +60,7 @@ def records(accuracies, every=1):
     return rows
 
 
-def test_the_papers_measures():
+def test_measures_of_a_run_equal_the_papers_definitions():
     accuracies = [0.1 + 0.01 * i for i in range(50)]
     accuracies[30] = 0.99
     result = summarise(records(accuracies), threshold=0.35)

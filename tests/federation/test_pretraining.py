@@ -1,4 +1,4 @@
-"""Initial weights from central training: what the file holds, how it is found, and what a second call does."""
+"""Initial weights from central training: the content of the file, how it is found, and a second call."""
 
 import math
 
@@ -25,7 +25,7 @@ SHAPE = (1, 8, 8)
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
-    """Run the command in an empty folder; give back exit code, output and errors."""
+    """Run the command in an empty folder; return exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDEAS_WEIGHTS", "weights")
 
@@ -43,7 +43,7 @@ def digits(epochs=2, **settings):
 
 
 def final_model(run):
-    """The server's model as the checkpoint has it."""
+    """The server's model in the checkpoint."""
     rounds, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
     assert rounds == run.config.rounds.total
     return {key.removeprefix(MODEL): tensor for key, tensor in server.items()}
@@ -88,12 +88,12 @@ def test_the_one_client_trains_on_all_training_images_once_an_epoch_at_a_falling
     assert last[0] != last[1]
 
 
-def test_it_learns(tmp_path):
+def test_pretraining_learns(tmp_path):
     about = pretrain(digits(epochs=8), tmp_path / "w.safetensors", RunStore(tmp_path))
     assert about["accuracy"] > 0.6  # mirrored digits are hard to tell apart
 
 
-def test_a_second_call_finds_all_done_and_changes_nothing(run, tmp_path):
+def test_a_second_call_changes_nothing(run, tmp_path):
     arguments = ("digits", "--epochs", 2, "--device", "cpu")
     _, first, _ = run(*arguments)
     before = contents(tmp_path)
@@ -116,7 +116,7 @@ class BrokenOffError(Exception):
     pass
 
 
-def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(tmp_path, monkeypatch):
+def test_an_interrupted_training_resumes_to_the_same_weights(tmp_path, monkeypatch):
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))  # the state is kept after every round
     path, store, epochs = tmp_path / "w.safetensors", RunStore(tmp_path / "broken"), []
 
@@ -135,7 +135,7 @@ def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(tmp_path, mo
 
 
 @pytest.mark.parametrize("there", ["another run", "a generator", "no tensors"])
-def test_weights_that_are_there_are_not_replaced(run, tmp_path, there):
+def test_existing_weights_are_not_replaced(run, tmp_path, there):
     path = tmp_path / "w.safetensors"
     if there == "another run":
         run("digits", "--epochs", 1, "--device", "cpu", "--seed", 1, "--out", path)
@@ -160,14 +160,14 @@ def test_weights_that_are_there_are_not_replaced(run, tmp_path, there):
         (("digits", "--device", "abacus"), "device 'abacus' cannot be used"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_training(run, tmp_path, arguments, message):
+def test_invalid_arguments_are_refused_before_training(run, tmp_path, arguments, message):
     (tmp_path / "taken").write_text("a file")
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_another_number_of_classes_takes_all_but_the_head(tmp_path):
+def test_for_another_number_of_classes_all_but_the_head_is_loaded(tmp_path):
     path = tmp_path / "w.safetensors"
     pretrain(digits(), path, RunStore(tmp_path))
     trained = {name: tensor.float() for name, tensor in load_file(path).items()}
@@ -179,8 +179,8 @@ def test_another_number_of_classes_takes_all_but_the_head(tmp_path):
     assert not any(torch.equal(fresh[name], trained[name]) for name in model.keys() - heads)
 
 
-def test_a_run_begins_at_the_weights_it_names(run, tmp_path):
-    """At a rate of next to nothing the model after a round is that of its broadcast."""
+def test_a_run_starts_from_the_weights_it_names(run, tmp_path):
+    """At a tiny learning rate the model after a round is almost that of the broadcast."""
     run("digits", "--epochs", 2, "--device", "cpu")
     still = ["partition.clients=4", "rounds.total=1", "train.epochs=1", "train.lr=1e-12"]
     named = execute(load_config(None, [*still, "model.weights=digits-pretrained"]), RunStore(tmp_path / "runs"))
@@ -231,8 +231,8 @@ def test_a_resnet_with_the_stem_of_imagenet_is_pretrained_and_starts_a_run(run, 
     torch.testing.assert_close(final_model(made)["fc.weight"], tensors["fc.weight"].float())
 
 
-def test_the_accuracy_is_that_of_the_rounded_weights(tmp_path, monkeypatch):
-    """Weights that rounding leaves at zero cannot tell any digits apart."""
+def test_the_recorded_accuracy_is_that_of_the_rounded_weights(tmp_path, monkeypatch):
+    """Weights that are rounded to zero cannot recognise any digit."""
     monkeypatch.setattr(pretraining, "last_model", lambda run: {n: 0 * t for n, t in final_model(run).items()})
     about = pretrain(digits(), tmp_path / "w.safetensors", RunStore(tmp_path))
     test_labels = load_dataset("digits").test_labels
@@ -244,13 +244,13 @@ def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path):
         pretraining.halved({"a": torch.tensor([1.0, 1e6])}, tmp_path / "w")
 
 
-def test_what_was_seen_is_recorded(tmp_path):
+def test_the_file_records_which_images_were_seen(tmp_path):
     pretrain(digits(epochs=1), tmp_path / "w.safetensors", RunStore(tmp_path))
     data = load_dataset("digits")
     assert seen_by(tmp_path / "w.safetensors") == Seen("digits", ("train",), data_digest(data.images, data.labels))
 
 
-def test_a_start_stays_in_the_record(tmp_path):
+def test_the_images_of_the_start_weights_stay_in_the_record(tmp_path):
     pretrain(digits(epochs=1), tmp_path / "a.safetensors", RunStore(tmp_path))
     model = digits().model.model_copy(update={"weights": str(tmp_path / "a.safetensors")})
     config = digits(epochs=1).model_copy(update={"model": model})

@@ -1,4 +1,4 @@
-"""Whole runs on digits: the laws that hold across policies, and resume after a kill at any moment."""
+"""Whole runs on digits: laws that hold for all policies, and resuming after a kill at any moment."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_equal_configs_give_equal_weights_and_seeds_differ(tmp_path):
     assert not same(weights(runs[0]), weights(runs[2]))
 
 
-def test_iid_counts_make_fedeas_equal_fedavg_bit_for_bit(tmp_path):
+def test_on_iid_counts_fedeas_equals_fedavg_bit_for_bit(tmp_path):
     balanced = np.repeat(np.arange(4), 30)
     images = np.random.default_rng(0).integers(0, 256, (120, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "even.npz", images=images, labels=balanced, test_images=images[:40], test_labels=balanced[:40])
@@ -100,7 +100,7 @@ def test_all_policies_train_the_same_clients_in_the_same_round(tmp_path):
     assert not same(weights(runs[0]), weights(runs[1]))
 
 
-def test_the_pace_of_checkpoints_loses_nothing_when_the_last_round_was_half_recorded(tmp_path, monkeypatch):
+def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
     """A kill between the line of a round and its checkpoint, and one in the middle of a line."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))  # after every round
     whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"))
@@ -141,7 +141,7 @@ execute(load_config(None, sys.argv[3:]), RunStore(sys.argv[1]), after)
 """
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_weights(tmp_path):
+def test_a_run_killed_many_times_ends_with_the_same_weights(tmp_path):
     whole = execute(config(*KILLED), RunStore(tmp_path / "whole"))
     store = RunStore(tmp_path / "killed")
     for rounds in (1, 4, 9):
@@ -206,7 +206,7 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_algorithm_composes_with_every_policy(store, algorithm, policy):
-    """Two seeds each: the model learns, and no algorithm is FedAvg in disguise."""
+    """With two seeds each, the model learns, and no algorithm equals FedAvg."""
     common = (f"policy={policy}", "rounds.total=5", "train.epochs=2", "partition.clients=10", "partition.min_size=20")
     for seed in ("seed=0", "seed=1"):
         plain = execute(config(*common, seed), store)
@@ -239,7 +239,7 @@ def test_client_states_survive_a_checkpoint(tmp_path):
     assert all(same(states[client], clients[client]) for client in clients)
 
 
-def test_a_loss_that_explodes_keeps_what_was_recorded(tmp_path):
+def test_a_loss_that_is_not_finite_keeps_the_recorded_rounds(tmp_path):
     with pytest.raises(RunError, match=r"client \d+, round \d: the loss is"):
         execute(config("train.lr=1e20"), RunStore(tmp_path))
     (run,) = RunStore(tmp_path).all()
@@ -247,7 +247,7 @@ def test_a_loss_that_explodes_keeps_what_was_recorded(tmp_path):
     assert (run.path / "config.json").exists()
 
 
-def test_a_full_disk_keeps_what_was_recorded(tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_written_keeps_the_recorded_rounds(tmp_path, monkeypatch):
     """The checkpoint's place is taken by a folder, so that it cannot be written after the first round."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))  # after every round
     run = RunStore(tmp_path).open(identified(config()))
@@ -302,7 +302,7 @@ def test_classes_that_no_client_holds_still_count():
         (("generator=magic", "policy=full-balance"), "unknown generator 'magic'"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_it_starts(tmp_path, overrides, message):
+def test_invalid_configs_are_refused_before_the_run_starts(tmp_path, overrides, message):
     with pytest.raises(Exception) as caught:
         execute(config(*overrides), RunStore(tmp_path))
     assert getattr(caught.value, "exit_code", None) == 2
@@ -349,13 +349,13 @@ def test_runs_at_one_budget_make_no_image_twice(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / ".bank").is_dir()
 
 
-def test_a_run_does_not_go_on_with_another_generator(tmp_path):
-    """Not even where the config is the same: another device or precision makes other images."""
+def test_a_run_does_not_resume_with_another_generator(tmp_path):
+    """Even if the config is the same: another device or precision makes other images."""
     chosen = config("policy=fedeas(beta=3)")
     begun = execute(chosen, RunStore(tmp_path), pause=lambda record: True)
     about = json.loads((begun.path / "generator.json").read_text())
     begun.write_json("generator.json", {**about, "fingerprint": "0" * 64})
-    with pytest.raises(InputError, match="begun with another generator than gaussian"):
+    with pytest.raises(InputError, match="started with another generator than gaussian"):
         execute(chosen, RunStore(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""What tests of generators share."""
+"""Fixtures for tests of generators."""
 
 import pytest
 

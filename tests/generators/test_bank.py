@@ -1,4 +1,4 @@
-"""Kept images: always those of the generator, never one made twice, whatever happens to processes and files."""
+"""The bank returns the generator's images and makes none twice, whatever happens to processes and files."""
 
 import errno
 import hashlib
@@ -106,7 +106,7 @@ def as_arrays(triples):
 
 @given(requests, st.integers(1, 9), st.booleans())
 @settings(max_examples=100)
-def test_images_are_the_generators_and_none_is_made_twice(sequence, batch_size, reopened):
+def test_images_equal_the_generators_and_none_is_made_twice(sequence, batch_size, reopened):
     with folder() as root:
         generator, known = Hashed(batch_size), set()
         banked = Bank(root).of(generator)
@@ -136,7 +136,7 @@ def test_batches_are_filled_across_clients_and_locks(clients, batch_size, most_l
         assert not few or all(len(batch) == batch_size for batch in generator.batches[:-1])
 
 
-def test_a_thousand_clients_do_not_run_out_of_files(tmp_path):
+def test_a_thousand_clients_do_not_exceed_the_limit_of_open_files(tmp_path):
     class Counting(Hashed):
         most = 0
 
@@ -151,7 +151,7 @@ def test_a_thousand_clients_do_not_run_out_of_files(tmp_path):
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_all_present_takes_no_lock_and_writes_nothing(filled, monkeypatch):
+def test_reading_present_images_takes_no_lock_and_writes_nothing(filled, monkeypatch):
     def refused(*_):
         raise AssertionError("took a lock")
 
@@ -160,7 +160,7 @@ def test_all_present_takes_no_lock_and_writes_nothing(filled, monkeypatch):
     assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
 
 
-def test_it_is_the_generator_to_whoever_asks(filled):
+def test_a_banked_generator_has_the_properties_of_its_generator(filled):
     banked = Bank(filled).of(Hashed(batch_size=3))
     assert (banked.num_classes, banked.shape, banked.batch_size) == (10, (1, 3, 5), 3)
     assert banked.fingerprint == FINGERPRINT
@@ -199,8 +199,8 @@ def test_a_truncated_file_costs_what_was_cut_off(size):
 
 @given(st.integers(0, 12), st.integers(0, 12), st.binary(min_size=1, max_size=40))
 @settings(max_examples=40)
-def test_zeros_and_noise_are_never_images(place, slots, noise):
-    """Whatever bytes a file begins with, holes among them, what is read is right."""
+def test_zeros_and_noise_are_never_read_as_images(place, slots, noise):
+    """Whatever bytes a file starts with, holes included, the images read are right."""
     with folder() as root:
         banked = Bank(root).of(Hashed())
         path = root / NAME / "c0" / "k0.images"
@@ -247,15 +247,15 @@ def test_a_hole_within_an_image_does_not_count_it_twice(tmp_path):
     assert Bank(tmp_path).verify(NAME) == module.Verification(NAME, 1, (Address(1, 2, 0),))
 
 
-def test_blocks_do_not_show(tmp_path, monkeypatch):
+def test_results_do_not_depend_on_the_block_size(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_BYTES", 23 * 3)
     assert_exact(Bank(tmp_path).of(Hashed()), request(count=20), 0, 120)
     assert_exact(Bank(tmp_path).of(Hashed()), request(count=20), 120, 0)
     assert Bank(tmp_path).kept(NAME).images == Bank(tmp_path).verify(NAME).checked == 120
 
 
-def test_a_digest_of_zeros_is_not_one(tmp_path, monkeypatch):
-    """One image in 2**64 has it; it is kept nevertheless."""
+def test_an_image_whose_digest_is_zero_is_kept(tmp_path, monkeypatch):
+    """One image in 2**64 has such a digest; it is stored all the same."""
 
     class Zero:
         def __init__(self, *_, **__):
@@ -289,7 +289,7 @@ def test_a_disk_error_while_reading_costs_the_image_there(filled, monkeypatch):
     assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
 
 
-def test_no_image_is_made_because_files_cannot_be_opened(filled, monkeypatch):
+def test_a_read_error_other_than_damage_is_raised_and_no_image_is_made(filled, monkeypatch):
     def pread(*_):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
@@ -436,7 +436,7 @@ def test_a_bank_in_use_is_not_pruned(tmp_path):
 
 
 def test_a_write_in_progress_is_not_damage(filled, monkeypatch):
-    """Verification meets a slot half written: it waits for the client's lock and looks again."""
+    """Verification finds a half-written slot: it waits for the client's lock and checks again."""
     path, done = files(filled)[0], threading.Event()
     whole = path.read_bytes()
     path.write_bytes(b"torn" + whole[4:])
@@ -492,7 +492,7 @@ def broken(text):
         (broken(b"{}"), "unusable"),
     ],
 )
-def test_a_bank_of_another_or_no_generator_is_refused_and_can_be_pruned(filled, change, message):
+def test_a_bank_of_another_or_an_unknown_generator_is_refused_and_can_be_pruned(filled, change, message):
     generator = change(filled)
     with pytest.raises(InputError, match=message):
         Bank(filled).of(generator)
@@ -544,7 +544,7 @@ def test_what_cannot_be_used_is_refused(filled, call, message):
         call(filled)
 
 
-def test_a_generator_that_breaks_its_word_is_refused(tmp_path):
+def test_a_generator_that_returns_the_wrong_type_is_refused(tmp_path):
     class Wrong(Hashed):
         def sample(self, labels, index):
             return super().sample(labels, index).astype(float)
@@ -553,7 +553,7 @@ def test_a_generator_that_breaks_its_word_is_refused(tmp_path):
         Bank(tmp_path).of(Wrong()).sample([0], [0])
 
 
-def test_the_layout_of_the_generators_arrays_does_not_show(tmp_path):
+def test_results_do_not_depend_on_the_memory_layout_of_the_generators_arrays(tmp_path):
     class Strided(Hashed):
         def sample(self, labels, index):
             return np.repeat(super().sample(labels, index), 2, axis=3)[..., ::2]
@@ -664,7 +664,7 @@ def test_prune_looks_everything_up_before_it_removes_anything(filled):
 
 
 @pytest.mark.parametrize("command", [["ls"], ["verify"], ["prune", "--all"], ["prune", "--damaged"]])
-def test_no_images_at_all(tmp_path, command):
+def test_commands_work_on_an_empty_bank(tmp_path, command):
     result = run(*command, bank=tmp_path / "none")
     assert isinstance(result.exception, InputError)
     assert str(result.exception).endswith("none: no generated images are kept here")

@@ -1,4 +1,4 @@
-"""Generators of one's own: found, checked, held to the law, and their failures told in one line."""
+"""A user's own generators are found and checked, must obey the law, and their failures are reported in one line."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Presets, the noise of an address, files of weights, and the digits that come with the package."""
+"""Presets, the noise of an address, weight files, and the digits weights in the package."""
 
 import json
 import pickle
@@ -38,7 +38,7 @@ def parameters(name, shape=(3, 32, 32), classes=10):
     return sum(parameter.numel() for parameter in PRESETS[name].network.build(shape, classes).parameters())
 
 
-def test_the_papers_preset_is_the_papers():
+def test_the_paper_preset_has_the_papers_settings():
     paper = preset("paper")
     assert paper.network.widths == tuple(64 * factor for factor in (1, 2, 4, 8))
     assert (paper.network.schedule, paper.network.target, NOISE_LEVELS) == ("linear", "epsilon", 1000)
@@ -111,7 +111,7 @@ def test_saved_and_loaded_bit_for_bit(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def test_the_fingerprint_follows_what_was_learnt_and_from_what():
+def test_the_fingerprint_depends_on_weights_and_training_data():
     first = next(iter(TENSORS))
     others = [
         replace(WEIGHTS, tensors={**TENSORS, first: TENSORS[first] + 1}),
@@ -210,7 +210,7 @@ def test_a_description_that_makes_no_network_is_refused(tmp_path, changes):
     assert "its description cannot be used" in refused(rewritten(tmp_path / "w.safetensors", **changes))
 
 
-def test_the_digits_that_come_along_are_small_and_saw_no_test_images():
+def test_the_packaged_digits_weights_are_small_and_saw_no_test_images():
     path, data = generator_weights("digits"), load_dataset("digits")
     assert path.stat().st_size < 2_000_000
     weights = Weights.load("digits")
@@ -220,7 +220,7 @@ def test_the_digits_that_come_along_are_small_and_saw_no_test_images():
     assert weights.finite
 
 
-def test_the_digits_that_come_along_are_digits():
+def test_the_packaged_digits_weights_make_digits():
     data = load_dataset("digits")
     judge = Classifier.train(data.images, data.labels, data.num_classes, seed=0)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
@@ -242,7 +242,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.usefixtures("with_bf16")
 @pytest.mark.parametrize(("place", "precision"), [("digits", "fp32"), (ROOT / "weights/cifar10.safetensors", "bf16")])
-def test_the_reports_that_come_along_are_of_these_weights_and_their_default_sampler(place, precision):
+def test_packaged_reports_belong_to_these_weights_and_their_default_sampler(place, precision):
     path = generator_weights(place)
     report = json.loads(path.with_suffix(".report.json").read_text())
     generator = DiffusionGenerator(Weights.load(path), precision=precision)

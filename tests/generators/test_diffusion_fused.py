@@ -39,7 +39,7 @@ def same(found, expected, tolerance=1e-4):
     return torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_four_small_convolutions_are_one_of_the_doubled_image():
+def test_four_small_convolutions_equal_one_of_the_doubled_image():
     conv, x = nn.Conv2d(6, 5, 3, padding=1), torch.randn(2, 6, 4, 3)
     quarters = functional.conv2d(x, quarters_of(conv.weight), padding=1).view(2, 2, 2, 5, 5, 4)
     doubled = conv(functional.interpolate(x, scale_factor=2))

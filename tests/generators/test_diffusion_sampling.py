@@ -1,4 +1,4 @@
-"""Sampling: one address, one image; solvers that end where mathematics says; guidance; fingerprints."""
+"""Sampling: one address, one image; solvers against closed forms; guidance; fingerprints."""
 
 import logging
 import math
@@ -51,7 +51,7 @@ addresses = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**63 - 1)), mi
 
 @settings(max_examples=15)
 @given(addresses, st.sampled_from(SOLVERS), st.randoms(use_true_random=False))
-def test_order_repetition_and_batches_do_not_show(pairs, name, random):
+def test_images_do_not_depend_on_order_repetition_and_batches(pairs, name, random):
     labels, index = np.array(pairs).T
     images = generator_of(name).sample(labels, index)
     chosen = random.choices(range(len(pairs)), k=len(pairs))
@@ -61,7 +61,7 @@ def test_order_repetition_and_batches_do_not_show(pairs, name, random):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 16, 17])
-def test_any_number_of_images_begins_the_same_way(count):
+def test_the_first_images_do_not_depend_on_how_many_are_requested(count):
     labels, index = np.arange(17) % 3, image_index(5, 17)
     whole = generator_of("dpm").sample(labels, index)
     images = generator_of("dpm").sample(labels[:count], index[:count])
@@ -71,7 +71,7 @@ def test_any_number_of_images_begins_the_same_way(count):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_the_batch_size_shows_by_a_grey_level_at_most(name):
+def test_the_batch_size_changes_pixels_by_one_grey_level_at_most(name):
     """Matrix products of another size may sum in another order."""
     labels, index = np.arange(40) % 10, image_index(0, 40)
     small, large = (
@@ -84,7 +84,7 @@ def test_the_batch_size_shows_by_a_grey_level_at_most(name):
 @pytest.mark.parametrize("target", ["epsilon", "v_prediction"])
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("steps", [10, 250])
-def test_an_ancestral_step_is_ddpms_own(target, schedule, steps):
+def test_an_ancestral_step_equals_ddpms(target, schedule, steps):
     network = replace(TINY, schedule=schedule, target=target)
     generator = DiffusionGenerator(weights_of(network), solver="ddpm", steps=steps)
     ours = solver("ddpm", network, steps)
@@ -156,7 +156,7 @@ networks = pytest.mark.parametrize(
 @networks
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("steps", [1, 7, 50])
-def test_data_of_one_image_a_class_come_back(network, name, steps):
+def test_with_one_image_for_each_class_sampling_returns_these_images(network, name, steps):
     pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE))
     clean, labels = torch.from_numpy(pixels / 127.5 - 1).float(), np.array([0, 1, 2, 1])
     images = sampled_with(network, name, steps, lambda sample, signal, share, classes: clean[classes], labels)
@@ -165,7 +165,7 @@ def test_data_of_one_image_a_class_come_back(network, name, steps):
 
 @networks
 @pytest.mark.parametrize(("name", "steps", "grey"), [("dpm", 100, 2), ("dpm", 900, 2), ("ddim", 500, 2)])
-def test_gaussian_data_are_the_scaled_noise(network, name, steps, grey):
+def test_for_gaussian_data_samples_are_scaled_noise(network, name, steps, grey):
     """Along the probability flow N(0, 1) becomes N(0, s^2) by scaling, and the best guess of the image is linear."""
     s, labels = 0.2, np.array([0, 1, 2, 1])
 
@@ -202,11 +202,11 @@ def test_guidance_is_linear_extrapolation_from_no_class(guidance):
     sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
     conditional = Linear()(sample, level, classes).sample
     plain = Linear()(sample, level, torch.full_like(classes, 3)).sample
-    predicted = generator._predicted(Linear(), sample, level, classes)
+    predicted = generator._predict(Linear(), sample, level, classes)
     torch.testing.assert_close(predicted, plain + guidance * (conditional - plain), rtol=1e-4, atol=1e-4)
 
 
-def test_without_guidance_the_network_is_asked_once():
+def test_without_guidance_the_network_is_evaluated_once():
     sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
     generator = DiffusionGenerator(WEIGHTS, guidance=1)
     asked = []
@@ -215,7 +215,7 @@ def test_without_guidance_the_network_is_asked_once():
         asked.append(class_labels.tolist())
         return Linear()(sample, level, class_labels)
 
-    predicted = generator._predicted(network, sample, level, classes)
+    predicted = generator._predict(network, sample, level, classes)
     assert torch.equal(predicted, Linear()(sample, level, classes).sample)
     assert asked == [[2, 0, 1]]
 
@@ -223,7 +223,7 @@ def test_without_guidance_the_network_is_asked_once():
 @pytest.mark.usefixtures("with_bf16")
 @pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 @pytest.mark.parametrize("guidance", [1, 2])
-def test_the_network_is_asked_in_the_precision_that_was_chosen(name, dtype, guidance):
+def test_the_network_is_evaluated_in_the_chosen_precision(name, dtype, guidance):
     asked = []
 
     def network(sample, level, class_labels):
@@ -232,12 +232,12 @@ def test_the_network_is_asked_in_the_precision_that_was_chosen(name, dtype, guid
 
     generator = DiffusionGenerator(WEIGHTS, precision=name, guidance=guidance)
     sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
-    assert generator._predicted(network, sample, level, classes).dtype == torch.float32
+    assert generator._predict(network, sample, level, classes).dtype == torch.float32
     assert asked == [dtype]
 
 
 @pytest.mark.skipif(not computes_in_bf16(), reason="needs a processor that computes in bf16")
-def test_a_shorter_precision_gives_other_images_that_look_alike():
+def test_a_lower_precision_changes_images_only_slightly():
     labels, index = np.arange(6) % 3, np.arange(6)
     exact, rough = (
         DiffusionGenerator(WEIGHTS, precision=name, steps=3).sample(labels, index) for name in ("fp32", "bf16")
@@ -264,7 +264,7 @@ def without_bf16(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_bf16")
-def test_a_processor_without_bf16_takes_fp32_and_says_so_once(caplog):
+def test_a_processor_without_bf16_uses_fp32_and_warns_once(caplog):
     with caplog.at_level(logging.WARNING, "fedeas"):
         rough = [DiffusionGenerator(WEIGHTS, precision="bf16", steps=3) for _ in range(2)]
     exact = DiffusionGenerator(WEIGHTS, precision="fp32", steps=3)
@@ -275,7 +275,7 @@ def test_a_processor_without_bf16_takes_fp32_and_says_so_once(caplog):
 
 
 @pytest.mark.usefixtures("with_bf16")
-def test_the_fingerprint_follows_what_determines_the_images():
+def test_the_fingerprint_depends_on_what_determines_the_images():
     def print_of(weights=WEIGHTS, **changes):
         return DiffusionGenerator(weights, **{"solver": "dpm", "steps": 5, "guidance": 2.0, **changes}).fingerprint
 
@@ -301,7 +301,7 @@ def test_the_fingerprint_follows_what_determines_the_images():
     assert print_of(device="cuda") == print_of(precision="bf16")
 
 
-def test_the_weights_say_how_to_sample_unless_told():
+def test_the_weights_give_the_default_sampler():
     weights = weights_of(solver="ddim", steps=7, guidance=2.5, provenance={"dataset": "rings", "protocol": "clean"})
     generator = DiffusionGenerator(weights)
     assert (generator.solver, generator.steps, generator.guidance) == ("ddim", 7, 2.5)
@@ -330,12 +330,12 @@ def test_what_cannot_be_used_is_refused(options, message):
 
 
 @pytest.mark.parametrize(("labels", "index"), [([3], [0]), ([0], [-1]), ([0, 1], [0])])
-def test_addresses_that_are_none_are_refused(labels, index):
+def test_invalid_addresses_are_refused(labels, index):
     with pytest.raises(InputError):
         generator_of("dpm").sample(labels, index)
 
 
-def test_out_of_memory_it_goes_on_with_half_the_batch(monkeypatch, caplog):
+def test_out_of_memory_halves_the_batch(monkeypatch, caplog):
     labels, index = np.arange(11) % 3, np.arange(11)
     expected = generator_of("dpm").sample(labels, index)
     generator, real = DiffusionGenerator(WEIGHTS, steps=3, guidance=1.5, batch_size=8), DiffusionGenerator._images
@@ -351,7 +351,7 @@ def test_out_of_memory_it_goes_on_with_half_the_batch(monkeypatch, caplog):
     assert np.abs(images.astype(int) - expected).max() <= 1
     assert generator.batch_size == 2
     assert [(record.name, record.getMessage()) for record in caplog.records] == [
-        ("fedeas", f"out of memory while sampling; going on with {size} images at a time") for size in (4, 2)
+        ("fedeas", f"out of memory while sampling; continuing with {size} images at a time") for size in (4, 2)
     ]
 
 
@@ -367,14 +367,14 @@ def test_a_single_image_that_does_not_fit_is_an_error(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 class TestOnAGpu:
-    def test_images_are_nearly_those_of_the_cpu(self):
+    def test_images_nearly_equal_those_of_the_cpu(self):
         labels, index = np.arange(40) % 10, image_index(0, 40)
         on_cpu = DiffusionGenerator(DIGITS).sample(labels, index).astype(int)
         on_gpu = DiffusionGenerator(DIGITS, device="cuda", precision="fp32", batch_size=32).sample(labels, index)
         assert np.abs(on_cpu - on_gpu).mean() < 0.5
 
     @pytest.mark.parametrize("name", SOLVERS)
-    def test_order_repetition_and_batches_do_not_show(self, name):
+    def test_images_do_not_depend_on_order_repetition_and_batches(self, name):
         generator = DiffusionGenerator(DIGITS, solver=name, steps=6, guidance=1.5, device="cuda", batch_size=16)
         rng = np.random.default_rng(0)
         labels, index = rng.integers(0, 10, 50), rng.integers(0, 2**63, 50)

@@ -1,4 +1,4 @@
-"""Training: laws of one update and of many, what a broken-off training leaves, and what is refused."""
+"""Training: laws of one update and of many, resuming an interrupted training, and what is refused."""
 
 import logging
 import math
@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_weights():
 
 @settings(max_examples=4)
 @given(st.integers(0, 7))
-def test_a_training_taken_up_again_equals_the_undisturbed(tmp_path_factory, stop):
+def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path_factory, stop):
     path = tmp_path_factory.mktemp("state") / STATE
     updated(trainer_of(), stop).save(path)
     resumed = trainer_of()
@@ -69,7 +69,7 @@ def test_a_training_taken_up_again_equals_the_undisturbed(tmp_path_factory, stop
     assert_same_state(updated(resumed, 8 - stop), updated(trainer_of(), 8))
 
 
-def test_an_interrupted_training_goes_on(tmp_path):
+def test_an_interrupted_training_resumes(tmp_path):
     def interrupt(progress):
         if progress.update >= 3:
             raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def test_the_time_limit_leaves_a_usable_generator(tmp_path):
     assert more.provenance["updates"] > weights.provenance["updates"]
 
 
-def test_even_no_time_at_all_leaves_a_generator(tmp_path):
+def test_a_time_limit_of_zero_still_leaves_a_generator(tmp_path):
     assert train(trainer_of(), tmp_path, minutes=0).provenance["updates"] == 0
     assert DiffusionGenerator(Weights.load(tmp_path / GENERATOR)).sample([1], [0]).shape == (1, 1, 4, 4)
 
@@ -128,7 +128,7 @@ def test_a_finished_training_is_left_as_it_is(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, GENERATOR, STATE]
 
 
-def test_state_and_generator_are_kept_now_and_then(tmp_path, monkeypatch):
+def test_state_and_generator_are_saved_from_time_to_time(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     saved = []
     train(trainer_of(), tmp_path, on_save=lambda weights: saved.append(weights.provenance["updates"]))
@@ -160,7 +160,7 @@ def test_a_damaged_state_is_refused(tmp_path):
     path = tmp_path / STATE
     for content in (path.read_bytes()[:-3], b"", b"not tensors"):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"not a readable .safetensors file .*; remove it to begin anew"):
+        with pytest.raises(InputError, match=r"not a readable .safetensors file .*; remove it to start again"):
             train(trainer_of(), tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_loss_weights_are_those_of_min_snr(schedule, target):
 
 @pytest.mark.parametrize("target", ["epsilon", "v_prediction"])
 def test_the_right_answer_has_no_loss_and_zero_has_that_of_the_noise(target):
-    """With one image to learn, what the network should say is known."""
+    """With one image to learn, the right prediction is known."""
     recipe = replace(RECIPE, network=replace(TINY, schedule="linear", target=target), batch=200, min_snr=2.0)
     trainer = trainer_of(recipe, images=np.repeat(IMAGES[:1], 12, axis=0))
     clean = torch.from_numpy(IMAGES[0] / 127.5 - 1).float()
@@ -221,7 +221,7 @@ def test_the_right_answer_has_no_loss_and_zero_has_that_of_the_noise(target):
     assert len(level.unique()) > 100
 
 
-def test_dropped_classes_are_no_class():
+def test_dropped_classes_become_the_class_for_no_class():
     everything, nothing = (trainer_of(replace(RECIPE, class_dropout=share))._batch()[1] for share in (1.0, 0.0))
     assert everything.tolist() == [2] * 8
     assert nothing.max() < 2
@@ -243,7 +243,7 @@ def test_a_batch_has_images_of_their_classes_and_at_most_mirrors_them(flip):
     assert clean.abs().max() <= 1
 
 
-def test_the_rate_is_the_presets():
+def test_the_learning_rate_equals_the_presets():
     trainer = trainer_of()
     for number in range(8):
         trainer.update()
@@ -271,7 +271,7 @@ def assert_stopped(trainer, folder, **options):
     return kept.provenance["updates"]
 
 
-def test_a_loss_that_is_no_number_stops_it_with_the_last_good_average(tmp_path):
+def test_a_loss_that_is_not_finite_stops_training_with_the_last_good_average(tmp_path):
     trainer, good = trainer_of(updates=50), []
 
     def spoil(progress):
@@ -285,11 +285,11 @@ def test_a_loss_that_is_no_number_stops_it_with_the_last_good_average(tmp_path):
 
 
 def test_weights_that_overflow_are_not_kept(tmp_path):
-    """The loss of an update says nothing yet of the weights that it leaves."""
+    """The loss of an update does not depend on the weights after it."""
     assert assert_stopped(trainer_of(replace(RECIPE, lr=1e30)), tmp_path) == 0
 
 
-def test_out_of_memory_it_goes_on_with_half_the_batch(tmp_path, monkeypatch, caplog):
+def test_out_of_memory_halves_the_batch(tmp_path, monkeypatch, caplog):
     real = Trainer._one_step
 
     def scarce(self):
@@ -302,7 +302,7 @@ def test_out_of_memory_it_goes_on_with_half_the_batch(tmp_path, monkeypatch, cap
     with caplog.at_level(logging.WARNING, "fedeas"):
         weights = train(trainer, tmp_path)
     assert [(record.name, record.getMessage()) for record in caplog.records] == [
-        ("fedeas", f"out of memory while training; going on with batches of {size}") for size in (4, 2)
+        ("fedeas", f"out of memory while training; continuing with batches of {size}") for size in (4, 2)
     ]
     assert (weights.provenance["updates"], weights.provenance["images"]) == (8, 16)
     resumed = trainer_of()
@@ -319,7 +319,7 @@ def test_a_batch_of_one_that_does_not_fit_is_an_error(monkeypatch):
         trainer_of().update()
 
 
-def test_a_start_goes_on_where_it_ended():
+def test_training_from_start_weights_continues_from_them():
     start = updated(trainer_of(), 5).averaged(dataset="x", protocol="clean")
     trainer = trainer_of(start=start, seed=9)
     first = trainer.averaged(protocol="clean")
@@ -330,7 +330,7 @@ def test_a_start_goes_on_where_it_ended():
 
 
 @pytest.mark.parametrize(("before", "after"), [({"protocol": "merged"}, "merged"), ({}, "unknown")])
-def test_test_images_that_a_start_saw_are_not_forgotten(before, after):
+def test_test_images_that_the_start_weights_saw_stay_recorded(before, after):
     start = updated(trainer_of(), 1).averaged(**before)
     assert trainer_of(start=start).averaged(protocol="clean").provenance["protocol"] == after
 
@@ -344,7 +344,7 @@ def test_test_images_that_a_start_saw_are_not_forgotten(before, after):
         {"names": ("a", "b", "c")},
     ],
 )
-def test_a_start_of_another_network_is_refused(options):
+def test_start_weights_of_another_network_are_refused(options):
     start = trainer_of().averaged()
     with pytest.raises(InputError, match="of another preset, image shape or number of classes"):
         trainer_of(**options, start=start)
@@ -375,7 +375,7 @@ class TestOnAGpu:
         images = DiffusionGenerator(weights, device="cuda", batch_size=16).sample(np.arange(32) % 2, np.arange(32))
         assert images[1::2].mean() - images[::2].mean() > 100
 
-    def test_a_training_taken_up_again_goes_on(self, tmp_path):
+    def test_a_resumed_training_continues(self, tmp_path):
         updated(trainer_of(device="cuda", updates=20), 10).save(tmp_path / STATE)
         resumed = trainer_of(device="cuda", updates=20)
         resumed.restore(tmp_path / STATE)

@@ -1,4 +1,4 @@
-"""The filter gives the j-th image that the classifier agrees with, whatever is asked for and in whatever order."""
+"""The filter returns the j-th image that the classifier agrees with, for any requests in any order."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from fedeas.generators.filtered import PATIENCE, Filtered
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Eight bytes of an address's hash as an image; remembers what it was asked for."""
+    """Eight bytes of an address's hash as an image; records the requests."""
 
     num_classes: int = 3
     shape: tuple[int, int, int] = (2, 2, 2)
@@ -58,7 +58,7 @@ addresses = st.lists(st.tuples(st.integers(0, 2), numbers), max_size=12)
 
 
 @given(st.lists(addresses, max_size=4), st.integers(1, 40))
-def test_equals_its_definition_whatever_was_asked_before(requests, batch_size):
+def test_the_filter_equals_its_definition_after_any_requests(requests, batch_size):
     source = Source(batch_size=batch_size)
     filtered = Filtered(source, Picky())
     for pairs in requests:
@@ -66,11 +66,11 @@ def test_equals_its_definition_whatever_was_asked_before(requests, batch_size):
         assert np.array_equal(sampled(filtered, pairs), np.array(expected, dtype=np.uint8).reshape(-1, 2, 2, 2))
     assert filtered.kept == len({pair for pairs in requests for pair in pairs})
     assert filtered.generated >= filtered.kept
-    assert len(filtered._at_hand) <= batch_size
+    assert len(filtered._unused) <= batch_size
 
 
 @given(addresses.filter(len), st.randoms(use_true_random=False))
-def test_order_repetition_and_batches_do_not_show(pairs, random):
+def test_images_do_not_depend_on_order_repetition_and_batches(pairs, random):
     images = sampled(Filtered(Source(), Picky()), pairs)
     chosen = random.choices(range(len(pairs)), k=len(pairs))
     one_by_one = Filtered(Source(batch_size=random.randint(1, 30)), Picky())
@@ -78,7 +78,7 @@ def test_order_repetition_and_batches_do_not_show(pairs, random):
     assert np.array_equal(again, images[chosen])
 
 
-def test_counts_what_was_generated_and_what_was_kept():
+def test_generated_and_kept_images_are_counted():
     source = Source(num_classes=2, batch_size=100)
     filtered = Filtered(source, Picky(num_classes=2, bounds=(160,)))
     labels, index = np.repeat([0, 1], 200), np.tile(image_index(5, 200), 2)
@@ -95,11 +95,11 @@ def test_counts_what_was_generated_and_what_was_kept():
     assert filtered.kept == 410
 
 
-def test_surplus_of_one_call_serves_the_next_without_drawing():
+def test_accepted_images_left_over_are_used_by_the_next_call():
     source = Source(batch_size=64)
     filtered = Filtered(source, Picky())
     filtered.sample(np.zeros(40, dtype=np.int64), image_index(0, 40))
-    ahead = len(filtered._at_hand)
+    ahead = len(filtered._unused)
     assert ahead > 0
     calls = len(source.calls)
     images = filtered.sample(np.zeros(ahead, dtype=np.int64), image_index(0, ahead, start=40))
@@ -119,13 +119,13 @@ def test_a_class_that_is_hardly_ever_agreed_with_stops_the_run():
     assert np.array_equal(filtered.sample([0], [3])[0], brute_force(0, 3, bounds=(160, 256)))
 
 
-def test_a_class_that_costs_less_than_the_limit_goes_on():
+def test_a_class_within_the_limit_does_not_stop_the_run():
     filtered = Filtered(Source(), Picky(bounds=(200, 250)), limit=60)
     images = filtered.sample(np.full(40, 2), image_index(0, 40))
     assert np.array_equal(images[39], brute_force(2, 39, bounds=(200, 250)))
 
 
-def test_passes_on_what_the_generator_is():
+def test_the_filter_has_the_properties_of_its_generator():
     filtered = Filtered(Source(), Picky())
     assert (filtered.num_classes, filtered.shape, filtered.batch_size) == (3, (2, 2, 2), 7)
     assert filtered.sample([], []).shape == (0, 2, 2, 2)
@@ -133,7 +133,7 @@ def test_passes_on_what_the_generator_is():
     assert np.isnan(Filtered(Source(), Picky()).agreement).all()
 
 
-def test_the_fingerprint_follows_generator_and_classifier():
+def test_the_fingerprint_depends_on_generator_and_classifier():
     first = Filtered(Source(), Picky()).fingerprint
     assert first == Filtered(Source(batch_size=9), Picky(), limit=3).fingerprint
     others = Filtered(Source(fingerprint="other"), Picky()), Filtered(Source(), Picky(fingerprint="other"))

@@ -1,4 +1,4 @@
-"""Addressable images: one address, one image, whatever the batch; and the Gaussians are the fitted ones."""
+"""One address gives one image in any batch, and the Gaussians have the fitted moments."""
 
 import hashlib
 from itertools import pairwise
@@ -39,14 +39,14 @@ def small_colour(num_classes=3, each=20, seed=0):
 
 
 @given(addresses, st.randoms(use_true_random=False))
-def test_order_and_repetition_do_not_show(pairs, random):
+def test_images_do_not_depend_on_order_and_repetition(pairs, random):
     images = sampled(pairs)
     shuffled = random.choices(range(len(pairs)), k=len(pairs))
     assert np.array_equal(sampled([pairs[i] for i in shuffled]), images[shuffled])
 
 
 @given(addresses, st.lists(st.integers(1, 59), max_size=5))
-def test_batches_do_not_show(pairs, cuts):
+def test_images_do_not_depend_on_batches(pairs, cuts):
     edges = sorted({0, len(pairs), *(cut for cut in cuts if cut < len(pairs))})
     parts = [sampled(pairs[start:stop]) for start, stop in pairwise(edges)]
     assert np.array_equal(np.concatenate(parts), sampled(pairs))
@@ -63,7 +63,7 @@ def test_every_batch_size_gives_the_same_bytes(batch):
         assert np.array_equal(np.concatenate(parts), whole)
 
 
-def test_blocks_and_threads_do_not_show(monkeypatch):
+def test_images_do_not_depend_on_blocks_and_threads(monkeypatch):
     labels, index = np.arange(500) % 10, image_index(0, 500)
     whole = GENERATOR.sample(labels, index)
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 64 * 7)
@@ -74,7 +74,7 @@ def test_blocks_and_threads_do_not_show(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_matrix_products_are_exact(seed):
-    """Summed in any order, and in whole numbers of Python, the products are the same: there is nothing to round."""
+    """The products are the same in any order and in Python's integers: nothing is rounded."""
     rng = np.random.default_rng(seed)
     labels, index = rng.integers(0, 10, 20), rng.integers(0, 2**63, 20)
     scores, order = GENERATOR._scores(labels, index), rng.permutation(GENERATOR.components)
@@ -93,7 +93,7 @@ def test_different_addresses_give_different_images():
 
 
 def splitmix(state):
-    """SplitMix64's output function in Python's own whole numbers."""
+    """SplitMix64's output function in Python's integers."""
     state %= 2**64
     state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
@@ -171,20 +171,20 @@ def test_a_class_of_one_image_varies_as_the_others_do():
     assert images.std(axis=0).mean() > 10
 
 
-def test_constant_images_come_back():
+def test_constant_images_are_reproduced():
     images = np.full((4, 3, 2, 2), 200, dtype=np.uint8)
     generator = GaussianGenerator.fit(images, [0, 0, 1, 1], 2, components=5)
     assert np.array_equal(generator.sample([0, 1, 1], [5, 6, 7]), images[:3])
 
 
-def test_a_classifier_of_generated_digits_reads_real_ones():
+def test_a_classifier_trained_on_generated_digits_recognises_real_ones():
     labels = np.repeat(np.arange(10), 100)
     images = GENERATOR.sample(labels, np.tile(image_index(client=0, count=100), 10))
     classifier = LogisticRegression(max_iter=300).fit(images.reshape(1000, -1) / 255, labels)
     assert classifier.score(DIGITS[TEST].reshape(-1, 64) / 255, LABELS[TEST]) > 0.85
 
 
-def test_the_fingerprint_follows_what_determines_the_images():
+def test_the_fingerprint_depends_on_what_determines_the_images():
     images, labels = small_colour()
 
     def print_of(images, labels, components=6, **settings):

@@ -8,7 +8,7 @@ from fedeas.generators.memory import as_memory_allows
 
 
 class Device:
-    """Holds so many at once; remembers what was tried, and which tensors the failed tries made."""
+    """Has memory for a limited batch; records the sizes tried and the tensors that failed tries made."""
 
     def __init__(self, room):
         self.room, self.tried, self.told, self.left = room, [], [], []
@@ -26,13 +26,13 @@ class Device:
         self.told.append(size)
 
 
-def test_what_fits_is_done_at_once():
+def test_a_batch_that_fits_is_done_at_once():
     device = Device(room=8)
     assert len(as_memory_allows(device.work, 8, device.go_on_with)) == 8
     assert (device.tried, device.told) == ([8], [])
 
 
-def test_what_does_not_fit_is_halved_until_it_does_and_leaves_nothing_behind():
+def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_its_memory_is_freed():
     device = Device(room=2)
     gc.disable()
     try:
@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_halved_until_it_does_and_leaves_nothing_behind():
     assert (device.tried, device.told) == ([13, 6, 3, 1], [6, 3, 1])
 
 
-def test_one_that_does_not_fit_is_an_error():
+def test_a_batch_of_one_that_does_not_fit_is_an_error():
     device = Device(room=0)
     with pytest.raises(torch.OutOfMemoryError, match="a small device"):
         as_memory_allows(device.work, 2, device.go_on_with)

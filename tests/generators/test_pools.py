@@ -1,4 +1,4 @@
-"""One pool for all clients, and real images that none of them holds."""
+"""One pool for all clients, and real images that no client holds."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SHAPE = (1, 2, 2)
 
 
 class Noise:
-    """Image of an address: its noise as bytes. Counts what it makes."""
+    """The image of an address is its noise as bytes. Counts the images made."""
 
     num_classes, shape, batch_size, fingerprint = 3, SHAPE, 8, "noise"
 
@@ -52,7 +52,7 @@ CLASSES = np.array([0, 1, 2, 0, 1, 0])
 
 
 @given(addresses)
-def test_real_images_are_of_the_class_that_was_asked_for_and_depend_on_their_address_alone(addresses):
+def test_held_out_images_have_the_requested_class_and_depend_on_their_address_alone(addresses):
     source = HeldOutImages(REAL, CLASSES, 3)
     images = source.sample(*asked(addresses))
     for address, image in zip(addresses, images, strict=True):
@@ -61,7 +61,7 @@ def test_real_images_are_of_the_class_that_was_asked_for_and_depend_on_their_add
         assert CLASSES[place] == address[0]
 
 
-def test_a_client_sees_each_real_image_once_before_any_comes_again():
+def test_a_client_gets_each_held_out_image_once_before_any_repeats():
     source = HeldOutImages(REAL, CLASSES, 3)
     for client in range(5):
         images = source.sample(np.zeros(6, np.int64), image_index(client, 6))
@@ -72,7 +72,7 @@ def test_a_client_sees_each_real_image_once_before_any_comes_again():
 @given(
     st.lists(st.integers(0, 3), min_size=20, max_size=60).filter(lambda labels: min(map(labels.count, range(4))) > 2)
 )
-def test_what_is_set_aside_is_balanced_and_goes_to_nobody_else(labels):
+def test_held_out_samples_are_balanced_and_no_client_gets_them(labels):
     given_out, aside = set_aside(np.array(labels), 8)
     assert sorted([*given_out, *aside]) == list(range(len(labels)))
     assert np.bincount(np.array(labels)[aside]).tolist() == [2, 2, 2, 2]
@@ -92,7 +92,7 @@ def config(*overrides):
     return load_config(None, [*BASE, *overrides])
 
 
-def test_no_client_of_a_run_holds_an_image_that_was_set_aside():
+def test_no_client_of_a_run_has_a_held_out_image():
     chosen, digits = config("data.held_out=200"), load_dataset("digits")
     data = split_data(chosen, digits)
     images, labels = held_out(chosen, digits)
@@ -115,7 +115,7 @@ def test_the_pool_of_a_run_keeps_each_image_once(tmp_path):
     assert run.summary()["images"]["made"] == plan.n.max(axis=0).sum() < plan.total
 
 
-def test_real_images_need_some_that_were_set_aside(tmp_path):
+def test_the_held_out_generator_needs_held_out_images(tmp_path):
     with pytest.raises(InputError, match=r"data\.held_out"):
         execute(config("generator=held-out"), RunStore(tmp_path / "runs"))
     with pytest.raises(InputError, match="multiple of 10"):
@@ -125,7 +125,7 @@ def test_real_images_need_some_that_were_set_aside(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_addresses_of_a_plan_meet_in_the_pool():
+def test_clients_of_a_plan_share_the_images_of_the_pool():
     pool = SharedPool(Noise())
     one, other = (pool.sample(*plan_addresses(client, np.array([2, 0, 3]))) for client in (0, 7))
     assert np.array_equal(one, other)

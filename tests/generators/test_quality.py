@@ -1,4 +1,4 @@
-"""The judge learns and keeps what it learnt; each measure equals its definition and finds what was planted."""
+"""The classifier learns and can be saved; each measure equals its definition and finds planted faults."""
 
 import json
 import pickle
@@ -57,7 +57,7 @@ def few(count=40, side=8, channels=1):
     return rng.integers(0, 256, (count, channels, side, side), dtype=np.uint8), np.arange(count) % 4
 
 
-def test_learns_digits_it_has_not_seen(trained):
+def test_the_classifier_recognises_unseen_digits(trained):
     assert trained.accuracy(DIGITS[TEST], LABELS[TEST]) > 0.96
     assert trained.features(DIGITS[:5]).shape == (5, 48)
     assert trained.predict(DIGITS[:0]).shape == (0,)
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others():
     assert torch.equal(torch.get_rng_state(), states)
 
 
-def test_an_image_is_seen_alike_in_any_company(trained):
+def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(trained):
     classes, features = trained.read(DIGITS[:200])
     order = np.random.default_rng(0).permutation(200)
     for part in (order, order[:1], order[:63], order[:65]):
@@ -143,7 +143,7 @@ def test_saved_and_loaded_bit_for_bit(tmp_path, trained):
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (8, 20), (20, 8)])
-def test_a_judge_is_the_network_that_a_run_would_take(height, width):
+def test_a_classifier_has_the_network_that_a_run_would_use(height, width):
     images = np.random.default_rng(0).integers(0, 256, (8, 1, height, width), dtype=np.uint8)
     judge = Classifier.train(images, np.arange(8) % 2, 2, epochs=1)
     assert type(judge.model) is type(new_model(RunConfig(), (1, height, width), 2))
@@ -202,7 +202,7 @@ def frechet_by_eigenvalues(real, generated):
     return ((real.mean(0) - generated.mean(0)) ** 2).sum() + traces - 2 * np.sqrt(np.maximum(inner, 0)).sum()
 
 
-def test_frechet_of_gaussians_is_the_closed_form():
+def test_frechet_of_gaussians_equals_the_closed_form():
     rng = np.random.default_rng(0)
     scale, other, shift = np.array([1.0, 2.0, 0.5]), np.array([2.0, 1.0, 0.5]), np.array([0.0, 3.0, 1.0])
     real, generated = rng.normal(size=(200_000, 3)) * scale, rng.normal(size=(200_000, 3)) * other + shift
@@ -217,7 +217,7 @@ def test_frechet_equals_its_definition(offset):
     assert result == pytest.approx(frechet_by_eigenvalues(real, generated), rel=1e-6)
 
 
-def test_frechet_of_the_same_set_is_nothing_even_with_dead_features(trained):
+def test_frechet_of_a_set_to_itself_is_zero_even_with_constant_features(trained):
     features = trained.features(DIGITS)
     features[:, 3] = 0
     assert 0 <= classifier_frechet(features, features[::-1]) < 1e-4
@@ -268,7 +268,7 @@ def test_planted_copies_are_counted(yardstick):
     assert after.suspected_copies == pytest.approx(before.suspected_copies + 0.1)
 
 
-def test_test_images_suspect_about_one_in_a_hundred_of_themselves(yardstick):
+def test_about_one_in_a_hundred_test_images_is_a_suspected_copy(yardstick):
     report = judge(DIGITS[TEST], LABELS[TEST], yardstick)
     assert 0.005 < report.suspected_copies < 0.015
     assert report.nearest == report.nearest_of_test
@@ -278,7 +278,7 @@ def test_test_images_suspect_about_one_in_a_hundred_of_themselves(yardstick):
 
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """Gives images on which classifier and label agree, but for the first `wrong` of each class."""
+    """Makes images on which classifier and label agree, except the first `wrong` of each class."""
 
     by_class: list
     wrong: tuple
@@ -294,7 +294,7 @@ class Planted:
         return np.stack([self.by_class[c][j] for c, j in zip(shown, places, strict=True)])
 
 
-def test_agreement_is_the_planted_share(trained, yardstick):
+def test_agreement_equals_the_planted_share(trained, yardstick):
     seen, wrong = trained.predict(DIGITS), (0, 1, 2, 3, 4, 5, 10, 20, 39, 40)
     report = check_generator(Planted([DIGITS[seen == c] for c in range(10)], wrong), yardstick, per_class=40)
     assert report.agreement_per_class == pytest.approx([1 - count / 40 for count in wrong])
@@ -326,7 +326,7 @@ def test_a_report_can_be_read_by_people_and_machines(gaussian, yardstick):
     assert alone.images_per_second is None
 
 
-def test_judges_refuse_what_does_not_fit(trained, yardstick):
+def test_measures_refuse_images_that_do_not_fit(trained, yardstick):
     with pytest.raises(InputError, match="generated images: 3 labels but 4 indices"):
         judge(DIGITS[:4], LABELS[:3], yardstick)
     with pytest.raises(InputError, match="1 images are too few to judge"):
@@ -362,7 +362,7 @@ def test_the_grid_shows_the_images_by_class(tmp_path, channels):
     assert [path.name for path in tmp_path.iterdir()] == ["grid.png"]
 
 
-def test_the_sample_grid_takes_the_first_images_there_are(tmp_path, gaussian):
+def test_the_sample_grid_shows_the_first_images(tmp_path, gaussian):
     sample_grid(gaussian, NAMES, tmp_path / "samples.png", columns=4, scale=1)
     labels, index = np.repeat(np.arange(10), 4), np.tile(image_index(0, 4), 10)
     save_grid(gaussian.sample(labels, index), labels, NAMES, tmp_path / "expected.png", columns=4, scale=1)

@@ -1,4 +1,4 @@
-"""Generators by name: every spec is read, written and read again; what does not fit a run is refused."""
+"""Generators by spec: every spec can be written and read back; a generator that does not fit a run is refused."""
 
 import itertools
 import json
@@ -24,12 +24,12 @@ from fedeas.generators.quality import recipes
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.registry import (
     GENERATORS,
-    Agreeing,
+    ClassifierFiltered,
     Diffusion,
     Gaussian,
+    GeneratorContext,
     Python,
     SdTurbo,
-    Setting,
     parse_generator,
 )
 
@@ -41,8 +41,8 @@ TINY = Network((8, 16), layers=1, attention=(False, False), groups=4)
 LABELS = np.arange(40) % 2
 IMAGES = (120 * LABELS[:, None, None, None] + np.random.default_rng(0).integers(0, 100, (40, 1, 4, 4))).astype(np.uint8)
 SAW_TEST = Seen("squares", ("train",), start=Seen("squares", ("train", "test")))
-SETTING = Setting("squares", IMAGES, LABELS, ("dark", "light"))
-DIGITS = Setting("digits", np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int64), tuple("0123456789"))
+SETTING = GeneratorContext("squares", IMAGES, LABELS, ("dark", "light"))
+DIGITS = GeneratorContext("digits", np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int64), tuple("0123456789"))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ DIGITS = Setting("digits", np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1, np.int6
             'sd-turbo(model="org/name", template="a {} in oil", precision=fp16)',
             SdTurbo("org/name", "a {} in oil", precision="fp16"),
         ),
-        ("agreeing", Agreeing(Diffusion())),
-        ("agreeing(of=gaussian(components=8))", Agreeing(Gaussian(8))),
+        ("agreeing", ClassifierFiltered(Diffusion())),
+        ("agreeing(of=gaussian(components=8))", ClassifierFiltered(Gaussian(8))),
         (
             'agreeing(of=diffusion(weights="a/b.safetensors"), classifier="c.safetensors")',
-            Agreeing(Diffusion("a/b.safetensors"), "c.safetensors"),
+            ClassifierFiltered(Diffusion("a/b.safetensors"), "c.safetensors"),
         ),
-        ("agreeing(of=agreeing(of=sd-turbo))", Agreeing(Agreeing(SdTurbo()))),
+        ("agreeing(of=agreeing(of=sd-turbo))", ClassifierFiltered(ClassifierFiltered(SdTurbo()))),
         ("python:examples.custom_generator:stripes", Python("python:examples.custom_generator:stripes")),
     ],
 )
@@ -89,12 +89,12 @@ diffusions = st.builds(
 gaussians = st.builds(Gaussian, st.integers(1, 64), st.floats(0, 1))
 
 
-@given(diffusions | gaussians | st.builds(Agreeing, diffusions | gaussians, paths))
+@given(diffusions | gaussians | st.builds(ClassifierFiltered, diffusions | gaussians, paths))
 def test_every_spec_can_be_read_back(source):
     assert parse_generator(source.spec) == source
 
 
-def test_all_kinds_have_the_name_they_are_known_by():
+def test_all_kinds_have_the_name_of_their_spec():
     assert list(GENERATORS) == ["gaussian", "diffusion", "sd-turbo", "agreeing", "shared", "held-out"]
 
 
@@ -134,7 +134,7 @@ def test_gaussians_are_fitted_to_the_training_part():
     assert made.fingerprint == GaussianGenerator.fit(IMAGES, LABELS, 2, 4, 0.2).fingerprint
 
 
-def test_weights_are_those_of_the_dataset_unless_named(tmp_path):
+def test_by_default_weights_are_those_of_the_dataset(tmp_path):
     assert parse_generator("diffusion").ready(DIGITS).weights.fingerprint == Weights.load("digits").fingerprint
     made = parse_generator(saved(tmp_path / "w.safetensors")).ready(SETTING)
     assert (made.solver, made.steps, made.guidance) == ("ddim", 3, 1.5)
@@ -142,7 +142,7 @@ def test_weights_are_those_of_the_dataset_unless_named(tmp_path):
         parse_generator("diffusion").ready(SETTING)
 
 
-def test_what_a_spec_says_reaches_the_sampler():
+def test_the_sampler_gets_the_settings_of_the_spec():
     spec = "diffusion(solver=ddpm, steps=4, guidance=0, precision=bf16)"
     expected = DiffusionGenerator(Weights.load("digits"), solver="ddpm", steps=4, guidance=0, precision="bf16")
     assert parse_generator(spec).ready(DIGITS).fingerprint == expected.fingerprint
@@ -165,7 +165,7 @@ def test_weights_that_do_not_fit_the_run_are_refused(tmp_path, options, message)
         source.ready(SETTING)
 
 
-def test_weights_of_unknown_origin_are_used_and_told(tmp_path):
+def test_weights_of_unknown_origin_are_used_and_reported(tmp_path):
     source = parse_generator(saved(tmp_path / "w.safetensors", protocol=None))
     assert source.ready(SETTING).num_classes == 2
     assert source.unknown("squares") == (f"{tmp_path}/w.safetensors: which images it has seen",)
@@ -173,7 +173,7 @@ def test_weights_of_unknown_origin_are_used_and_told(tmp_path):
     assert parse_generator(saved(tmp_path / "w.safetensors")).unknown("squares") == ()
 
 
-def test_weights_that_saw_test_images_may_be_used_where_that_is_said(tmp_path):
+def test_weights_that_saw_test_images_may_be_used_outside_the_clean_protocol(tmp_path):
     source = parse_generator(saved(tmp_path / "w.safetensors", protocol="merged"))
     assert source.ready(replace(SETTING, protocol="merged")).num_classes == 2
 
@@ -192,7 +192,7 @@ def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkey
     assert np.array_equal(made[1].sample(labels, index), images)  # a classifier trained for the run is the same
 
 
-def test_the_judge_of_a_filter_works_where_the_run_does(tmp_path, monkeypatch):
+def test_the_classifier_of_a_filter_uses_the_device_of_the_run(tmp_path, monkeypatch):
     places = []
     monkeypatch.setattr("fedeas.generators.registry.check_clean", lambda *_: None)
     monkeypatch.setattr(Classifier, "load", lambda path, device="cpu": places.append((path, device)))
@@ -203,7 +203,7 @@ def test_the_judge_of_a_filter_works_where_the_run_does(tmp_path, monkeypatch):
     assert places == [("c.safetensors", "cuda")]
 
 
-def test_a_callable_of_ones_own(monkeypatch):
+def test_a_callable_becomes_a_generator(monkeypatch):
     monkeypatch.chdir(ROOT)
     made = parse_generator("python:examples.custom_generator:stripes").ready(DIGITS)
     labels, index = np.arange(10), image_index(3, 10)
@@ -212,14 +212,14 @@ def test_a_callable_of_ones_own(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["examples.custom_generator:nothing", "examples.none:stripes", "no module"])
-def test_a_callable_that_is_not_there_is_refused(monkeypatch, name):
+def test_a_missing_callable_is_refused(monkeypatch, name):
     monkeypatch.chdir(ROOT)
     with pytest.raises(FedEASError) as caught:
         parse_generator(f"python:{name}").ready(DIGITS)
     assert "\n" not in str(caught.value)
 
 
-def test_the_content_of_diffusion_is_that_of_the_file_that_its_weights_lead_to(tmp_path, monkeypatch):
+def test_the_content_of_diffusion_is_that_of_its_weights_file(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
     by_path = parse_generator(saved(tmp_path / "npz-squares-npz.safetensors"))
     by_name = parse_generator("diffusion(weights=npz-squares-npz)")
@@ -303,7 +303,7 @@ def test_each_of_two_classifiers_counts(tmp_path, judge):
     assert all(one != two for one, two in itertools.combinations(contents, 2))
 
 
-def test_a_model_in_a_folder_is_known_by_its_files_and_one_on_the_hub_is_not(tmp_path):
+def test_a_model_in_a_folder_is_hashed_and_one_on_the_hub_is_reported_as_unknown(tmp_path):
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet" / "config.json").write_text("{}")
     local = parse_generator(f'sd-turbo(model="{tmp_path}")')
@@ -321,7 +321,7 @@ def test_a_model_in_a_folder_is_known_by_its_files_and_one_on_the_hub_is_not(tmp
     assert hub.unknown("squares", "paper") == ("stabilityai/sd-turbo: the revision that the hub serves",)
 
 
-def test_what_cannot_be_known_of_code(monkeypatch):
+def test_imports_and_files_of_code_are_reported_as_unknown(monkeypatch):
     monkeypatch.chdir(ROOT)
     source = parse_generator("python:examples.custom_generator:stripes")
     assert list(source.content("digits")) == ["code"]
@@ -341,7 +341,7 @@ def test_identities_are_computed_without_torch():
     script = """
 import sys
 sys.modules["torch"] = sys.modules["safetensors.torch"] = None
-from fedeas import starts
+from fedeas.models import initial_weights as starts
 from fedeas.generators.registry import parse_generator
 print(parse_generator("agreeing(of=diffusion)").content("digits")["of weights"], starts.content("digits")["weights"])
 """

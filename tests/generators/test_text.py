@@ -13,7 +13,7 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.errors import RunError
 from fedeas.generators import text as module
-from fedeas.generators.registry import Setting, parse_generator
+from fedeas.generators.registry import GeneratorContext, parse_generator
 from fedeas.generators.text import TextToImage, to_bytes
 
 diffusers = pytest.importorskip("diffusers")
@@ -127,7 +127,7 @@ def test_one_address_one_image(generator):
 
 
 @pytest.mark.parametrize("scheduler", ["EulerAncestralDiscreteScheduler", "LCMScheduler"])
-def test_noise_of_the_scheduler_follows_the_address_too(folder, scheduler):
+def test_noise_of_the_scheduler_depends_on_the_address_too(folder, scheduler):
     made = with_scheduler(folder, getattr(diffusers, scheduler), steps=2, guidance=1.5)
     check_law(made)
     # Were that noise left out, or the same for all, these would be the same as well.
@@ -137,7 +137,7 @@ def test_noise_of_the_scheduler_follows_the_address_too(folder, scheduler):
         assert not np.array_equal(made.sample([0], [0]), first)
 
 
-def test_the_state_of_torch_does_not_matter_nor_changes(generator):
+def test_torchs_random_state_neither_matters_nor_changes(generator):
     torch.manual_seed(1)
     before, first = torch.get_rng_state(), generator.sample([1], [4])
     assert torch.equal(torch.get_rng_state(), before)
@@ -160,7 +160,7 @@ def test_a_class_is_its_prompt(generator, monkeypatch):
     assert asked[0]["latents"].shape == (4, 4, 16, 16)
 
 
-def test_the_prompt_shows_in_the_image(generator, monkeypatch):
+def test_the_prompt_changes_the_image(generator, monkeypatch):
     same = lambda labels, index, count: np.ones((len(labels), count)) * np.linspace(-2, 2, count)  # noqa: E731
     monkeypatch.setattr(module, "address_noise", same)
     images = generator.sample([0, 1, 0], [0, 0, 1])
@@ -169,7 +169,7 @@ def test_the_prompt_shows_in_the_image(generator, monkeypatch):
 
 
 @pytest.mark.usefixtures("with_bf16")
-def test_the_fingerprint_follows_what_determines_the_images(folder, generator):
+def test_the_fingerprint_depends_on_what_determines_the_images(folder, generator):
     other_weights = loaded(folder)
     with torch.no_grad():
         next(other_weights.pipeline.text_encoder.parameters())[0, 0] += 1
@@ -210,7 +210,7 @@ def test_a_fine_checkerboard_becomes_grey(cell):
 
 
 @pytest.mark.parametrize("side", [8, 32, 28])
-def test_scaling_is_that_of_pillow(side):
+def test_scaling_equals_pillows(side):
     picture = np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)
     expected = np.asarray(Image.fromarray(picture).resize((side, side), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
     got = to_bytes(torch.from_numpy(picture).permute(2, 0, 1)[None] / 255, (3, side, side))[0]
@@ -235,7 +235,7 @@ def running_out_above(limit, pictures):
     return limited
 
 
-def test_out_of_memory_means_smaller_batches(folder, generator, monkeypatch, caplog):
+def test_out_of_memory_halves_the_batch(folder, generator, monkeypatch, caplog):
     labels, index = np.arange(9) % 3, np.arange(9)
     expected = generator.sample(labels, index).astype(int)
     monkeypatch.setattr(TextToImage, "_pictures", running_out_above(2, TextToImage._pictures))
@@ -256,7 +256,7 @@ def test_no_memory_for_one_image_ends_the_run(folder, monkeypatch):
         loaded(folder).sample([0], [0])
 
 
-def test_numbers_that_are_not_finite_are_not_taken_for_black(folder):
+def test_numbers_that_are_not_finite_are_an_error(folder):
     broken = loaded(folder)
     with torch.no_grad():
         broken.pipeline.vae.post_quant_conv.bias.fill_(float("nan"))
@@ -284,19 +284,19 @@ def test_settings_that_cannot_be_used_are_refused(folder, settings, message):
     assert str(caught.value) == message
 
 
-def test_addresses_that_are_none_are_refused(generator):
+def test_invalid_addresses_are_refused(generator):
     with pytest.raises(InputError, match="label 3 is not between 0 and 2"):
         generator.sample([0, 3], [0, 0])
     with pytest.raises(InputError, match="2 labels but 1 indices"):
         generator.sample([0, 1], [0])
 
 
-def test_a_device_that_is_none_is_refused(folder):
+def test_an_invalid_device_is_refused(folder):
     with pytest.raises(InputError, match="device 'abacus' cannot be used"):
         TextToImage.load(folder, NAMES, device="abacus")
 
 
-def test_models_that_are_nowhere_are_refused(tmp_path):
+def test_missing_models_are_refused(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
         loaded(tmp_path / "nowhere")
     with pytest.raises(InputError) as caught:
@@ -336,9 +336,9 @@ def test_missing_packages_are_named(folder, monkeypatch, package):
         loaded(folder)
 
 
-def test_a_config_names_it_and_the_run_tells_it_the_classes(folder):
+def test_a_config_names_the_model_and_the_run_gives_it_the_classes(folder):
     images = np.zeros((3, 1, 8, 8), dtype=np.uint8)
-    setting = Setting("drawings", images, np.arange(3), NAMES)
+    setting = GeneratorContext("drawings", images, np.arange(3), NAMES)
     source = parse_generator(f'sd-turbo(model="{folder}", template="a sketch of a {{}}", size=32)')
     made = source.ready(setting)
     assert made.prompts == ("a sketch of a cat", "a sketch of a aquarium fish", "a sketch of a dog")

@@ -1,4 +1,4 @@
-"""Weights that are shortened together give what autocast gives one by one."""
+"""Casting all weights to bfloat16 together gives the same result as autocast, which casts one by one."""
 
 import torch
 
@@ -26,14 +26,14 @@ def test_gradients_are_those_of_autocast_bit_for_bit():
         assert all(torch.equal(plain[key], quick[key]) and plain[key].dtype == quick[key].dtype for key in plain)
 
 
-def test_without_a_short_weight_it_is_torchs_own():
+def test_without_a_short_weight_it_equals_torchs_convolution():
     ours, x = Conv(3, 4, 3), torch.randn(2, 3, 8, 8)
     theirs = torch.nn.Conv2d(3, 4, 3)
     theirs.load_state_dict(ours.state_dict())
     assert torch.equal(ours(x), theirs(x))
 
 
-def test_other_weights_in_evaluation_mode_are_used_although_the_models_own_are_shortened():
+def test_in_evaluation_mode_substituted_weights_are_used_and_not_the_short_ones():
     model, x = build_model("small-cnn", (1, 8, 8), 3, seed=0), torch.randn(2, 1, 8, 8)
     other = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
     with shortened(model):

@@ -1,4 +1,4 @@
-"""Initial weights of a run's model: known by their content, and refused if they have seen too much."""
+"""Initial weights of a run's model: identified by their content, and refused if they have seen test images."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def test_the_content_is_that_of_the_file_by_name_or_path(tmp_path, monkeypatch):
         starts.content("other")
 
 
-def test_torchvisions_tensors_have_the_digest_of_a_file_of_them(tmp_path, monkeypatch):
+def test_torchvisions_tensors_have_the_same_digest_as_a_file_of_them(tmp_path, monkeypatch):
     save_file(TENSORS, tmp_path / "w.safetensors")
     pretend_torchvision(monkeypatch, lambda progress: TENSORS)
     assert starts.content("torchvision") == {"weights": weights_digest(tmp_path / "w.safetensors")}
@@ -47,7 +47,7 @@ def test_torchvisions_tensors_have_the_digest_of_a_file_of_them(tmp_path, monkey
         (NOT_KNOWN, "cifar10", False, 1),
     ],
 )
-def test_a_clean_run_does_not_start_from_its_test_images(tmp_path, seen, dataset, refused, unknown):
+def test_a_clean_run_refuses_weights_that_have_seen_its_test_images(tmp_path, seen, dataset, refused, unknown):
     path = tmp_path / "w.safetensors"
     save_file(TENSORS, path, {"fedeas": json.dumps({"seen": seen.record})})
     assert starts.start_seen(str(path)) == seen
@@ -58,7 +58,7 @@ def test_a_clean_run_does_not_start_from_its_test_images(tmp_path, seen, dataset
         assert len(starts.check_clean_start(str(path), dataset)) == unknown
 
 
-def test_what_is_not_known_of_a_start(tmp_path):
+def test_weights_without_a_record_are_reported_as_unknown(tmp_path):
     save_file(TENSORS, tmp_path / "w.safetensors")
     path = str(tmp_path / "w.safetensors")
     assert starts.check_clean_start(path, "digits") == (f"{path}: which images it has seen",)
@@ -67,6 +67,6 @@ def test_what_is_not_known_of_a_start(tmp_path):
     assert (starts.start_seen("torchvision"), starts.start_seen("")) == (NOT_KNOWN, None)
 
 
-def test_nothing_is_known_of_tensors_that_cannot_be_had(monkeypatch):
+def test_weights_that_cannot_be_loaded_have_no_digest(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     assert starts.content("torchvision") == {}

@@ -78,14 +78,14 @@ def test_a_frozen_parameter_is_not_trainable():
     assert buffer_names(model) == ("head.bias",)
 
 
-def test_sizes_are_the_published_ones():
+def test_parameter_counts_equal_the_published_ones():
     assert size(build_model("resnet18", (3, 224, 224), 1000, seed=0, stem="imagenet")) == 11_689_512
     assert size(build_model("resnet18", (3, 32, 32), 10, seed=0)) == 11_173_962
     assert size(build_model("resnet18", (3, 32, 32), 10, seed=0, norm="group")) == 11_173_962
     assert 20_000 < size(build_model("small-cnn", (1, 8, 8), 10, seed=0)) < 40_000
 
 
-def test_names_are_torchvisions():
+def test_parameter_names_equal_torchvisions():
     state = build_model("resnet18", (3, 224, 224), 1000, seed=0, stem="imagenet").state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     golden = {
@@ -144,7 +144,7 @@ def digits():
     return images[order[cut:]], classes[order[cut:]], images[order[:cut]], classes[order[:cut]]
 
 
-def test_the_small_one_learns_digits_in_seconds():
+def test_the_small_network_learns_digits():
     images, labels, test_images, test_labels = digits()
     model = build_model("small-cnn", (1, 8, 8), 10, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -172,7 +172,7 @@ def test_weights_come_back_from_a_file(tmp_path, name, shape, settings):
     assert same(build_model(name, shape, 7, seed=2, weights=path, **settings), first)
 
 
-def test_a_head_of_other_classes_stays_as_it_was_initialised(tmp_path):
+def test_a_head_for_another_number_of_classes_keeps_its_initial_weights(tmp_path):
     other = build_model("small-cnn", (1, 8, 8), 10, seed=1)
     model = build_model("small-cnn", (1, 8, 8), 3, seed=2, weights=saved(tmp_path / "w.safetensors", other))
     assert torch.equal(model.hidden.weight, other.hidden.weight)
@@ -245,7 +245,7 @@ def imagenet_model(classes=10, **settings):
     return build_model("resnet18", (3, 224, 224), classes, seed=0, stem="imagenet", **settings)
 
 
-def test_torchvisions_weights_load_under_a_head_of_our_own(monkeypatch):
+def test_torchvisions_weights_load_without_their_head(monkeypatch):
     theirs = build_model("resnet18", (3, 224, 224), 1000, seed=9, stem="imagenet")
     pretend_torchvision(monkeypatch, lambda progress: theirs.state_dict())
     model = imagenet_model(weights="torchvision")

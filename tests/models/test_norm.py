@@ -1,4 +1,4 @@
-"""Norms with the steps after them compute what torch computes step by step."""
+"""Fused norms compute what torch computes step by step."""
 
 import pytest
 import torch
@@ -17,13 +17,13 @@ def images(shape, device="cpu", dtype=torch.float32, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["batch", "group", "none"])
-def test_norm_relu_is_the_norm_the_sum_and_the_relu(kind):
+def test_norm_relu_equals_norm_then_sum_then_relu(kind):
     norm, x, shortcut = norm_layer(kind, 8), images((4, 8, 3, 3)), images((4, 8, 3, 3), seed=1)
     assert torch.equal(norm_relu(norm, x.clone(), shortcut), torch.relu(norm(x) + shortcut))
     assert torch.equal(norm_relu(norm, x.clone()), torch.relu(norm(x)))
 
 
-def test_batch_norm_is_torchs_own_unless_it_is_fused():
+def test_batch_norm_equals_torchs_unless_it_is_fused():
     ours, theirs, x = BatchNorm(8), torch.nn.BatchNorm2d(8), images((4, 8, 3, 3))
     assert torch.equal(ours(x), theirs(x))
     assert ours.state_dict().keys() == theirs.state_dict().keys()
@@ -49,10 +49,10 @@ SHAPES = [(8, 5, 3, 3), (64, 64, 32, 32), (9, 130, 4, 4), (1, 512, 2, 2), (63, 2
 class TestKernels:
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
     @pytest.mark.parametrize(("relu", "add"), [(False, False), (True, False), (True, True)])
-    def test_values_statistics_and_gradients_are_torchs(self, shape, relu, add):
-        # Below zero and above, but not so near that rounding decides which: two values with a little noise.
+    def test_values_statistics_and_gradients_equal_torchs(self, shape, relu, add):
+        # Two values with a little noise, far enough from zero that rounding does not decide the sign.
         signs, slope = images(shape, "cuda", seed=1).sub(5).sign(), images(shape, "cuda", seed=2) - 5
-        signs[:, :, 0, 0], signs[:, :, 0, 1] = 1, -1  # both in every channel: without variance all is rounding
+        signs[:, :, 0, 0], signs[:, :, 0, 1] = 1, -1  # both in every channel: the variance must not be zero
         x = (signs + images(shape, "cuda") / 1000).requires_grad_()
         shortcut = (3 * images(shape, "cuda", seed=3).sub(5).sign()).requires_grad_()
         found = []

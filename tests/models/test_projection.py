@@ -13,7 +13,7 @@ from fedeas.models.build import build_model, parameter_names
 
 
 @pytest.mark.parametrize(("name", "shape"), [("small-cnn", (1, 8, 8)), ("resnet18", (3, 32, 32))])
-def test_a_projection_stands_between_features_and_head(name, shape):
+def test_the_projection_is_between_features_and_head(name, shape):
     model = build_model(name, shape, 5, seed=0, projection=16)
     images = torch.randn(2, *shape)
     assert model.features(images).shape == (2, 16)

@@ -1,6 +1,6 @@
 """A stacked model computes for each client what a model of its own computes.
 
-Kernels run on a GPU, or, where Triton is there, in its interpreter (TRITON_INTERPRET=1).
+Kernels run on a GPU or, if Triton is installed, in its interpreter (TRITON_INTERPRET=1).
 """
 
 import copy
@@ -17,7 +17,7 @@ from torch.nn import functional
 from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.models.norm import BatchNorm
-from fedeas.models.stacked import Stack, StackedBatchNorm, Window, can_be_stacked, gathered_values, tensors_of
+from fedeas.models.stacked import KernelWindow, Stack, StackedBatchNorm, can_be_stacked, gathered_values, tensors_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
@@ -67,7 +67,7 @@ def descend(model, rate=0.1):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_is_that_of_separate_models(name):
+def test_a_step_equals_that_of_separate_models(name):
     models, shape = models_of(name)
     images, labels = batch(shape)
     stack, found = stack_of(models, shape), copy.deepcopy(models)
@@ -86,7 +86,7 @@ def test_a_step_is_that_of_separate_models(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_in_evaluation_mode_it_gives_each_models_own_logits(name):
+def test_in_evaluation_mode_logits_equal_those_of_separate_models(name):
     models, shape = models_of(name)
     images, _ = batch(shape)
     stack = stack_of(models, shape)
@@ -96,7 +96,7 @@ def test_in_evaluation_mode_it_gives_each_models_own_logits(name):
         torch.testing.assert_close(together[client], expected, rtol=1e-8, atol=1e-9)
 
 
-def test_rows_that_only_fill_the_batch_change_nothing():
+def test_rows_that_only_fill_up_the_batch_have_no_effect():
     models, shape = models_of("small with batch norm")
     images, labels = batch(shape)
     gradients = []
@@ -117,7 +117,7 @@ def test_loading_and_unloading_changes_nothing():
             assert torch.equal(one, same)
 
 
-def test_the_first_clients_alone_are_trained_in_the_same_memory():
+def test_a_narrowed_stack_trains_the_first_clients_in_the_same_memory():
     models, shape = models_of("small with batch norm")
     images, labels = batch(shape)
     stack, narrow = stack_of(models, shape), None
@@ -139,13 +139,13 @@ def test_a_window_holds_exactly_the_weights_that_ever_meet_a_pixel(kernel, strid
         return
     conv = nn.Conv2d(1, 1, kernel, stride, padding, bias=False)
     conv(torch.rand(1, 1, height, width) + 1).sum().backward()
-    window = Window.of(conv, height, width)
+    window = KernelWindow.of(conv, height, width)
     inside = torch.zeros_like(conv.weight, dtype=torch.bool)
     inside[:, :, window.rows, window.columns] = True
     assert torch.equal(inside, conv.weight.grad != 0)
 
 
-def test_with_weight_decay_all_weights_are_kept():
+def test_with_weight_decay_the_whole_kernel_is_kept():
     models, shape = models_of("deep with the large stem")
     part, whole = (sum(p.numel() for p in stack_of(models, shape, whole=each).model.parameters()) for each in (0, 1))
     own = sum(p.numel() for p in models[0].parameters())
@@ -205,8 +205,8 @@ class TestKernels:
         ],
         ids=str,
     )
-    def test_convolutions_are_those_of_the_plain_form(self, kernels, conv, size):
-        layer = stacked.StackedConv(conv, 2, Window.of(conv, *size)).to(DEVICE)
+    def test_convolutions_equal_those_without_kernels(self, kernels, conv, size):
+        layer = stacked.StackedConv(conv, 2, KernelWindow.of(conv, *size)).to(DEVICE)
         nn.init.normal_(layer.weight, generator=torch.Generator(DEVICE).manual_seed(0))
         with torch.no_grad():
             layer.weight.copy_(torch.stack([layer.laid_out(torch.randn(conv.weight.shape)) for _ in range(2)]))
@@ -215,7 +215,7 @@ class TestKernels:
         found = kernels.convolved(x, layer.weight, layer.weight, geometry)
         compare(found, stacked._convolved(x, layer.weight, geometry), [x, layer.weight], 1e-4)
 
-    def test_max_pooling_is_torchs_also_where_values_are_equal(self, kernels):
+    def test_max_pooling_equals_torchs_even_for_equal_values(self, kernels):
         for x in (drawn(3, 5, 7, 6), drawn(2, 16, 8, 8), torch.zeros_like(drawn(1, 4, 6, 6)).requires_grad_()):
             compare(kernels.max_pooled(x), functional.max_pool2d(x, 3, 2, 1), [x])
 
@@ -264,7 +264,7 @@ class TestKernels:
             for parameter in stack.model.parameters():
                 parameter.copy_(parameter.grad)
         for kernel in stack.kernels.values():
-            kernel.zero_()  # what never meets a pixel has no gradient
+            kernel.zero_()  # weights that never meet a pixel have no gradient
         stack.unload([tensors_of(model) for model in found])
         for client, own in enumerate(found):
             rows, gradients = slice(client * ROWS, client * ROWS + VALID[client]), []

@@ -17,7 +17,7 @@ from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import image_index
 from fedeas.generators.quality.grid import LARGEST_SIDE, strip
-from fedeas.generators.registry import Setting, parse_generator
+from fedeas.generators.registry import GeneratorContext, parse_generator
 from fedeas.report import write_report
 from fedeas.runs.store import RunStore
 
@@ -206,7 +206,7 @@ def test_a_real_run_shows_what_its_generator_draws(tmp_path):
     run = execute(load_config(None, small), RunStore(tmp_path))
     _, rows = report(run)
     digits = load_dataset("digits")
-    setting = Setting(digits.name, digits.images, digits.labels, digits.classes, "clean", "cpu")
+    setting = GeneratorContext(digits.name, digits.images, digits.labels, digits.classes, "clean", "cpu")
     generator = parse_generator(run.config.generator).ready(setting)
     (client, *_), plan = sorted(run.rounds()[0]["clients"]), run.allocation()[1].n
     assert [name for name, _ in rows] == [str(label) for label in range(10)]

@@ -1,4 +1,4 @@
-"""Courses of runs, and what several seeds have in common."""
+"""Accuracy of runs over rounds, and the mean over several seeds."""
 
 from statistics import mean
 
@@ -11,7 +11,7 @@ from fedeas.runs.accuracy_curves import Course, Window, mean_course, measure_cou
 from fedeas.runs.store import RunStore
 
 
-def test_a_runs_course_has_its_evaluated_rounds_alone(tmp_path):
+def test_a_runs_course_has_only_its_evaluated_rounds(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
     assert run.course() == Course([], [])
     for number, accuracy in ((1, 0.25), (2, None), (3, 0.0)):
@@ -20,7 +20,7 @@ def test_a_runs_course_has_its_evaluated_rounds_alone(tmp_path):
     assert run.course() == Course([1, 3], [0.25, 0.0])
 
 
-def test_seeds_have_a_mean_and_extremes_where_none_is_missing():
+def test_mean_and_extremes_cover_rounds_that_all_seeds_have():
     found = mean_course([Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])])
     assert (found.rounds, found.seeds) == ([1, 2], 2)
     assert (found.low, found.high) == ([0.2, 0.4], [0.4, 0.6])
@@ -43,7 +43,7 @@ def test_the_window_is_the_smallest_whole_number_of_last_rounds_that_makes_a_ten
 @pytest.mark.parametrize(
     ("rounds", "window"), [(200, (181, 200)), (60, (55, 60)), (15, (14, 15)), (10, (10, 10)), (1, (1, 1))]
 )
-def test_the_papers_window_and_others(rounds, window):
+def test_windows_of_the_paper_and_of_other_numbers_of_rounds(rounds, window):
     assert Window.of(rounds) == window
 
 

@@ -1,4 +1,4 @@
-"""Paired differences over seeds, against SciPy's test and by laws; marks and sentences follow from intervals alone."""
+"""Paired differences over seeds, against SciPy's test and by laws; marks and sentences depend on intervals alone."""
 
 from statistics import mean
 
@@ -24,7 +24,7 @@ def by_seed(values):
 
 
 @given(PAIRS)
-def test_the_interval_is_that_of_scipys_paired_test(pairs):
+def test_the_interval_equals_that_of_scipys_paired_test(pairs):
     one, other = split(pairs)
     differences = np.subtract(list(one.values()), list(other.values()))
     assume(differences.std() > 1e-6)
@@ -81,7 +81,7 @@ def test_a_verdict_needs_an_interval_without_zero(values, verdict):
 
 
 @given(PAIRS)
-def test_the_verdict_is_that_of_a_test_at_five_percent(pairs):
+def test_the_verdict_equals_that_of_a_test_at_five_percent(pairs):
     one, other = split(pairs)
     assume(np.subtract(list(one.values()), list(other.values())).std() > 1e-6)
     p = stats.ttest_rel(list(one.values()), list(other.values())).pvalue
@@ -89,7 +89,7 @@ def test_the_verdict_is_that_of_a_test_at_five_percent(pairs):
     assert (paired_difference(one, other).verdict is not Verdict.UNDECIDED) == (p < 0.05)
 
 
-def test_marks_need_intervals_that_exclude_a_tie_with_all_that_are_below():
+def test_marks_need_intervals_that_exclude_a_tie_with_all_lower_methods():
     apart = {"a": by_seed([9.0, 9.1, 9.2]), "b": by_seed([7.0, 7.2, 7.1]), "c": by_seed([5.0, 5.1, 5.0])}
     assert ranks(apart) == {"a": BEST, "b": SECOND}
     assert ranks({**apart, "b": by_seed([8.0, 9.9, 9.0])}) == {}  # neither best nor second is shown
@@ -102,7 +102,7 @@ def test_one_seed_is_never_marked():
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.dictionaries(st.integers(0, 5), NUMBERS), min_size=1))
-def test_whatever_is_marked_has_the_highest_means(methods):
+def test_marked_methods_have_the_highest_means(methods):
     found = ranks(methods)
     order = sorted((name for name in methods if methods[name]), key=lambda name: -mean(methods[name].values()))
     assert list(found) == order[: len(found)]
@@ -119,5 +119,5 @@ def test_sentences_name_every_method_once_under_its_verdict():
     assert conclusion("ours", {}) == ""
 
 
-def test_a_measure_of_nothing_is_none():
+def test_without_values_there_is_no_measure():
     assert Measured.of([]) is None

@@ -20,7 +20,7 @@ def test_a_run_directory_is_named_by_its_config_and_read_back(tmp_path):
     assert run.summary() == {"accuracy": 0.5}
 
 
-def test_rounds_are_appended_and_a_cut_line_is_no_round(tmp_path):
+def test_rounds_are_appended_and_a_cut_off_line_is_ignored(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
     assert run.rounds() == []
     for number in (1, 2, 3):
@@ -53,7 +53,7 @@ def test_runs_are_found_by_their_config(tmp_path):
     assert store.find(partition__clients=6) == []
 
 
-def test_other_folders_are_no_runs(tmp_path):
+def test_other_folders_are_refused_as_runs(tmp_path):
     with pytest.raises(InputError, match=r"not a run directory, config.json is missing"):
         read_run(tmp_path)
     (tmp_path / "config.json").write_text('{"labl": 3}')
@@ -94,7 +94,7 @@ def test_two_processes_cannot_work_on_one_run(tmp_path):
         pass
 
 
-def test_a_directory_that_holds_another_run_or_none_that_can_be_read_is_not_gone_on_with(tmp_path):
+def test_a_directory_with_another_or_an_unreadable_run_is_refused(tmp_path):
     store, config = RunStore(tmp_path), RunConfig()
     run = store.open(config)
     (run.path / "config.json").write_text(RunConfig(seed=1).model_dump_json())

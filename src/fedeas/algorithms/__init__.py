@@ -1,4 +1,4 @@
-"""Federated algorithms: client half and server half in one file each, knowing nothing of generators or engines."""
+"""Federated algorithms, one file each with client half and server half; independent of generators and engines."""
 
 from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg

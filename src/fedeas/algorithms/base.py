@@ -1,4 +1,4 @@
-"""What an algorithm is: four short functions over named tensors, the same on every engine."""
+"""The protocol of an algorithm: four short functions over named tensors, the same on every engine."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Fleet:
 
 @dataclass(frozen=True)
 class ClientJob:
-    """All that a client needs for its part of a round. The model is a workspace, its weights are in the broadcast.
+    """All that a client needs for its part of a round. The model is a workspace; its weights are in the broadcast.
 
-    `trainer` is what an engine may put in place of the plain training loop.
+    An engine may set `trainer` to replace the plain training loop.
     """
 
     client: int
@@ -51,7 +51,7 @@ class ClientJob:
 
     @property
     def samples_seen(self) -> int:
-        """Images of all batches, each as often as it is seen."""
+        """Number of images in all batches; an image counts each time it is seen."""
         return sum(batch_sizes(len(self.data), self.train))
 
     @property
@@ -77,13 +77,13 @@ class Algorithm(Protocol):
     """Whether there is an exchange before the first round."""
 
     differentiates_twice: ClassVar[bool]
-    """Whether a loss holds gradients itself."""
+    """Whether the loss contains gradients, so that training takes second derivatives."""
 
     shares_counts: ClassVar[bool]
-    """Whether what clients send tells their label counts."""
+    """Whether clients reveal their label counts to the server."""
 
     stacks: ClassVar[bool]
-    """Whether its loss serves several clients at once, stacked into one model."""
+    """Whether its loss also works for several clients stacked into one model."""
 
     @property
     def spec(self) -> str:
@@ -93,13 +93,13 @@ class Algorithm(Protocol):
         """The server's state before the first round."""
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """What a client sends once before the first round, from its real samples; asked only if `needs_setup`."""
+        """What a client sends once before the first round, from its real samples; called only if `needs_setup`."""
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
         """The server's state after the set-up exchange."""
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """What the clients of a round are sent."""
+        """What the server sends to the clients of a round."""
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """A client's part of a round: its reply, and the state it keeps."""
@@ -110,7 +110,7 @@ class Algorithm(Protocol):
 
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers."""
-    plain = torch.contiguous_format  # whatever suits the device the model is on
+    plain = torch.contiguous_format  # independent of the layout that the model has on its device
     own = {MODEL + name: tensor.detach() for name, tensor in model.state_dict().items()}
     copies = {name: torch.empty_like(tensor, memory_format=plain) for name, tensor in own.items()}
     copy_all(list(copies.values()), list(own.values()))
@@ -125,7 +125,7 @@ def load_model(model: nn.Module, arrays: Arrays) -> None:
 
 
 def features_of(model: Any, images: Tensor) -> Tensor:
-    """What the model's head sees."""
+    """The features that the model passes to its head."""
     features: Tensor = model.features(images)
     return features
 
@@ -144,7 +144,7 @@ def group(arrays: Arrays, prefix: str) -> Arrays:
 def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
     """sum_k w_k x_k with w_k = N_k / sum_{j in S} N_j, for floating tensors, in the order of the replies.
 
-    Whole numbers, such as BatchNorm's step counter, are not averaged: the largest stands.
+    Integer tensors, such as BatchNorm's step counter, are not averaged: the largest value is kept.
     """
     total, keys = sum(reply.weight for reply in replies), list(keys)
     floating = [key for key in keys if replies[0].arrays[key].is_floating_point()]

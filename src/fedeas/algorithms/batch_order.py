@@ -1,4 +1,4 @@
-"""Which samples a client sees, in which order, and how each is augmented: drawn ahead, so that steps draw nothing."""
+"""Which samples a client sees, in which order, and how each is augmented: all drawn before training starts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Draws = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BatchPlan:
     """All batches of a client's part of a round.
 
     Args:
-        index: places of the samples in the client's data, batch after batch.
-        drawn: for each of these what its augmentation needs: ``flip``, ``down``, ``right``, or nothing.
-        sizes: of the batches.
+        index: positions of the samples in the client's data, batch after batch.
+        drawn: random draws for the augmentation of each sample: ``flip``, ``down``, ``right``, or none.
+        sizes: sizes of the batches.
     """
 
     index: Tensor
@@ -32,18 +32,18 @@ class Plan:
     sizes: Sequence[int]
 
     @staticmethod
-    def of(size: int, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device) -> Plan:
-        """Shuffled anew in each pass; images are flipped, and shifted by up to an eighth of their height."""
+    def of(size: int, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device) -> BatchPlan:
+        """Shuffle the samples in each pass; draw flips, and shifts of up to an eighth of the image height."""
         index, drawn = _order(size, train, rng), {}
         if train.augment != "none":
             drawn["flip"] = rng.random(len(index)) < 0.5
         if train.augment == "crop-flip":
             drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, len(index)))
         tensors = {name: torch.from_numpy(values).to(device) for name, values in drawn.items()}
-        return Plan(torch.from_numpy(index).to(device), tensors, batch_sizes(size, train))
+        return BatchPlan(torch.from_numpy(index).to(device), tensors, batch_sizes(size, train))
 
     def batches(self) -> Iterator[slice]:
-        """The places of each batch in `index`."""
+        """The rows of `index` that belong to each batch."""
         return (slice(stop - size, stop) for size, stop in zip(self.sizes, accumulate(self.sizes), strict=True))
 
 
@@ -51,8 +51,8 @@ def batch_sizes(size: int, train: TrainConfig) -> list[int]:
     """Sizes of the batches that a client with `size` samples trains on in a round.
 
     A last batch of one image is left out of its epoch, because batch norm cannot train on a single image; each epoch
-    leaves out another one. A client that holds one image sees it twice in one batch. With ``train.steps`` every batch
-    is whole.
+    leaves out a different image. A client with one image sees it twice in one batch. With ``train.steps`` every batch
+    is full.
 
     >>> batch_sizes(65, TrainConfig(batch_size=32, epochs=1)), batch_sizes(66, TrainConfig(batch_size=32, epochs=1))
     ([32, 32], [32, 32, 2])
@@ -66,16 +66,16 @@ def batch_sizes(size: int, train: TrainConfig) -> list[int]:
 
 
 def one_pass(size: int, batch_size: int, rng: np.random.Generator) -> list[IntArray]:
-    """Batches that hold every sample once, shuffled; a single image left over joins the batch before it.
+    """Shuffled batches that hold every sample once; a single image left over joins the batch before it.
 
-    A client that holds one image sees it twice, which leaves the mean over its data as it is.
+    A client with one image sees it twice, which does not change the mean over its data.
     """
     order = rng.permutation(size) if size > 1 else np.zeros(2, dtype=np.int64)
     return np.split(order, range(batch_size, size - 1, batch_size))
 
 
 def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
-    """Places of the samples in the order in which they are seen, pass after pass."""
+    """Positions of the samples in the order in which they are seen, pass after pass."""
     seen = sum(batch_sizes(size, train))
     if train.steps:  # passes are joined end to end, so that a batch may span two
         return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
@@ -83,12 +83,12 @@ def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
 
 
 def reach(height: int) -> int:
-    """How far an image can be shifted."""
+    """The largest shift of an image, in pixels."""
     return max(1, height // 8)
 
 
 def augmented(images: Tensor, drawn: Draws) -> Tensor:
-    """Flip and shift the images as was drawn for them; pixels that come in are black."""
+    """Flip and shift the images by their draws; new pixels at the border are black."""
     if "flip" in drawn:
         images = torch.where(drawn["flip"][:, None, None, None], images.flip(-1), images)
     return _shifted(images, drawn["down"], drawn["right"]) if "down" in drawn else images

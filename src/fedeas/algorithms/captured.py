@@ -1,7 +1,7 @@
-"""The local training loop as CUDA graphs: one for each batch size, replayed over tensors that stay where they are.
+"""The local training loop as CUDA graphs: one for each batch size, replayed over tensors at fixed addresses.
 
-A client's data, its plan and what its objective reads are copied into buffers; a counter on the device walks through
-the plan. Between the first and the last step of a client nothing goes to the host or comes from it.
+A client's data, its batch plan and the tensors of its objective are copied into buffers; a counter on the device walks
+through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import ClientJob
-from fedeas.algorithms.batch_order import Plan, augmented, batch_sizes
-from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
+from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
+from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_batches
 from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
@@ -23,13 +23,13 @@ StepContext = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 class CapturedSGD:
-    """`local_sgd` for clients that are trained one after the other with one model; the fast engines' trainer.
+    """`local_sgd` for clients that are trained one after the other with one model; the trainer of the fast engines.
 
     Args:
-        model: the workspace; its parameters stay where they are.
-        normalise: of the images.
+        model: the workspace; its parameters keep their addresses.
+        normalise: normalises the images.
         capacity: samples of the largest client, so that buffers need not grow.
-        around: a context of every step.
+        around: a context manager that every step runs in.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class CapturedSGD:
         self.on_gpu = self.device.type == "cuda"
         self.buffers: dict[str, Tensor] = {}
         self.steps: dict[tuple[object, ...], Captured] = {}
-        self.earlier = 0.0  # seconds of preparing steps that are no more
-        self.full: Captured | None = None  # the step of a whole batch
+        self.earlier = 0.0  # seconds spent on preparing steps that were dropped since
+        self.full: Captured | None = None  # the step of a full batch
         self.pool = graph_pool(self.device)
         self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.total = torch.zeros((), device=self.device)
@@ -54,32 +54,32 @@ class CapturedSGD:
 
     def __call__(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Train one client."""
-        plan = plan_of(job)
+        plan = plan_batches(job)
         self.precision = job.precision
         self._begin(job)
-        static = self._filled(job, objective, plan)
+        static = self._fill_buffers(job, objective, plan)
         self.model.train()
         for rows in plan.batches():
             self._step(rows.stop - rows.start, job.train.batch_size, static, plan)()
         return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
 
     def rehearse(self) -> None:
-        """Repeat the first step of the last client, to no effect but the time it takes: a client begins anew."""
+        """Repeat the first step of the last client, to time it; later clients are not affected."""
         if self.full is not None:
             self.position.zero_()
             self.number.zero_()
             self.full()
 
     def _begin(self, job: ClientJob) -> None:
-        """Counters at their start and a descent that has not begun, without new tensors."""
+        """Reset the counters and the optimiser in place."""
         for counter in (self.position, self.number, self.total):
             counter.zero_()
         if self.descent is None:
             self.descent = Descent(self.model, job.train, learning_rate(job))
         self.descent.begin(learning_rate(job))
 
-    def _filled(self, job: ClientJob, objective: Objective, plan: Plan) -> Objective:
-        """The same objective over the lane's buffers, filled with the client's."""
+    def _fill_buffers(self, job: ClientJob, objective: Objective, plan: BatchPlan) -> Objective:
+        """Copy the client's tensors into the buffers; the result is its objective over these buffers."""
         most = batch_sizes(self.capacity, job.train)
         seen, steps = sum(most), len(most)
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
@@ -93,14 +93,14 @@ class CapturedSGD:
         )
 
     def _put(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """Copy tensors into buffers of so many rows, or of their own shape; a buffer that does not fit is made anew."""
+        """Copy tensors into buffers of `rows` rows, or of their own shape if 0; replace a buffer that does not fit."""
         filled = {}
         for name, tensor in tensors.items():
             buffer = self.buffers.get(group + name)
             shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
             if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
                 if buffer is not None:
-                    self._forget_steps()  # they read the old one
+                    self._forget_steps()  # they read the old buffer
                 buffer = self.buffers[group + name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
             (buffer[: len(tensor)] if rows else buffer).copy_(tensor)
             filled[name] = buffer
@@ -109,14 +109,14 @@ class CapturedSGD:
     def _forget_steps(self) -> None:
         self.earlier, self.full = self.preparing, None
         self.steps.clear()
-        self.pool = graph_pool(self.device)  # a pool whose graphs are gone cannot be recorded into again
+        self.pool = graph_pool(self.device)  # once its graphs are gone, the old pool cannot be recorded into again
 
-    def _step(self, size: int, batch_size: int, objective: Objective, plan: Plan) -> Captured:
+    def _step(self, size: int, batch_size: int, objective: Objective, plan: BatchPlan) -> Captured:
         names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
         key = (size, objective.loss, objective.correct, names)
         if key not in self.steps:
             drawn = tuple(plan.drawn)
-            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP  # once for all sizes
+            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP  # one for all sizes
             step = Captured(lambda: self._one_step(size, objective, drawn), self.device, (), self.pool, warm_up)
             self.steps[key] = step
             self.full = step if size == batch_size else self.full

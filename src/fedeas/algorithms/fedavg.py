@@ -43,11 +43,11 @@ class FedAvg(hyperparameters.FedAvg):
         return model_arrays(model)
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """Nothing is exchanged before the first round."""
+        """Nothing: FedAvg exchanges nothing before the first round."""
         return None
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
-        """Nothing to set up."""
+        """The state as it is."""
         return server
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
@@ -65,5 +65,5 @@ class FedAvg(hyperparameters.FedAvg):
         return {**server, **weighted_mean(replies, group(server, MODEL))}
 
     def objective(self, job: ClientJob) -> Objective:
-        """What a client minimises."""
+        """The objective that a client minimises."""
         return Objective()

@@ -1,4 +1,4 @@
-"""FedGen: a generator of features, taught by the clients' heads, brings every class to every client."""
+"""FedGen: a generator of features, trained with the clients' heads, gives every client features of every class."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ASKED, ASKED_NOISE, OWN_NOISE = "asked", "asked_noise", "own_noise"
 WEIGHT, LATENT = "weight/generated", "weight/latent"
 
 DECAY = 0.98
-"""By which the learning rate and the clients' loss weights shrink in each round."""
+"""Factor by which the learning rate and the clients' loss weights shrink in each round."""
 
 WEIGHT_DECAY = 1e-2
-"""Adam's, for the generator."""
+"""Weight decay of Adam, for the generator."""
 
 
 class LatentGenerator(nn.Module):
@@ -56,7 +56,7 @@ def generated(weights: Mapping[str, Tensor], labels: Tensor, noise: Tensor) -> T
 
 
 def _joined(labels: Tensor, noise: Tensor, width: int) -> Tensor:
-    """One-hot labels beside the noise. Compared rather than one_hot, which looks at the labels and makes a GPU wait."""
+    """One-hot labels beside the noise. torch's one_hot reads the labels on the host, which makes a GPU wait."""
     classes = labels[:, None] == torch.arange(width - noise.shape[1], device=labels.device)
     return torch.cat([classes.to(noise.dtype), noise], dim=1)
 
@@ -64,13 +64,13 @@ def _joined(labels: Tensor, noise: Tensor, width: int) -> Tensor:
 class FedGen(hyperparameters.FedGen, FedAvg):
     """Data-free distillation through a latent generator (Zhu, Hong, Zhou, ICML 2021, Eq. 4 and 5).
 
-    After each round the server trains G(y, noise) so that the heads of the round's clients take its features for the
-    class asked: the loss of client k's head on a sample of class y has the weight n_k^y / sum_j n_j^y, and a diversity
+    After each round the server trains G(y, noise) so that the heads of the round's clients classify its features as
+    class y: the loss of client k's head on a sample of class y has the weight n_k^y / sum_j n_j^y, and a diversity
     term keeps the features of different noise apart. From the second round on a client adds two terms to the loss of
     its data: the loss of its head on generated features of random classes, and the divergence of its predictions on
-    its samples from those on features generated for the same labels. Both lose weight from round to round.
+    its samples from those on features generated for the same labels. The weights of both shrink from round to round.
 
-    **It needs label counts**: each client tells the server its own, once, at set-up.
+    **It needs label counts**: each client sends its own to the server, once, at set-up.
     """
 
     needs_setup: ClassVar[bool] = True
@@ -84,10 +84,10 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             generator = LatentGenerator(fleet.num_classes, self.noise, self.hidden, head_of(model).in_features)
         generator.to(head_of(model).weight.device)
         known = {CLASSES: torch.tensor(fleet.num_classes), SEED: torch.tensor(stream_seed("fedgen", fleet.seed))}
-        return {**model_arrays(model), **_named(generator), **known}
+        return {**model_arrays(model), **_generator_arrays(generator), **known}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """The client's label counts, of its real samples."""
+        """The label counts of the client's real samples."""
         counts = torch.bincount(job.data.labels, minlength=int(job.broadcast[CLASSES]))
         return Reply(job.client, job.data.num_real, {COUNTS: counts})
 
@@ -96,14 +96,14 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         return {**server, COUNTS: torch.stack([reply.arrays[COUNTS] for reply in replies])}
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """The global model; once it has been trained, the generator and the shares by which labels are drawn."""
+        """The global model; from the second round on also the generator and the probabilities of labels."""
         if round == 0:
             return group(server, MODEL)
         shares = equal_shares(server[COUNTS]).to(server[GENERATOR + "outer.weight"])
         return {**group(server, MODEL), **group(server, GENERATOR), SHARES: shares}
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """FedAvg with two more losses; the head goes along under a name of its own."""
+        """FedAvg with two more losses; the reply also holds the head, under names of its own."""
         reply, state = super().client_update(job)
         head = head_of(job.model)
         teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}
@@ -136,12 +136,12 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         return own + shared[WEIGHT] * asked_loss + shared[LATENT] * divergence(logits, alike)
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """FedAvg, then lessons for the generator from the heads of this round."""
+        """FedAvg, then training of the generator with the heads of this round."""
         server = super().server_update(server, replies, round)
         heads = torch.stack([reply.arrays[HEAD_WEIGHT] for reply in replies])
         biases = torch.stack([reply.arrays[HEAD_BIAS] for reply in replies])
         counts = server[COUNTS][[reply.client for reply in replies]].to(heads.dtype)
-        shares, generator = equal_shares(counts), self._loaded(server)
+        shares, generator = equal_shares(counts), self._load_generator(server)
         optimiser = torch.optim.Adam(generator.parameters(), self.ensemble_lr, weight_decay=WEIGHT_DECAY)
         _restore(optimiser, server, self.ensemble_lr * DECAY**round)
         stream = torch.Generator(shares.device).manual_seed(stream_seed("fedgen-server", int(server[SEED]), round))
@@ -152,9 +152,9 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             optimiser.zero_grad(set_to_none=True)
             lesson.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        return {**server, **_named(generator), **_kept(optimiser)}
+        return {**server, **_generator_arrays(generator), **_adam_arrays(optimiser)}
 
-    def _loaded(self, arrays: Arrays) -> LatentGenerator:
+    def _load_generator(self, arrays: Arrays) -> LatentGenerator:
         tensors = {key.removeprefix(GENERATOR): tensor.clone() for key, tensor in group(arrays, GENERATOR).items()}
         features, classes = len(tensors["outer.bias"]), tensors["inner.weight"].shape[1] - self.noise
         generator = LatentGenerator(classes, self.noise, self.hidden, features).to(tensors["inner.weight"])
@@ -163,19 +163,19 @@ class FedGen(hyperparameters.FedGen, FedAvg):
 
 
 def equal_shares(counts: Tensor) -> Tensor:
-    """The same share for each class of which these clients hold a sample."""
+    """Equal probability for each class that these clients hold a sample of."""
     held = (counts.sum(dim=0) > 0).to(counts.dtype if counts.is_floating_point() else torch.float32)
     return held / held.sum()
 
 
 def draw(shares: Tensor, count: int, length: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Labels by their shares, and for each a row of noise, uniform between 0 and 1."""
+    """Draw labels with these probabilities, and for each a row of noise, uniform between 0 and 1."""
     labels = torch.multinomial(shares, count, replacement=True, generator=stream)
     return labels, torch.rand(count, length, generator=stream, device=shares.device, dtype=shares.dtype)
 
 
 def teaching_loss(features: Tensor, labels: Tensor, heads: Tensor, biases: Tensor, counts: Tensor) -> Tensor:
-    """Loss of each head on each sample, weighed by how many samples of the class its client holds.
+    """Loss of each head on each sample, weighted by how many samples of the class its client holds.
 
     Losses and weights are both tables of clients x samples; the weights of a sample sum to 1.
     """
@@ -199,18 +199,18 @@ def divergence(logits: Tensor, wanted: Tensor) -> Tensor:
     )
 
 
-def _named(generator: LatentGenerator) -> Arrays:
+def _generator_arrays(generator: LatentGenerator) -> Arrays:
     return {GENERATOR + name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
 
 
-def _kept(optimiser: torch.optim.Adam) -> Arrays:
+def _adam_arrays(optimiser: torch.optim.Adam) -> Arrays:
     """Adam's moments and its count of steps, for the next round."""
     states = optimiser.state_dict()["state"]
     return {f"{ADAM}{i}/{key}": tensor.clone() for i, state in states.items() for key, tensor in state.items()}
 
 
 def _restore(optimiser: torch.optim.Adam, arrays: Arrays, rate: float) -> None:
-    """Go on from the moments of the last round, if there was one, at this learning rate."""
+    """Load Adam's moments of the last round, if there was one, and set this learning rate."""
     content, states = optimiser.state_dict(), dict[int, Arrays]()
     for name, tensor in group(arrays, ADAM).items():
         place, key = name.removeprefix(ADAM).split("/")

@@ -22,12 +22,12 @@ class FedMix(hyperparameters.FedMix, FedAvg):
     """Mean-augmented federated learning (Yoon et al., ICLR 2021, Eq. 5).
 
     At set-up each client sends averages of `mash` of its real images and of their labels (of all of them if `mash` is
-    0), and everyone gets everyone's. With x̄, ȳ one of these averages, drawn for each sample, a client minimises
+    0), and every client gets the averages of all. With x̄, ȳ one of these, drawn for each sample, a client minimises
 
         (1 - lam) l(f((1 - lam) x), y) + lam l(f((1 - lam) x), ȳ) + lam dl/dx · x̄,
 
-    the derivative taken at ((1 - lam) x, y): the first-order expansion of Mixup's loss, for which no image but the
-    averages has to be known. The derivative keeps its graph, so that the term trains the parameters.
+    the derivative taken at ((1 - lam) x, y): the first-order expansion of Mixup's loss, which needs only the averages
+    of other clients' images. The derivative keeps its graph, so that the term trains the parameters.
     """
 
     needs_setup: ClassVar[bool] = True
@@ -40,16 +40,16 @@ class FedMix(hyperparameters.FedMix, FedAvg):
         return {**model_arrays(model), CLASSES: torch.tensor(fleet.num_classes)}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """Averages of the client's images, in the units of their pixels, and of their labels."""
+        """Averages of the client's images, with pixels from 0 to 255, and of their labels."""
         size = self.mash if 0 < self.mash <= len(job.data) else len(job.data)
-        whole = len(job.data) // size * size  # a last average of fewer images would show more of them
+        whole = len(job.data) // size * size  # an average of fewer images would reveal more of each
         images = job.data.images[:whole].float()
         labels = functional.one_hot(job.data.labels[:whole], int(job.broadcast[CLASSES])).float()
         averages = {IMAGES: _averages(images, size), LABELS: _averages(labels, size)}
         return Reply(job.client, job.data.num_real, averages)
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
-        """Everyone's averages, in the order of clients."""
+        """The averages of all clients, in the order of client ids."""
         return {**server, **{key: torch.cat([reply.arrays[key] for reply in replies]) for key in (IMAGES, LABELS)}}
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
@@ -57,7 +57,7 @@ class FedMix(hyperparameters.FedMix, FedAvg):
         return {**group(server, MODEL), IMAGES: server[IMAGES], LABELS: server[LABELS]}
 
     def objective(self, job: ClientJob) -> Objective:
-        """The expanded Mixup loss; which average a sample meets depends on (seed, round, client) alone."""
+        """The expanded Mixup loss; the draw of averages depends on (seed, round, client) alone."""
         averages = {IMAGES: job.data.normalise(job.broadcast[IMAGES]), LABELS: job.broadcast[LABELS]}
         rng = stream("fedmix-partners", job.seed, job.round, job.client)
         partners = torch.from_numpy(rng.integers(len(averages[LABELS]), size=job.samples_seen))

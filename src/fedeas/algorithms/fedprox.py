@@ -1,4 +1,4 @@
-"""FedProx: local training is held near the global model."""
+"""FedProx: a proximal term keeps local training near the global model."""
 
 from __future__ import annotations
 

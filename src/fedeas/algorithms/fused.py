@@ -1,7 +1,7 @@
 """The local training loop for several clients at once: one stacked model, and one recorded step for each width.
 
-The width of a step is the number of clients that still train. Clients with more steps come first, so that those that
-are done fall off the end. All batches have one size: rows that only fill a last batch count nowhere.
+The width of a step is the number of clients that still train. Clients with more steps come first, so that finished
+clients are at the end. All batches have one size: rows that only fill up a batch have no effect.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import Arrays, ClientJob
-from fedeas.algorithms.batch_order import Plan, augmented, batch_sizes
-from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_of
+from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
+from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_batches
 from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
@@ -27,15 +27,15 @@ CPU = torch.device("cpu")
 
 
 class Part(NamedTuple):
-    """A client's part of a training: its place among the others, and what it is to do."""
+    """One client of a joint training: its place among the others, its job, objective and batch plan."""
 
     place: int
     job: ClientJob
     objective: Objective
-    plan: Plan
+    plan: BatchPlan
 
     def result(self, total: float) -> LocalResult:
-        """What came of it, from the sum of the losses of all samples."""
+        """The client's result, given the sum of the losses of all its samples."""
         seen = len(self.plan.index)
         return LocalResult(len(self.plan.sizes), seen, finite(total / seen, self.job))
 
@@ -44,10 +44,10 @@ class FusedSGD:
     """`local_sgd` for clients that are trained together.
 
     Args:
-        model: of one client.
-        normalise: of the images.
+        model: the model of one client.
+        normalise: normalises the images.
         capacity: samples of the largest client.
-        clients: the most that are trained together.
+        clients: the largest number of clients that are trained together.
     """
 
     def __init__(self, model: nn.Module, normalise: Normaliser, capacity: int, clients: int) -> None:
@@ -68,7 +68,7 @@ class FusedSGD:
         return sum(step.seconds for step in self.steps.values())
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
-        """Train these clients; the models of their jobs are changed."""
+        """Train these clients; changes the models of their jobs."""
         parts = [Part(place, *each) for place, each in enumerate(zip(jobs, objectives, map(_plan, jobs), strict=True))]
         parts.sort(key=lambda part: -len(part.plan.sizes))
         objective = self._begin(parts)
@@ -82,13 +82,13 @@ class FusedSGD:
         return [part.result(total) for part, total in sorted(results, key=lambda result: result[0].place)]
 
     def _tensors(self, model: nn.Module) -> list[Tensor]:
-        """Looked up once: the clients' models are the same in every round."""
+        """The model's tensors, cached: the workspace models are the same in every round."""
         if model not in self.tensors:
             self.tensors[model] = tensors_of(model)
         return self.tensors[model]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
-        """Everything that the steps read, in its place: data, plans, shared tensors, counters, learning rate."""
+        """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
         jobs, plans, objectives = zip(*((part.job, part.plan, part.objective) for part in parts), strict=True)
         train, rate = jobs[0].train, learning_rate(jobs[0])
         if not self.stacks:
@@ -112,15 +112,15 @@ class FusedSGD:
         return Objective(objectives[0].loss, shared, correct=objectives[0].correct)
 
     def _stacked(self, key: str, tensors: Sequence[Tensor]) -> Tensor:
-        """The clients' shared tensors of this name, laid out like the parameter or buffer that they are named after."""
+        """Stack the clients' shared tensors of this name, in the layout of the parameter or buffer of the same name."""
         laid_out = self.stacks[self.clients].laid_out(key.partition("/")[2], torch.stack(list(tensors)))
         return self._put("shared/" + key, laid_out, self.clients)
 
     def _put(self, name: str, tensor: Tensor, rows: int) -> Tensor:
-        """Copy a tensor into a buffer of so many rows; one that has become too small is made anew."""
+        """Copy a tensor into a buffer of `rows` rows; replace a buffer that is too small."""
         buffer, shape = self.buffers.get(name), (max(rows, len(tensor)), *tensor.shape[1:])
         if buffer is None or len(buffer) < len(tensor) or buffer.shape[1:] != shape[1:]:
-            self.steps.clear()  # they read the old one
+            self.steps.clear()  # they read the old buffer
             self.pool = graph_pool(self.device)
             buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
         buffer[: len(tensor)].copy_(tensor)
@@ -136,7 +136,7 @@ class FusedSGD:
         return self.steps[key]
 
     def _work(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Callable[[], Tensor]:
-        """One step of the first clients, as a function without arguments."""
+        """One step of the first `width` clients, as a function without arguments."""
         stack, descent = self._narrowed(width, job)
         shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
         own = Objective(objective.loss, shared, correct=objective.correct)
@@ -172,14 +172,14 @@ class FusedSGD:
         return Batch(images, self.buffers["labels"][index], shares=now("shares"))
 
 
-def _plan(job: ClientJob) -> Plan:
-    return plan_of(job, CPU)
+def _plan(job: ClientJob) -> BatchPlan:
+    return plan_batches(job, CPU)
 
 
-def tables(plans: Sequence[Plan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:
-    """Plans as tables of steps x clients (x rows): how many rows are valid, and for each its sample, share and draws.
+def tables(plans: Sequence[BatchPlan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:
+    """Plans as tables of steps x clients (x rows): the number of valid rows, and each row's sample, weight and draws.
 
-    Samples count through all clients, whose data follow each other.
+    Samples are numbered through all clients, whose data follow each other.
     """
     steps = max(len(plan.sizes) for plan in plans)
     rows = {"index": plans[0].index.numpy(), **{name: drawn.numpy() for name, drawn in plans[0].drawn.items()}}

@@ -1,4 +1,4 @@
-"""The only local training loop. Algorithms hand it an objective: a loss, what it reads, a correction of gradients."""
+"""The local training loop of all algorithms. Each gives it an objective: a loss, its tensors, a gradient correction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import Arrays, ClientJob
-from fedeas.algorithms.batch_order import Plan, augmented
+from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
 from fedeas.errors import RunError
@@ -23,11 +23,11 @@ class Batch:
     """Samples of one step, normalised and augmented, and what the algorithm drew for them.
 
     Args:
-        images: of one client, or of several clients one after the other, each with as many rows.
+        images: of one client, or of several clients one after the other, each with the same number of rows.
         labels: of the images.
         drawn: rows that the algorithm drew for these samples or for this step.
-        shares: of several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
-            fill the batch. None for one client whose rows all count.
+        shares: for several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
+            fill up the batch. None for one client whose rows all count.
     """
 
     images: Tensor
@@ -36,11 +36,11 @@ class Batch:
     shares: Tensor | None = None
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of a value of each sample: one number, or one for each client."""
+        """The mean over samples: one number, or one for each client."""
         return values.mean() if self.shares is None else (values.view(self.shares.shape) * self.shares).sum(dim=1)
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of a tensor shaped as a model's parameter: one number, or one for each client."""
+        """The sum over a tensor shaped like a model's parameter: one number, or one for each client."""
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
@@ -55,14 +55,14 @@ def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a client minimises, as functions of tensors alone, which are the same functions for every client.
+    """What a client minimises: functions of tensors alone, the same for every client.
 
     Args:
-        loss: of a model and a batch, given the shared tensors; it sums over samples and parameters by the batch's
-            `mean` and `total` alone, so that the same function serves several clients at once.
-        shared: what all steps read, under ``group/name``; a tensor named like a parameter or buffer is shaped like it.
-        per_sample: rows that go with the samples in the order in which they are seen, over all epochs.
-        per_step: rows that go with the steps.
+        loss: of a model and a batch, given the shared tensors; it sums over samples and parameters only by the batch's
+            `mean` and `total`, so that the same function works for several clients at once.
+        shared: tensors that all steps read, by ``group/name``; one named like a parameter or buffer has its shape.
+        per_sample: a row for each sample in the order in which they are seen, over all epochs.
+        per_step: a row for each step.
         correct: changes the gradients between backward and step, given the shared tensors.
     """
 
@@ -73,14 +73,14 @@ class Objective:
     correct: Correction | None = None
 
     def batch(self, images: Tensor, labels: Tensor, start: int = 0, step: int = 0) -> Batch:
-        """A batch with the rows that were drawn for it, the first of which is `start`."""
+        """A batch with the rows that were drawn for it, from row `start` on."""
         drawn = {name: rows[start : start + len(labels)] for name, rows in self.per_sample.items()}
         return Batch(images, labels, drawn | {name: rows[step] for name, rows in self.per_step.items()})
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken, images seen in them (each as often as it was seen), and the mean loss over these."""
+    """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these."""
 
     steps: int
     samples: int
@@ -88,12 +88,12 @@ class LocalResult:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What a client reports of its work."""
+        """The metrics that a client reports."""
         return {"loss": self.loss, "steps": self.steps, "samples": self.samples}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
-    """Train the job's model on the client's data, in the batches of `plan_of`.
+    """Train the job's model on the client's data, in the batches of `plan_batches`.
 
     The order of samples and the augmentation depend on (seed, round, client) alone.
     """
@@ -101,7 +101,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
     if job.trainer is not None:
         result: LocalResult = job.trainer(job, objective)
         return result
-    plan, descent = plan_of(job), Descent(job.model, job.train, learning_rate(job))
+    plan, descent = plan_batches(job), Descent(job.model, job.train, learning_rate(job))
     job.model.train()
     total = torch.zeros((), device=data.labels.device)
     for step, rows in enumerate(plan.batches()):
@@ -114,7 +114,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
-    """One step of SGD; gives the loss before it, of each client if there are several."""
+    """Take one step of SGD; returns the loss before it, one for each client if there are several."""
     with autocast(precision, batch.labels.device):
         value = objective.loss(model, batch, objective.shared)
     descent.clear()
@@ -125,10 +125,10 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
     return value.detach()
 
 
-def plan_of(job: ClientJob, device: torch.device | None = None) -> Plan:
-    """The client's batches in this round, on this device or the data's own."""
+def plan_batches(job: ClientJob, device: torch.device | None = None) -> BatchPlan:
+    """Draw the client's batches of this round; they are put on `device`, by default the one that holds the data."""
     rng = stream("batches", job.seed, job.round, job.client)
-    return Plan.of(len(job.data), job.data.images.shape[-2], job.train, rng, device or job.data.labels.device)
+    return BatchPlan.of(len(job.data), job.data.images.shape[-2], job.train, rng, device or job.data.labels.device)
 
 
 def learning_rate(job: ClientJob) -> float:
@@ -139,7 +139,7 @@ def learning_rate(job: ClientJob) -> float:
 
 
 def finite(loss: float, job: ClientJob) -> float:
-    """The loss, or an error that names client and round."""
+    """The loss if it is finite; otherwise an error that names client and round."""
     if not math.isfinite(loss):
         raise RunError(f"client {job.client}, round {job.round}: the loss is {loss}; lower train.lr")
     return loss

@@ -1,4 +1,4 @@
-"""MOON: features are drawn to those of the global model and away from those of the client's last one."""
+"""MOON: pulls features towards those of the global model and away from those of the client's previous model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class MOON(hyperparameters.MOON, FedAvg):
     """Model-contrastive learning (Li, He, Song, CVPR 2021, Eq. 3 and 4).
 
     With z, z_glob and z_prev the features of a sample under the local model, the global model and this client's own
-    local model of its last round, a client minimises cross-entropy + mu * l_con,
+    local model of its previous round, a client minimises cross-entropy + mu * l_con,
 
         l_con = -log( exp(sim(z, z_glob) / tau) / (exp(sim(z, z_glob) / tau) + exp(sim(z, z_prev) / tau)) ),
 
-    where sim is the cosine. The global and the last model are frozen and in evaluation mode. In a client's first round
-    its last model is the global one. The contrast is on the model's own ``features``.
+    where sim is the cosine. The global and the previous model are frozen and in evaluation mode. In a client's first
+    round its previous model is the global one. The contrast is on the model's own ``features``.
     """
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """FedAvg with the contrastive loss; the client keeps its new model for the next time."""
+        """FedAvg with the contrastive loss; the client keeps its new model for its next round."""
         reply, _ = super().client_update(job)
         kept = {PREVIOUS + key.removeprefix(MODEL): tensor for key, tensor in group(reply.arrays, MODEL).items()}
         return reply, kept
@@ -58,7 +58,7 @@ def contrast(features: Tensor, near: Tensor, far: Tensor, tau: float) -> Tensor:
 
 @torch.no_grad()
 def frozen_features(model: nn.Module, images: Tensor, shared: Arrays, which: str) -> Tensor:
-    """Features under other weights and statistics than the model's own, in evaluation mode."""
+    """Features of the model with the shared weights and statistics of this group, in evaluation mode."""
     arrays = {"model." + key.removeprefix(which): tensor for key, tensor in group(shared, which).items()}
     model.eval()
     features: Tensor = functional_call(_Features(model), arrays, (images,))

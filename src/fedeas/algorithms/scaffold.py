@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates take the clients' drift out of local training."""
+"""SCAFFOLD: control variates correct the drift of local training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/cli
 class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     """SCAFFOLD (Karimireddy et al., ICML 2020, algorithm 1).
 
-    Client i takes local steps y <- y - lr (g_i(y) - c_i + c) and then renews its control,
+    Client i takes local steps y <- y - lr (g_i(y) - c_i + c) and then updates its control,
 
         option II:  c_i+ = c_i - c + (x - y_i) / (steps * lr),      option I:  c_i+ = g_i(x), over all its data.
 
@@ -40,8 +40,8 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
 
     With ``weighting="size"`` the mean is weighted by N_k and c grows by sum_{k in S} p_k (c_k+ - c_k), p_k over the
     whole fleet, so that c is always sum_k p_k c_k and the fixed point minimises Eq. (objective). ``"uniform"`` is the
-    rule of its own paper, which weighs clients equally. Mixing the two (models by size, controls unweighted) converges
-    to the wrong point.
+    rule of SCAFFOLD's paper, which weights clients equally. Mixing the two (models by size, controls unweighted)
+    converges to the wrong point.
     """
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
@@ -55,19 +55,19 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
         return {**group(server, MODEL), **group(server, CONTROL)}
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """Corrected local steps; the reply holds the model and what was added to the client's control."""
+        """Corrected local steps; the reply holds the model and the change of the client's control."""
         self.check_momentum(job.train.momentum)
         load_model(job.model, job.broadcast)
         old = {key: job.state.get(key, torch.zeros_like(c)) for key, c in group(job.broadcast, CONTROL).items()}
         at_start = self._full_gradient(job) if self.option == "I" else {}
         shifts = {SHIFT + key.removeprefix(CONTROL): job.broadcast[key] - control for key, control in old.items()}
-        result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shifted_gradients))
-        new = at_start or self._read_off(job, old, result.steps)
+        result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shift_gradients))
+        new = at_start or self._control_from_update(job, old, result.steps)
         change = {key: new[key] - old[key] for key in new}
         return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, result.metrics), new
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """Move the model along the mean way, and the control by what the clients' controls changed."""
+        """Move the model along the mean update, and the control by the changes of the clients' controls."""
         uniform = self.weighting == "uniform"
         weighed = [Reply(r.client, 1 if uniform else r.weight, r.arrays) for r in replies]
         mean = weighted_mean(weighed, group(server, MODEL))
@@ -80,8 +80,8 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
                 control.add_(reply.arrays[key], alpha=reply.weight / whole)
         return {**server, **mean, **controls}
 
-    def _read_off(self, job: ClientJob, old: Arrays, steps: int) -> Arrays:
-        """Option II: the mean corrected gradient is the way taken, divided by steps and learning rate."""
+    def _control_from_update(self, job: ClientJob, old: Arrays, steps: int) -> Arrays:
+        """Option II: the mean corrected gradient is the update divided by steps and learning rate."""
         scale = 1 / (steps * learning_rate(job))
         return {
             CONTROL + name: old[CONTROL + name]
@@ -93,7 +93,7 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     def _full_gradient(self, job: ClientJob) -> Arrays:
         """Option I: the gradient of the client's loss at the global model, over all its data.
 
-        Batches are shuffled, since batch norm would see sorted classes as other data than in training.
+        Batches are shuffled: with sorted classes the statistics of batch norm would differ from those in training.
         """
         objective, rng = self.objective(job), stream("scaffold-gradient", job.seed, job.round, job.client)
         job.model.train()
@@ -106,11 +106,11 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
             share = len(part) / sum(map(len, parts))
             (objective.loss(job.model, batch, objective.shared) * share).backward()  # type: ignore[no-untyped-call]
         for name, buffer in job.model.named_buffers():
-            buffer.copy_(buffers[name])  # looking at the data must not move BatchNorm's statistics
+            buffer.copy_(buffers[name])  # this pass must not change BatchNorm's statistics
         return {CONTROL + name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}
 
 
-def _shifted_gradients(model: nn.Module, shared: Arrays) -> None:
+def _shift_gradients(model: nn.Module, shared: Arrays) -> None:
     """Add c - c_i to the gradients."""
     for name, parameter in _trainable(model):
         _gradient(parameter).add_(shared[SHIFT + name])

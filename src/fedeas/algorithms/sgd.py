@@ -13,9 +13,9 @@ from fedeas.config import TrainConfig
 
 
 class Descent:
-    """Steps of SGD with momentum and weight decay on the parameters of a model, which stay where they are.
+    """SGD with momentum and weight decay; the parameters of the model are updated in place.
 
-    On a GPU the learning rate is a tensor, so that recorded steps read the current one.
+    On a GPU the learning rate is a tensor, so that recorded steps read its current value.
     """
 
     def __init__(self, model: nn.Module, train: TrainConfig, rate: float) -> None:
@@ -26,7 +26,7 @@ class Descent:
         self.rate: float | Tensor = torch.tensor(rate, device=self.parameters[0].device) if self.on_gpu else rate
 
     def begin(self, rate: float) -> None:
-        """As if no step had been taken: velocities of zero are those of one that has not begun."""
+        """Reset to the state before the first step, in place, with this learning rate."""
         for velocity in self.velocities:
             if velocity is not None:
                 velocity.zero_()
@@ -36,13 +36,13 @@ class Descent:
             self.rate = rate
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the parameters that have a gradient."""
+        """Update the parameters that have a gradient."""
         moved = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
         velocities = [self.velocities[i] for i in moved]
         sgd(

@@ -86,12 +86,12 @@ def check(
     from fedeas.data.sources import load_dataset
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.metrics import Yardstick, check_generator
-    from fedeas.generators.registry import Setting, parse_generator
+    from fedeas.generators.registry import GeneratorContext, parse_generator
     from fedeas.gpu.devices import chosen_device
 
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
     source = parse_generator(spec)
-    made = source.ready(Setting(data.name, data.images, data.labels, data.classes, "any", place))
+    made = source.ready(GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place))
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     report = check_generator(made, yardstick, per_class)

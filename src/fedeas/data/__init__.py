@@ -1,1 +1,1 @@
-"""Where the samples are: partitions of labelled data over clients."""
+"""Datasets, their partition over clients, and the samples of one client."""

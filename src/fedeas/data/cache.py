@@ -1,7 +1,7 @@
-"""Images decoded once, on all cores, and memory-mapped from then on.
+"""A cache of decoded images: decoded once, on all cores, and then memory-mapped.
 
-A cache folder holds four arrays and a manifest with their checksums. It is filled under another name and moved into
-place when it is complete; what is incomplete or damaged nevertheless is thrown away and made anew.
+A cache folder holds four arrays and a manifest with their checksums. It is filled under a temporary name and renamed
+when it is complete; a folder that is incomplete or damaged is removed and built again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PathLike = str | os.PathLike[str]
 ByteArray = NDArray[np.uint8]
 
 DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
-PARALLEL_FROM = 4096  # fewer images are decoded sooner than further processes start
+PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
 MANIFEST = "manifest.json"
 
@@ -46,14 +46,14 @@ class Pictures(Protocol):
     """Encoded images in a fixed order; picklable, so that other processes can read them."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of images."""
 
     def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
-        """Place, for messages, and bytes of each image from `start` up to `stop`."""
+        """For each image from `start` up to `stop`, its place (for messages) and its bytes."""
 
 
 class Encoded(NamedTuple):
-    """A dataset whose images are still to be decoded."""
+    """A dataset whose images are not decoded yet."""
 
     pictures: Pictures
     labels: IntArray
@@ -72,8 +72,8 @@ class Decoded(NamedTuple):
     classes: tuple[str, ...]
 
 
-class _Share(NamedTuple):
-    """The images of one part that one process decodes, and the file of the array that takes them."""
+class _DecodingJob(NamedTuple):
+    """The range of images that one process decodes, and the file of the array that it writes to."""
 
     pictures: Pictures
     target: Path
@@ -82,29 +82,29 @@ class _Share(NamedTuple):
 
 
 class _ColourError(Exception):
-    """A colour image among images that were all grey so far."""
+    """A colour image after images that were all grey."""
 
 
 def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
-    """Stands for the content of `files`: names below `base`, sizes and times, since hashing them all takes too long."""
+    """A hash of the files' names below `base`, sizes and times; hashing their content would take too long."""
     stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
     content = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
     return _checksum([DECODER_VERSION, identity, content])
 
 
-def decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
-    """The arrays of the dataset with the fingerprint `source`, from the cache or else from what `read` finds.
+def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
+    """The arrays of a dataset, from the cache or, if they are not there, decoded from what `read` returns.
 
     Args:
-        name: for people who look into the cache, and for messages.
+        name: part of the folder's name, to make it readable.
         source: the `fingerprint` of the dataset's files.
-        read: called only if the arrays have to be made.
+        read: called only if the images have to be decoded.
         cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
     root = Path(cache or os.environ.get("FEDEAS_CACHE") or Path.home() / ".cache" / "fedeas")
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
-        found = _opened(folder, source)
+        found = _open(folder, source)
         if found is not None:
             return found
         encoded = read()
@@ -119,7 +119,7 @@ def decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike
 
 @contextmanager
 def train_extra() -> Iterator[None]:
-    """Say how to install what an import inside this block does not find."""
+    """Turn an import error inside this block into an `InputError` that says what to install."""
     try:
         yield
     except ImportError as error:
@@ -132,7 +132,7 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
         from PIL import UnidentifiedImageError
         from PIL.Image import open as open_image
 
-    likely: str | None = None  # Pillow would try its formats in turn, which takes longer than to decode a small image
+    likely: str | None = None  # format of the last image: trying all formats takes longer than decoding
     for place, data in encoded:
         try:
             try:
@@ -162,7 +162,7 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
     try:
         _write_arrays(part, encoded)
         _write_manifest(part, source, encoded.classes)
-        with suppress(OSError):  # another process was faster; its folder is as good as this one
+        with suppress(OSError):  # another process was faster, and its folder is the same
             part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -193,17 +193,17 @@ def _fill_all(pictures: Pictures, target: Path) -> None:
     count = len(pictures)
     workers = cores() if count >= PARALLEL_FROM else 1
     if workers == 1:
-        _fill(_Share(pictures, target, 0, count))
+        _fill(_DecodingJob(pictures, target, 0, count))
         return
     edges = [count * worker // workers for worker in range(workers + 1)]
-    shares = [_Share(pictures, target, start, stop) for start, stop in pairwise(edges)]
+    jobs = [_DecodingJob(pictures, target, start, stop) for start, stop in pairwise(edges)]
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(_fill_elsewhere, shares))  # raises what the first failing share raised
+        list(pool.map(_fill_in_process, jobs))  # raises the error of the first job that failed
 
 
-def _fill(share: _Share) -> None:
-    array = open_memmap(share.target, mode="r+")
-    for row, (place, pixels) in enumerate(decode(share.pictures.read(share.start, share.stop)), share.start):
+def _fill(job: _DecodingJob) -> None:
+    array = open_memmap(job.target, mode="r+")
+    for row, (place, pixels) in enumerate(decode(job.pictures.read(job.start, job.stop)), job.start):
         if pixels.shape[1:] != array.shape[2:]:
             sizes = ["{1} x {0}".format(*shape) for shape in (pixels.shape[1:], array.shape[2:])]
             raise InputError(
@@ -211,33 +211,33 @@ def _fill(share: _Share) -> None:
             )
         if len(pixels) > array.shape[1]:
             raise _ColourError
-        array[row] = pixels  # grey among colour is repeated in each channel
+        array[row] = pixels  # a grey image among colour images is repeated in each channel
 
 
-def _fill_elsewhere(share: _Share) -> None:
-    """Decode in a process of its own: small images hold the interpreter, so that threads gain little.
+def _fill_in_process(job: _DecodingJob) -> None:
+    """Decode in a separate process: for small images Python code dominates, so that threads gain little.
 
-    The process is no `multiprocessing` one, since that would run the caller's script again unless it is guarded.
+    `multiprocessing` is not used: it would run the caller's script again unless that is guarded.
     """
     command = [sys.executable, "-P", "-c", "from fedeas.data.cache import _serve; _serve()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-    done = subprocess.run(command, input=pickle.dumps(share), capture_output=True, env=environment, check=False)
+    done = subprocess.run(command, input=pickle.dumps(job), capture_output=True, env=environment, check=False)
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise InputError(f"decoding stopped with code {done.returncode} ({last or 'no message'}); try again")
-    outcome = pickle.loads(done.stdout)
-    if outcome is not None:
-        raise outcome
+    error = pickle.loads(done.stdout)
+    if error is not None:
+        raise error
 
 
 def _serve() -> None:
-    """What the other process does: take a share from standard input, and give back the error, if there is one."""
-    outcome = None
+    """The main function of the process: read a job from standard input, write the error or None to standard output."""
+    found = None
     try:
         _fill(pickle.load(sys.stdin.buffer))
     except (InputError, _ColourError) as error:
-        outcome = error
-    pickle.dump(outcome, sys.stdout.buffer)
+        found = error
+    pickle.dump(found, sys.stdout.buffer)
 
 
 def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None:
@@ -254,14 +254,14 @@ def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None
         part.write_text(json.dumps({"sha256": _checksum(content), **content}, indent=1))
 
 
-def _opened(folder: Path, source: str) -> Decoded | None:
-    """What the folder holds, or None if it is missing, incomplete, damaged or of another source."""
+def _open(folder: Path, source: str) -> Decoded | None:
+    """The arrays in the folder, or None if it is missing, incomplete, damaged or of another source."""
     try:
         content = json.loads((folder / MANIFEST).read_text())
         if content.pop("sha256") != _checksum(content) or content["source"] != source:
             return None
-        # All bytes are checked at every opening: CIFAR-10's 184 MB take 0.2 s, and an image that changed unnoticed
-        # would spoil every result after it.
+        # All bytes are checked each time: CIFAR-10's 184 MB take 0.2 s, and a changed image that nobody noticed would
+        # make all later results wrong.
         if not all(_is_intact(folder / f"{name}.npy", entry) for name, entry in content["arrays"].items()):
             return None
         images, test_images = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images"))
@@ -276,7 +276,7 @@ def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a folder that is no use; under another name first, so that nobody meets it half removed."""
+    """Remove an unusable folder; it is renamed first, so that no process sees it half removed."""
     aside = temporary(folder)
     with suppress(FileNotFoundError):
         folder.rename(aside)

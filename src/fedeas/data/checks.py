@@ -1,4 +1,4 @@
-"""What the labels of a dataset must be, whatever file they come from."""
+"""Checks of a dataset's labels, for all file formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedeas.errors import InputError
 
 
 def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | None) -> IntArray:
-    """Whole numbers below the number of classes; any from 0 on while that is not known."""
+    """The labels, if they are whole numbers from 0 on and, if the classes are known, below their number."""
     labels = np.asarray(values)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
@@ -23,7 +23,7 @@ def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | Non
 
 
 def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
-    """Both parts hold images, and the training part some of every class."""
+    """Check that both parts hold images, and that the training part holds some of every class."""
     for part, numbers in (("training", labels), ("test", test_labels)):
         if not numbers.size:
             raise InputError(f"{place}: the {part} part is empty; add images to it")
@@ -34,5 +34,5 @@ def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tu
 
 
 def numbers_upto(labels: IntArray) -> tuple[str, ...]:
-    """Class names where there are none: 0 to the largest label."""
+    """Default class names: the numbers from 0 to the largest label."""
     return tuple(map(str, range(int(labels.max(initial=-1)) + 1)))

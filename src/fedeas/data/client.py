@@ -1,4 +1,4 @@
-"""One client's samples, real and synthetic, as uint8 tensors on the device; batches are made by index."""
+"""One client's samples, real and synthetic, as uint8 tensors on the device; batches are selected by index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Normaliser:
 class ClientData:
     """The samples of one client: `num_real` real ones first, then synthetic ones.
 
-    Training draws on all of them alike; the client's weight in the federation is `num_real` alone.
+    Training uses all of them in the same way; the client's weight in the federation is `num_real`.
     """
 
     images: Tensor
@@ -63,5 +63,5 @@ class ClientData:
         return len(self.labels)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Images (uint8) and labels at these places."""
+        """Images (uint8) and labels at these positions."""
         return self.images[index], self.labels[index]

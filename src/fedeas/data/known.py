@@ -1,4 +1,4 @@
-"""Datasets whose class sizes are known, so that partitions of them can be drawn without their images."""
+"""Class sizes of known datasets, so that partitions of them can be drawn without their images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class KnownDataset(NamedTuple):
     classes: tuple[str, ...]
 
     def labels(self, *, merged: bool) -> IntArray:
-        """Labels in class order, of the training part or of both parts merged: a stand-in for the real order."""
+        """Labels sorted by class, of the training part or of both parts merged; the real order is not known here."""
         sizes = np.add(self.train, self.test) if merged else np.array(self.train)
         return np.repeat(np.arange(len(self.train)), sizes)
 

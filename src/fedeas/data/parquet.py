@@ -35,7 +35,7 @@ class ParquetColumn:
         return sum(self.rows)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
-        """Where each image is, and its bytes."""
+        """The place of each image, for messages, and its bytes."""
         first = 0
         for path, rows in zip(self.paths, self.rows, strict=True):
             for row, data in _column_values(path, self.column, start - first, stop - first):
@@ -44,7 +44,7 @@ class ParquetColumn:
 
 
 def _column_values(path: Path, column: str, start: int, stop: int) -> Iterator[tuple[int, bytes | None]]:
-    """Rows from `start` up to `stop` of one file, of which only the row groups that hold them are read."""
+    """Rows from `start` up to `stop` of one file; reads only the row groups that hold them."""
     import pyarrow.parquet as pq
 
     with _reading(path):
@@ -73,7 +73,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
-    """The files of a split, which its name begins with; all of them, and of one configuration only."""
+    """The files whose names begin with the split's; they must be complete and of one configuration."""
     files = [path for path in found if re.match(rf"{split}[-.]", path.name)]
     folders = sorted({path.parent.relative_to(base).as_posix() for path in files})
     if len(folders) > 1:
@@ -88,7 +88,7 @@ def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
 
 
 def read_parquet(base: Path, train: list[Path], test: list[Path]) -> Encoded:
-    """Labels, and where to read the images, of both parts."""
+    """Labels of both parts, and readers of their images."""
     import pyarrow.parquet as pq
 
     with _reading(train[0]):

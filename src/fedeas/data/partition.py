@@ -1,4 +1,4 @@
-"""Splits of labelled samples over clients: IID, Dirichlet, shards, and the paper's own, replayed exactly."""
+"""Partitions of labelled samples over clients: IID, Dirichlet, shards, and an exact replay of the paper's."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fedeas.planning.counts import LabelCounts
 Recipe = dict[str, Any]
 
 SAVED = ("labels", "indices", "sizes", "test_indices", "test_sizes", "num_classes", "recipe")
-PAPER_SEED = 42  # of the paper's partitions
+PAPER_SEED = 42  # seed of the paper's partitions
 MOST_EMPTY = 10**6  # classes without samples that a saved partition may name
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who holds which samples: index lists into one labelled dataset, and the recipe that made them.
+    """Index lists of the clients' samples in one labelled dataset, and the recipe that made them.
 
-    The arrays are read-only: runs of one process share the paper's partition.
+    The arrays are read-only, because the runs of a process share the paper's partition.
     """
 
     indices: tuple[IntArray, ...]
@@ -58,7 +58,7 @@ class Partition:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of who holds which samples, whichever recipe drew it."""
+        """SHA-256 of the index lists; it does not depend on the recipe."""
         return digest_of_arrays((*self.indices, *self.test_indices))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -76,7 +76,7 @@ class Partition:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:
-        """Read what `save` wrote."""
+        """Read a file of `save`."""
         remedy = "make it with `fedeas partition`"
         checked_archive(path)
         parts = read_arrays(path, SAVED, remedy)
@@ -92,14 +92,14 @@ class Partition:
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:
-    """Every client gets the same number of samples of every class, up to one.
+    """Give every client the same number of samples of every class, up to one.
 
     >>> iid([0, 1] * 10, clients=5).counts.n.tolist()
     [[2, 2], [2, 2], [2, 2], [2, 2], [2, 2]]
     """
     data, rng = _Labelled(labels, clients), _generator(seed)
     shuffled = [rng.permutation(members) for members in data.members]
-    dealt = np.concatenate(shuffled)  # dealing class after class like cards keeps sizes within one as well
+    dealt = np.concatenate(shuffled)  # dealt in turn, class after class, so that sizes differ by at most one, too
     owned = [dealt[client::clients] for client in range(clients)]
     return data.partition(owned, rng, test_fraction, {"scheme": "iid", "seed": seed})
 
@@ -118,9 +118,9 @@ def dirichlet(
 ) -> Partition:
     """Split each class over the clients by proportions drawn from Dirichlet(alpha).
 
-    All classes are drawn anew until every client holds at least `min_size` samples. With `cap`, a client that holds
-    its fair share N / K already gets nothing of the classes that follow, which evens out the clients' sizes.
-    `on_draw` is told the number of each draw; where alpha is so small that draws are hopeless, none is made.
+    All classes are drawn again until every client holds at least `min_size` samples. With `cap`, a client that already
+    holds its fair share N / K gets nothing of the following classes, which evens out the clients' sizes. `on_draw` is
+    called with the number of each draw. If alpha is so small that no draw can succeed, none is made.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(min_size >= 1, f"min_size must be 1 or more, not {min_size}")
@@ -169,15 +169,15 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     """The partition behind the paper's tables, sample for sample.
 
     Training and test parts are merged; each class is shuffled and cut by one Dirichlet draw; all classes are drawn
-    anew while some client has fewer than 10 samples; then a quarter of each client becomes its test part. One legacy
-    NumPy stream drives it all, and the index arrays stay shuffled between draws.
+    again while some client has fewer than 10 samples; then a quarter of each client becomes its test part. All draws
+    come from one legacy NumPy stream, and the index arrays stay shuffled between draws.
 
     Args:
         dataset: ``"cifar10"`` or ``"cifar100"``, or the labels of the merged dataset. The counts depend on class sizes
             only; for the indices to point at images, give the labels.
         clients: K, 20 or 100 in the paper.
         alpha: 0.05, 0.1 or 0.3 in the paper.
-        seed: of the legacy stream.
+        seed: seed of the legacy stream.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
@@ -200,7 +200,7 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
 
 
 class _Labelled:
-    """Labels, checked, with the samples of each class; what all schemes start from and end with."""
+    """Checked labels with the samples of each class; all schemes start from it and finish with `assembled`."""
 
     def __init__(self, labels: ArrayLike, clients: int) -> None:
         self.labels = np.asarray(labels)
@@ -239,9 +239,10 @@ class _Labelled:
 def _is_hopeless(data: _Labelled, alpha: float, draws: int) -> bool:
     """Whether a draw that leaves no client empty has less than one chance in a million.
 
-    A class always goes to one client. It also reaches another one with a chance of about alpha log n, the chance that
-    a Gamma(alpha) share is one of n samples. Clients beyond the number of classes live on these, which come like the
-    events of a Poisson process; Chernoff's bound says how seldom there are enough of them.
+    A class always goes to one client. It also reaches another client with a probability of about alpha log n, the
+    probability that a Gamma(alpha) share is at least one of n samples. If there are more clients than classes, the
+    additional clients depend on such events, whose number is about Poisson; Chernoff's bound limits the chance that
+    there are enough of them.
     """
     classes = sum(members.size > 0 for members in data.members)
     needed = data.clients - classes
@@ -264,9 +265,9 @@ def _draw(
     for members in data.members:
         hungry = (sizes < fair_share).astype(np.float64)
         shares = rng.dirichlet(np.full(clients, alpha)) * hungry
-        if not shares.sum() > 0:  # all the weight fell on clients that are full, or everyone is
+        if not shares.sum() > 0:  # all the weight fell on clients that are full, or all clients are full
             shares = hungry if hungry.any() else np.ones(clients)
-        # Rounded, not floored: floors would hand every class's leftover sample to the last client.
+        # Rounded, not floored: floors would give the leftover sample of every class to the last client.
         cuts = np.rint(np.cumsum(shares / shares.sum()) * members.size).astype(int)[:-1]
         for client, piece in enumerate(np.split(rng.permutation(members), cuts)):
             pieces[client].append(piece)

@@ -1,7 +1,7 @@
-"""From the name of a dataset to its images and labels, as arrays of bytes.
+"""Load datasets by name: images and labels as arrays.
 
-Known by name are ``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist``; ``hub:owner/name``, ``folder:DIR`` and
-``npz:FILE`` stand for all others. Whatever has to be decoded is decoded once, into a cache.
+``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist`` are known by name; ``hub:owner/name``, ``folder:DIR`` and
+``npz:FILE`` name all others. Encoded images are decoded once, into a cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
-from fedeas.data.cache import ByteArray, Encoded, PathLike, decoded, fingerprint, train_extra
+from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
 from fedeas.errors import InputError
@@ -38,14 +38,14 @@ _REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 DIGITS_SEED = 0
 DIGITS_TEST_SHARE = 0.2
 
-TEST_NAMES = ("test", "validation", "valid", "val")  # the first of them that is there is the test part
+TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images with their official training and test parts; the arrays are read-only, and may lie on disk."""
+    """Labelled images with their official training and test parts; the arrays are read-only, perhaps memory-mapped."""
 
     name: str
     images: ByteArray = field(repr=False)
@@ -67,7 +67,7 @@ class Dataset:
         return channels, height, width
 
     def seen_under(self, protocol: str) -> tuple[ByteArray, IntArray]:
-        """Images and labels: ``clean`` is the training part alone, ``merged`` the test part after it."""
+        """Images and labels: ``clean`` is the training part alone, ``merged`` the training part, then the test part."""
         if protocol == "clean":
             return self.images, self.labels
         if protocol == "merged":
@@ -92,7 +92,7 @@ class Dataset:
 
     @cached_property
     def _moments(self) -> list[tuple[float, float]]:
-        """Mean and deviation from sums of whole numbers: exact, in whichever order the blocks come."""
+        """Mean and deviation from sums of whole numbers, which are exact in any order of the blocks."""
         images, sums = np.asarray(self.images), []
 
         def add(rows: slice) -> None:
@@ -106,7 +106,7 @@ class Dataset:
 
 
 def checked_name(name: str) -> str:
-    """The dataset's name, or an error if no dataset can have it; nothing is opened.
+    """The name, or an error if it is not a valid name of a dataset; nothing is opened.
 
     >>> checked_name("hub:owner/name")
     'hub:owner/name'
@@ -119,16 +119,16 @@ def checked_name(name: str) -> str:
 
 
 def is_place(name: str) -> bool:
-    """Whether this names a place on this machine, which may hold other images tomorrow."""
+    """Whether this names a file or folder on this machine, whose images may change."""
     return name.startswith(("folder:", "npz:"))
 
 
 def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
-    """The dataset of this name.
+    """Load the dataset of this name.
 
     Args:
         name: one of `NAMES`.
-        root: a folder that is used instead of the Hugging Face Hub, with Parquet files below ``cifar10/``,
+        root: a folder to use instead of the Hugging Face Hub, with Parquet files below ``cifar10/``,
             ``cifar100/``, ``fashion-mnist/`` or ``owner/name/``.
         cache: where decoded images are kept; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
@@ -143,7 +143,7 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
-    """What one client holds: as `load_dataset`, but an ``.npz`` file needs no test part and not every class."""
+    """Load one client's data, like `load_dataset`, but an ``.npz`` file needs no test part and not every class."""
     kind, _, place = name.partition(":")
     if kind != "npz":
         return load_dataset(name, root)
@@ -155,7 +155,7 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
 
 
 def _digits() -> Dataset:
-    """scikit-learn's digits have no official parts: each class is split by a fixed seed."""
+    """scikit-learn's digits, which have no official parts: each class is split with a fixed seed."""
     with train_extra():
         from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
     values, labels = load_digits(return_X_y=True)
@@ -216,7 +216,7 @@ def _channels_first(images: NDArray[Any], place: str) -> ByteArray:
 
 @dataclass(frozen=True)
 class _ImageFiles:
-    """Images that are files of their own."""
+    """Images in one file each."""
 
     paths: tuple[Path, ...]
 
@@ -248,10 +248,10 @@ def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
         check_parts(str(base), labels, test_labels, classes)
         return Encoded(_ImageFiles(train), labels, _ImageFiles(test), test_labels, classes)
 
-    # The folder's place belongs to its identity, since files of two folders can agree in names, sizes and times;
-    # so do its classes, since one without images shows in no file.
+    # The folder's path belongs to its identity, since files of two folders can agree in names, sizes and times.
+    # Its classes do, too, since a class without images has no file.
     identity = json.dumps([str(base.resolve()), classes])
-    return Dataset(name, *decoded(name, fingerprint(identity, base, [*train, *test]), read, cache))
+    return Dataset(name, *load_decoded(name, fingerprint(identity, base, [*train, *test]), read, cache))
 
 
 def _class_names(part: Path) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
         from huggingface_hub import snapshot_download
     try:
         return Path(snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"]))
-    except Exception as error:  # of the network, of the hub, of the disk: a dozen unrelated types
+    except Exception as error:  # errors of network, hub and disk have many unrelated types
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"{repository}: cannot be fetched from the Hugging Face Hub ({reason}); check the name and the network, "
@@ -289,4 +289,4 @@ def _from_parquet(name: str, base: Path, cache: PathLike | None) -> Dataset:
         missing = "test" if train else "train"
         raise InputError(f"{base}: no {missing} split; there must be a file such as {missing}-00000-of-00001.parquet")
     source = fingerprint(name, base, [*train, *test])
-    return Dataset(name, *decoded(name, source, lambda: read_parquet(base, train, test), cache))
+    return Dataset(name, *load_decoded(name, source, lambda: read_parquet(base, train, test), cache))

@@ -1,4 +1,4 @@
-"""The state of a run in one file, from which it can go on."""
+"""The state of a run in one file, from which it can resume."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.errors import FedEASError, InputError, RunError
 
 SERVER, CLIENT = "server/", "client/"
-SHARE = 0.02  # of the time that saving may take
+SHARE = 0.02  # largest share of the time that saving may take
 
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
-    """Keep the state after `rounds` rounds: the server's, and that of every client that has one."""
+    """Save the state after `rounds` rounds: the server's, and that of every client that has one."""
     tensors = {SERVER + key: tensor.contiguous() for key, tensor in server.items()}
     for client, arrays in clients.items():
         tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
@@ -27,9 +27,9 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
 
 
 class Saver:
-    """Keeps the state of a run after its rounds, as often as takes no more than a fiftieth of the time.
+    """Saves the state of a run after its rounds, but so rarely that it takes at most a fiftieth of the time.
 
-    Rounds that were not kept are done again after a kill, with the same result.
+    After a kill, rounds since the last save are done again, with the same result.
     """
 
     def __init__(self, path: Path, fingerprint: str, total: int) -> None:
@@ -39,7 +39,7 @@ class Saver:
     def __call__(
         self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool = False
     ) -> None:
-        """Keep the state after `rounds` rounds, if it is time, these are all, or it must be `at_once`."""
+        """Save the state after `rounds` rounds if it is time, if these are all rounds, or if `at_once`."""
         start = time.perf_counter()
         if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
             return
@@ -49,11 +49,11 @@ class Saver:
 
 
 def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:
-    """Rounds done, server state and client states; refused if they belong to another config."""
+    """Rounds done, server state and client states; a checkpoint of another config is refused."""
     try:
         metadata, tensors = read_tensors(path)
     except InputError as error:
-        raise InputError(f"{error}; remove it to start anew") from None
+        raise InputError(f"{error}; remove it to start again") from None
     about = described(metadata)
     if about.get("fingerprint") != fingerprint:
         raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")

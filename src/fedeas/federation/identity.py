@@ -1,4 +1,4 @@
-"""What a run is, down to the content of its parts: data, split, initial weights, and what makes its images."""
+"""The identity of a run: its config with digests of data, partition, initial weights and generator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PARTS = {
 
 
 def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
-    """The config with nothing left open: the model named, and the content of every part as a digest.
+    """The complete config: with the name of the model, and the content of every part as a digest.
 
-    Its fingerprint is the run's identity. A digest that the config gives already must be right.
+    Its fingerprint is the run's identity. A digest that is already in the config must be right.
     """
     found = ContentConfig(
         data=data.dataset.digest,

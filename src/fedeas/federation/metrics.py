@@ -1,4 +1,4 @@
-"""The paper's measures of a run: accuracy over rounds, rounds to a threshold, and how far updates disagree."""
+"""The paper's measures of a run: accuracy over rounds, rounds to a threshold, and dissimilarity of updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedeas.runs.accuracy_curves import Course, measure_course
 class Evaluation:
     """Accuracy and loss of the global model on the server's test set.
 
-    The model is a workspace of its own. On a GPU all batches have one shape, so that they are replays of one graph.
+    The model is a separate workspace. On a GPU all batches have one shape, so that one graph is replayed for all.
     """
 
     model: nn.Module
@@ -84,7 +84,7 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
 def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
     """A run's measures from its round records: accuracy and work, first round at the threshold, median Gamma-hat.
 
-    `courses.measure_course` says what accuracy means. A threshold that was never reached is None.
+    `accuracy_curves.measure_course` defines accuracy. If the threshold was never reached, its round is None.
     """
     course = Course.of(rounds)
     hats = [record["gamma_hat"] for record in rounds if record.get("gamma_hat") is not None]

@@ -1,7 +1,7 @@
 """Initial weights from central training: a run with one client that holds all images, whose last model becomes a file.
 
-One-client FedAvg is plain SGD, so resume, evaluation and recorded steps on a GPU are those of any run. Each epoch is a
-round: the learning rate falls from one to the next, and momentum begins anew.
+One-client FedAvg is plain SGD, so resume, evaluation and recorded steps on a GPU work as in any run. Each epoch is a
+round: the learning rate falls from round to round, and momentum starts from zero.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LABEL_LENGTH = 61
 
 ENDING: dict[Stem, str] = {"3x3": PRETRAINED, "imagenet": IMAGENET_STEM}
 
-# What is usual for a ResNet on photographs of this size.
+# Usual settings for a ResNet on photographs of this size.
 RECIPE = TrainConfig(
     lr=0.1, batch_size=128, epochs=1, momentum=0.9, weight_decay=5e-4, schedule="cosine", augment="crop-flip"
 )
@@ -51,7 +51,7 @@ def pretraining_config(
     root: str | None = None,
     stem: Stem = "3x3",
 ) -> RunConfig:
-    """Central training as a run: the official training part at one client, in ``bf16`` where there is a GPU.
+    """Central training as a run: one client with the official training part, in ``bf16`` on a GPU.
 
     >>> pretraining_config("digits", epochs=5, device="cpu").label
     'pretrain-digits'
@@ -86,18 +86,19 @@ def pretrain(
     progress: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
 ) -> Record | None:
-    """Train to the end, write the last model's weights to `out`, and give back what the file says of itself.
+    """Train to the end, write the last model's weights to `out`, and return the file's description.
 
-    Nothing is written, and given back, after an epoch in which `pause` says so; the next call goes on.
+    If `pause` returns True after an epoch, training stops, nothing is written and None is returned; the next call
+    resumes.
 
-    Weights that are there are never replaced. If they are these, all is done.
+    An existing file is never replaced. If it holds the weights of this run, nothing is done.
     """
     path = Path(out)
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
     if path.exists():
         return _of_this_run(path, config)
-    identified(config)  # before a folder is made, the data must be there
+    identified(config)  # raises an error if the data are missing, before a folder is made
     make_folder(path.parent)
     run = execute(config, store, progress, pause=pause)
     if not run.finished:
@@ -107,13 +108,13 @@ def pretrain(
 
 
 def provenance(path: str | os.PathLike[str]) -> Record:
-    """Which data and which run the weights in a file come from; nothing if `pretrain` has not written it."""
+    """The data and the run that the weights in a file come from; empty if `pretrain` has not written it."""
     about = description(path)
     return about if about.get("format") == FORMAT else {}
 
 
 def last_model(run: Run) -> Arrays:
-    """The tensors of the model after the last round, by their names in its state dict."""
+    """The tensors of the model after the last round, by name in its state dict."""
     _, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
     return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
 
@@ -146,7 +147,7 @@ def _write(path: Path, run: Run) -> None:
 
 
 def halved(tensors: Arrays, place: Path) -> Arrays:
-    """Floating-point numbers in half precision, which keeps the file small; whole numbers as they are."""
+    """The tensors with floating-point numbers in half precision, which keeps the file small; integers unchanged."""
     kept = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     for name, tensor in kept.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
@@ -155,7 +156,7 @@ def halved(tensors: Arrays, place: Path) -> Arrays:
 
 
 def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
-    """Test accuracy of the weights as the file holds them, computed in float32."""
+    """Test accuracy of the weights in the file, computed in float32."""
     device, dataset = chosen_device(config.engine.device), data.dataset
     model = new_model(config, dataset.shape, dataset.num_classes).to(device)
     images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))

@@ -46,7 +46,7 @@ class Schedule:
 
 
 def set_up(algorithm: Algorithm, engine: Engine, server: Arrays, num_clients: int) -> Arrays:
-    """The one exchange before the first round, for algorithms that ask for it."""
+    """Do the exchange before the first round, if the algorithm needs one."""
     if not algorithm.needs_setup:
         return server
     return algorithm.setup_server(server, engine.map(Task.SETUP, server, range(num_clients), -1))
@@ -61,10 +61,10 @@ def federate(
     probes: tuple[Probe, ...] = (),
     on_round: OnRound | None = None,
 ) -> Arrays:
-    """Run the rounds from `schedule.start` on and give back the server's last state.
+    """Run the rounds from `schedule.start` on and return the server's last state.
 
-    `on_round` gets each round's record and the state after it, and ends it all by returning True. Rounds count from 0
-    inside and from 1 in records.
+    `on_round` gets each round's record and the state after it; if it returns True, the loop ends. Rounds are numbered
+    from 0 in the code and from 1 in records.
     """
     for round in range(schedule.start, schedule.rounds):
         clock = _Clock()
@@ -85,15 +85,15 @@ def federate(
 
 
 def _missing(clients: list[int], replies: list[Reply]) -> Record:
-    """Who did not answer, where answers can fail to come."""
+    """The clients that did not reply, if any."""
     missing = sorted(set(clients) - {reply.client for reply in replies})
     return {"missing": missing} if missing else {}
 
 
 def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
-    """What the clients report, and where the round's time went; `engine` is what the clients' work does not explain.
+    """The clients' metrics, and the round's seconds by kind; `engine` is the time not spent on clients' work.
 
-    Where clients work at the same time, their seconds are scaled so that all parts add up to the round's.
+    If clients work at the same time, their seconds are scaled so that all parts add up to the round's.
     """
 
     def summed(key: str) -> float:

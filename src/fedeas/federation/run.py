@@ -1,4 +1,4 @@
-"""Assembly: from a config to a finished run directory; here data, plan, generator, model and engine come together."""
+"""From a config to a finished run directory: puts together data, plan, generator, model and engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
 from fedeas.generators.journal import Journal
 from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool
-from fedeas.generators.registry import Setting, parse_generator
+from fedeas.generators.registry import GeneratorContext, parse_generator
 from fedeas.gpu.devices import chosen_device, set_precision
 from fedeas.models.build import build_model, fuse_norms, parameter_names, suited_to
 from fedeas.planning import scores
@@ -61,12 +61,12 @@ def execute(
     federation: MakeFederation | None = None,
     pause: Pause | None = None,
 ) -> Run:
-    """Run a config to its end, going on where an earlier start was broken off; a finished run is returned at once.
+    """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
-    After a round in which `pause` says so, the run is left to be gone on with, here or on another machine.
+    If `pause` returns True after a round, the run stops there and can be resumed, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
-    `federation` makes what runs, where that is not a federation on this machine.
+    `federation` makes the federation to run, if it is not one on this machine.
     """
     if config.engine.name == "flower" and federation is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
@@ -75,16 +75,16 @@ def execute(
     parts = (federation or Federation)(config, bank or store.root / ".bank")
     if store.at(parts.config).finished:
         return store.at(parts.config)
-    parts.prepare()  # whatever is wrong shows before a folder is made
+    parts.prepare()  # finds all errors in the config before a folder is made
     run = store.open(parts.config)
     with run.locked():
-        if not run.finished:  # another process may just have done it
+        if not run.finished:  # another process may just have finished it
             parts.run(run, progress, pause)
     return run
 
 
 def identified(config: RunConfig) -> RunConfig:
-    """The config with the content of its parts pinned, so that its directory is the run's."""
+    """The config with the content of its parts pinned; it determines the run's directory."""
     return pinned(config, split_data(config, load_dataset(config.data.dataset, config.data.root)))
 
 
@@ -116,11 +116,11 @@ class Federation:
         return parse_policy(self.config.policy).allocate(self.counts)
 
     def prepare(self) -> None:
-        """Check what the parts have seen, compute the plan and, if it asks for images, make the generator ready."""
+        """Check which images the parts have seen, compute the plan and, if it needs images, make the generator."""
         self.unknown = unknown_content(self.config)
         if self.allocation.total:
             self.generator = ready_generator(self.config, self.data.dataset, self.device, self.bank)
-        self._worker(self.generator)  # which checks that model and training go together
+        self._worker(self.generator)  # checks that model and training fit together
 
     def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
@@ -133,7 +133,7 @@ class Federation:
             run.write_json("summary.json", self._summary(run))
 
     def _train(self, run: Run, engine: Engine, progress: Progress | None, pause: Pause | None) -> None:
-        """All rounds that are left, each recorded and, from time to time, kept in the checkpoint."""
+        """Run the remaining rounds; record each and save a checkpoint from time to time."""
         keep = Saver(run.checkpoint, self.config.fingerprint, self.config.rounds.total)
         start, server = self._starting_point(run, engine)
         seen = {client for record in run.rounds() for client in trained(record)}
@@ -166,16 +166,16 @@ class Federation:
         return Fleet(self.counts.sizes, self.counts.num_classes, self.config.seed)
 
     def _generated(self, newcomers: set[int]) -> int:
-        """Images that these clients have made for themselves."""
+        """Number of synthetic images of these clients."""
         return int(self.allocation.per_client[sorted(newcomers)].sum())
 
     def _drawn(self, newcomers: set[int]) -> Record:
-        """Images that these clients found in the bank, and that had to be made."""
+        """Images of these clients that were in the bank, and that had to be made."""
         drawn = {} if self.journal is None else self.journal.drawn(newcomers)
         return {"images": drawn} if any(drawn.values()) else {}
 
     def _images(self, rounds: list[Record]) -> Record | None:
-        """Of all rounds together; None where no images are kept."""
+        """The same for all rounds together; None if images are not kept in a bank."""
         if self.journal is None:
             return None
         drawn = [record.get("images", {}) for record in rounds]
@@ -185,7 +185,7 @@ class Federation:
         return {key: tensor.to(self.device) for key, tensor in arrays.items()}
 
     def _engine(self, run: Run) -> Engine:
-        """What the config names, or what suits the device; the reference on devices other than CPUs and CUDA's."""
+        """The engine of the config, or one that suits the device; the reference on devices other than CPU and CUDA."""
         run.save_allocation(self.counts, self.allocation)
         _keep_generator(run, self.config.generator, self.generator)
         if isinstance(self.generator, BankedGenerator | KeptPool):
@@ -229,7 +229,7 @@ class Federation:
         return (lambda before, replies: {"gamma_hat": gamma_hat(before, replies, trainable)},)
 
     def _budget(self) -> Record:
-        """What the plan is worth."""
+        """The size of the plan and its effect on imbalance."""
         return {
             "total": self.allocation.total,
             "imbalance_removed": scores.removed(self.counts, self.allocation),
@@ -274,30 +274,30 @@ def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) 
 def ready_generator(
     config: RunConfig, dataset: Dataset, device: torch.device, bank: str | os.PathLike[str] | None
 ) -> Generator:
-    """The config's generator, with a bank if there is to be one. It may have seen the official training part."""
+    """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
-    setting = Setting(*about, config.data.protocol, str(device), held_out(config, dataset))
-    generator = parse_generator(config.generator).ready(setting)
-    if bank is None or isinstance(generator, HeldOutImages):  # which are on the disk already
+    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset))
+    generator = parse_generator(config.generator).ready(context)
+    if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator
-    if isinstance(generator, SharedPool):  # whose images are kept once, not once for each client
+    if isinstance(generator, SharedPool):  # its images are stored once, not once for each client
         return KeptPool(Bank(bank).of(generator.generator))
     return Bank(bank).of(generator)
 
 
 def trained(record: Record) -> list[int]:
-    """The clients whose work went into a round."""
+    """The clients that took part in a round and replied."""
     return sorted(set(record["clients"]) - set(record.get("missing", ())))
 
 
 def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
-    """Record which generator it is; a run cannot go on with another, whose images would not be the same."""
+    """Record the generator; a run cannot resume with another one, which would make other images."""
     if generator is None:
         return
     before = run.generator()
     if before is not None and before.fingerprint != generator.fingerprint:
         raise InputError(
-            f"{run.path}: begun with another generator than {spec} now is; remove the folder to start anew"
+            f"{run.path}: started with another generator than {spec} is now; remove the folder to start again"
         )
     described = getattr(generator, "description", "") or spec
     about = {"spec": spec, "description": described, "fingerprint": generator.fingerprint}
@@ -305,7 +305,7 @@ def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What a result was computed with."""
+    """Versions, device and threads of this process."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "fedeas": __version__,
@@ -320,7 +320,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the code, where it runs from a checkout."""
+    """The commit of the code, if it runs from a checkout."""
     try:
         command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=5)

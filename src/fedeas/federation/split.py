@@ -1,4 +1,4 @@
-"""A config's federation: which samples each client holds, and what the server tests on."""
+"""Split a config's dataset: the samples of each client, and the server's test set."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
 
 
 def held_out(config: RunConfig, dataset: Dataset) -> tuple[Any, IntArray] | None:
-    """Images and labels of the training part that no client gets; None if clients get them all."""
+    """Images and labels of the training part that no client gets; None if clients get all."""
     if not config.data.held_out:
         return None
     _, aside = set_aside(dataset.labels, config.data.held_out)
@@ -60,7 +60,7 @@ def held_out(config: RunConfig, dataset: Dataset) -> tuple[Any, IntArray] | None
 
 
 def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Places of the samples that clients share, and of `count` others: equally many of each class, always the same.
+    """Positions of the samples for clients, and of `count` held-out ones: equally many of each class, always the same.
 
     >>> labels = np.array([0, 0, 1, 1, 1])
     >>> given, aside = set_aside(labels, 2)
@@ -78,13 +78,13 @@ def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
 
 
 def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
-    """The partition that a config describes; the paper's is of training and test part together, in this order.
+    """The partition that a config describes; for the paper's, `labels` are the training part and then the test part.
 
     >>> split_as([0, 1] * 10, PartitionConfig(scheme="iid", clients=5)).counts.n[0].tolist()
     [2, 2]
     """
     if config.scheme == "paper":
-        return _replayed(np.asarray(labels, dtype=np.int64).tobytes(), config.clients, config.alpha, config.seed)
+        return _replay(np.asarray(labels, dtype=np.int64).tobytes(), config.clients, config.alpha, config.seed)
     if config.scheme == "iid":
         return iid(labels, config.clients, seed=config.seed)
     if config.scheme == "shards":
@@ -94,6 +94,6 @@ def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
 
 
 @lru_cache(maxsize=4)
-def _replayed(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
-    """The paper's partition, kept for the next run: thousands of draws can be rejected before one will do."""
+def _replay(labels: bytes, clients: int, alpha: float, seed: int) -> Partition:
+    """The paper's partition, cached for the next run: thousands of draws may be rejected before one succeeds."""
     return paper_replay(np.frombuffer(labels, dtype=np.int64), clients, alpha, seed)

@@ -1,4 +1,4 @@
-"""One client's work, the same for every engine: its data, its one-time generation, its part of a round."""
+"""The work of one client, the same for every engine: load data, generate images once, train."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from fedeas.generators.base import Generator, plan_addresses
 LoadClient = Callable[[int], ClientData]
 
 
-class Lane(Protocol):
-    """What an engine that trains several clients at once gives each of them."""
+class Workspace(Protocol):
+    """A model and a trainer for one client, from an engine that trains several clients at once."""
 
     model: nn.Module
-    """A workspace."""
 
     @property
     def trainer(self) -> Callable[[ClientJob, Any], Any]:
-        """What takes the place of the plain training loop."""
+        """Replaces the plain training loop."""
 
     @property
     def preparing(self) -> float:
-        """Seconds spent so far on compiling and recording, which later clients are spared."""
+        """Seconds spent so far on compiling and recording, which are not needed again for later clients."""
 
 
 @dataclass
 class Worker:
-    """Holds what clients share in one process: algorithm, model workspace, generator, and their data once made."""
+    """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far."""
 
     algorithm: Algorithm
     model: nn.Module
@@ -57,7 +56,7 @@ class Worker:
             raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
 
     def prepare(self, clients: Iterable[int]) -> None:
-        """Load these clients' data and make their images, once for each client and together for all newcomers."""
+        """Load the data and make the images of those clients that are not prepared yet, all together."""
         newcomers = sorted(set(clients) - set(self.clients))
         start = time.perf_counter()
         loaded = {client: self.load_client(client) for client in newcomers}
@@ -66,34 +65,34 @@ class Worker:
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
 
     def run(
-        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays, lane: Lane | None = None
+        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays, workspace: Workspace | None = None
     ) -> tuple[Reply | None, Arrays]:
-        """Do one client's job and give back its reply and its state; a lane brings a model and a trainer of its own."""
+        """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer."""
         if task is Task.SETUP:
             real = self.load_client(client)
-            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, lane)), state
-        self.prepare([client])  # if the engine has not done so for all clients of the round
-        start, before = time.perf_counter(), lane.preparing if lane else 0.0
-        job = self._job(client, round, broadcast, state, self.clients[client], lane)
+            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, workspace)), state
+        self.prepare([client])  # does nothing if the engine has prepared all clients of the round
+        start, before = time.perf_counter(), workspace.preparing if workspace else 0.0
+        job = self._job(client, round, broadcast, state, self.clients[client], workspace)
         reply, state = self.algorithm.client_update(job)
-        prepared = lane.preparing - before if lane else 0.0
+        prepared = workspace.preparing - before if workspace else 0.0
         spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
         spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
         return replace(reply, metrics={**reply.metrics, **spent}), state
 
     def size(self, client: int) -> int:
-        """Samples of a client that has been prepared, real and synthetic."""
+        """Number of samples of a prepared client, real and synthetic."""
         return len(self.clients[client])
 
     def _job(
-        self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, lane: Lane | None
+        self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, workspace: Workspace | None
     ) -> ClientJob:
-        model, trainer = (self.model, None) if lane is None else (lane.model, lane.trainer)
+        model, trainer = (self.model, None) if workspace is None else (workspace.model, workspace.trainer)
         fixed = self.seed, self.total_rounds, model, data, broadcast, state, self.train, self.precision
         return ClientJob(client, round, *fixed, trainer)
 
     def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
-        """All of their images in one request, so that a generator's batches are full."""
+        """Add synthetic images; all are drawn in one request, so that a generator's batches are full."""
         rows = {client: self.allocation[client] for client in loaded}
         if self.generator is None or not any(row.any() for row in rows.values()):
             return loaded

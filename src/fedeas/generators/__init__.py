@@ -1,4 +1,4 @@
-"""Where synthetic images come from: class-conditional generators, which know nothing of federated learning."""
+"""Class-conditional generators of synthetic images, independent of federated learning."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a generator is, and the address (class, index) that an image and its noise are functions of.
+"""The protocol of a generator, and the address (class, index) that determines an image and its noise.
 
-Every policy, setting and run asks for images by address, so that all of them draw on the same images and a client
-needs only its own number to find its own.
+Every policy, setting and run asks for images by address, so that all of them use the same images and a client
+needs only its own number to find its images.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CLIENT_BITS = 32
 """An index is ``(client << 32) + j``."""
 
 Index = TypeVar("Index", int, IntArray)
-"""One index, or many."""
+"""One index or an array of indices."""
 
 NOISE_STEPS = 2**12
-"""Noise comes in whole multiples of 1 / NOISE_STEPS, all below 2**15 of them."""
+"""Noise is in whole multiples of 1 / NOISE_STEPS, always fewer than 2**15 of them."""
 
-# The increment and the multipliers of SplitMix64; the wrap-around of 64-bit numbers is part of it.
+# The increment and the multipliers of SplitMix64, which relies on 64-bit numbers wrapping around.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -49,7 +49,7 @@ class Generator(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """How many images it makes at once; who keeps images does so after each batch."""
+        """How many images it makes at once; a bank stores images after each batch."""
         ...
 
     @property
@@ -62,8 +62,8 @@ class Generator(Protocol):
         ...
 
 
-class Around:
-    """A generator around another one, with the classes, the shape and the batches of the other."""
+class GeneratorWrapper:
+    """A generator that wraps another one and has its classes, shape and batch size."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -98,12 +98,12 @@ def image_index(client: int, count: int, start: int = 0) -> IntArray:
 
 
 def client_of(index: Index) -> Index:
-    """Whose image it is."""
+    """The client that an index belongs to."""
     return index >> CLIENT_BITS
 
 
 def number_of(index: Index) -> Index:
-    """Which of the client's images of its class it is, from 0.
+    """The number of an image among the client's images of its class, from 0.
 
     >>> number_of((7 << 32) + 5)
     5
@@ -123,7 +123,7 @@ def plan_addresses(client: int, row: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tuple[IntArray, IntArray]:
-    """Labels and indices as int64, or an error that names the first bad one."""
+    """Labels and indices as int64; an error names the first bad one."""
     classes, numbers = _whole_list("labels", labels), _whole_list("index", index)
     if classes.size != numbers.size:
         raise InputError(f"{classes.size:,} labels but {numbers.size:,} indices; give one of each for every image")
@@ -135,7 +135,7 @@ def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tu
 def checked_training(
     images: NDArray[np.uint8], labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None = None
 ) -> IntArray:
-    """The labels as int64, if images, labels and names go together and every class has an image."""
+    """The labels as int64, if images, labels and names match and every class has an image."""
     if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
         raise InputError(f"images must be uint8 of (N, channels, height, width), not {images.dtype} {images.shape}")
     classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
@@ -152,9 +152,9 @@ def checked_training(
 def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0) -> FloatArray:
     """Standard normal numbers `start` to `start + count` of each address, in whole multiples of 1 / `NOISE_STEPS`.
 
-    A counter-based generator, all of it in whole numbers: SplitMix64 (Steele, Lea, Flood 2014) hashes
-    (class, index, counter) to 64 bits, and each 16 of them pick a quantile of the normal distribution. So every number
-    is a function of its address and place, on any machine, and none needs a generator object of its own.
+    A counter-based generator in integer arithmetic: SplitMix64 (Steele, Lea, Flood 2014) hashes (class, index, counter)
+    to 64 bits, and each 16 of them select a quantile of the normal distribution. So every number is a function of its
+    address and position, the same on every machine.
 
     >>> together = address_noise(np.array([7, 3]), np.array([0, 5]), 10)
     >>> bool((address_noise(np.array([3]), np.array([5]), 10) == together[1]).all())
@@ -162,17 +162,17 @@ def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0)
     """
     first, last = start // 4, -(-(start + count) // 4)  # four numbers to a word of 64 bits
     counter = np.arange(first + 1, last + 1, dtype=np.uint64) * _GOLDEN
-    bits = _splitmix(noise_keys(labels, index)[:, None] + counter).astype("<u8", copy=False)  # low bits first, anywhere
+    bits = _splitmix(noise_keys(labels, index)[:, None] + counter).astype("<u8", copy=False)  # always little-endian
     return normal_quantiles().take(bits.view("<u2")[:, start - 4 * first :][:, :count])
 
 
 def noise_keys(labels: IntArray, index: IntArray) -> NDArray[np.uint64]:
-    """Where the stream of each address begins."""
+    """The first state of each address's noise stream."""
     return _splitmix(_splitmix(labels.astype(np.uint64) + _GOLDEN) + index.astype(np.uint64))
 
 
 def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's output function: one to one, so that no two indices of a class share their key."""
+    """SplitMix64's output function. It is one to one, so that all indices of a class have different keys."""
     mixed = (state ^ (state >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
@@ -180,7 +180,7 @@ def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @cache
 def normal_quantiles() -> FloatArray:
-    """The middle of each of 2**16 equally likely slices; rounded, so that no machine's logarithm shows."""
+    """The middle of each of 2**16 equally likely slices; rounded, so that they are the same on every machine."""
     upper = [NormalDist().inv_cdf((slice_ + 0.5) / 2**16) for slice_ in range(2**15, 2**16)]
     steps = np.rint(np.array(upper) * NOISE_STEPS)
     return frozen(np.concatenate([-steps[::-1], steps]) / NOISE_STEPS)

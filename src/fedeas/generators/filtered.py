@@ -1,7 +1,7 @@
-"""Quality control: of a generator's images only those in which a classifier sees the class that was asked for.
+"""Quality control: keep only those images of a generator in which a classifier sees the requested class.
 
 Image j of a client and class is the j-th of the generator's images 0, 1, 2, ... of that client and class with which the
-classifier agrees. So it is a function of its address still, whatever is drawn together with it.
+classifier agrees. So it is still a function of its address, whatever is drawn together with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError, RunError
-from fedeas.generators.base import Around, Generator, checked_address, client_of, image_index, number_of
+from fedeas.generators.base import Generator, GeneratorWrapper, checked_address, client_of, image_index, number_of
 
 Images = NDArray[np.uint8]
 Address = tuple[int, int]
@@ -28,11 +28,11 @@ Address = tuple[int, int]
 FORMAT = "fedeas-filtered-1"
 
 PATIENCE = 10
-"""A class is given up after `PATIENCE` times `limit` images at the earliest: fewer say little about it."""
+"""A class is given up only after `PATIENCE` times `limit` images: fewer say little about it."""
 
 
 class Predictor(Protocol):
-    """What the filter needs of a classifier; an image's class must not depend on the images beside it."""
+    """What the filter needs from a classifier; an image's class must not depend on the rest of the batch."""
 
     @property
     def num_classes(self) -> int:
@@ -46,7 +46,7 @@ class Predictor(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what determines its answers."""
+        """Hash of what determines its predictions."""
         ...
 
     def predict(self, images: Images) -> IntArray:
@@ -56,29 +56,29 @@ class Predictor(Protocol):
 
 @dataclass(eq=False)
 class _Stream:
-    """The generator's images of one class and client, as far as they have been judged."""
+    """The generator's images of one class and client that have been judged so far."""
 
     label: int
     client: int
     judged: int = 0
     agreed: list[int] = field(default_factory=list)
-    """Generator's indices of the images that the classifier agrees with, in order."""
+    """Indices, in the generator, of the images that the classifier agrees with, in order."""
     returned: set[int] = field(default_factory=set)
 
     def next(self, count: int) -> IntArray:
         return image_index(self.client, count, start=self.judged)
 
 
-class Filtered(Around):
+class Filtered(GeneratorWrapper):
     """A generator whose images a classifier agrees with.
 
-    It costs 1 / agreement raw images for each. Ask for many at once, of several classes and clients: a generator that
-    fills its batches with padding makes the last few of them at the price of many.
+    Each image costs 1 / agreement raw images. Request many at once, of several classes and clients: a generator that
+    pads its batches takes as long for the last few images as for a full batch.
 
     Args:
         generator: the source.
-        classifier: of the same classes and shape.
-        limit: raw images for each image kept that a class may cost.
+        classifier: has the same classes and shape.
+        limit: most raw images that a class may need for each image kept.
     """
 
     def __init__(self, generator: Generator, classifier: Predictor, limit: int = 50) -> None:
@@ -87,11 +87,11 @@ class Filtered(Around):
         self.classifier, self.limit = classifier, limit
         self._streams: dict[Address, _Stream] = {}
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
-        self._at_hand: dict[Address, Images] = {}  # judged good but not yet asked for, by the generator's address
+        self._unused: dict[Address, Images] = {}  # accepted but not requested yet, by the generator's address
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the generator's and the classifier's; the limit does not change any image."""
+        """Hash of the fingerprints of generator and classifier; the limit does not change any image."""
         parts = [FORMAT, self.generator.fingerprint, self.classifier.fingerprint]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -113,7 +113,7 @@ class Filtered(Around):
         return shares
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
-        """The images of these addresses; each depends on its own address alone, whatever was asked for before."""
+        """The images of these addresses; each depends on its own address alone, not on earlier requests."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         requests = list(zip(classes.tolist(), numbers.tolist(), strict=True))
         self._judge_enough(requests)
@@ -121,7 +121,7 @@ class Filtered(Around):
         images = self._images(raw)
         for (label, number), address in zip(requests, raw, strict=True):
             self._stream(label, number).returned.add(number_of(number))
-            self._at_hand.pop(address, None)
+            self._unused.pop(address, None)
         self._forget_beyond(self.batch_size)
         return images
 
@@ -132,7 +132,7 @@ class Filtered(Around):
         return self._streams[key]
 
     def _judge_enough(self, requests: list[Address]) -> None:
-        """Judge raw images of all streams together until each has as many good ones as are asked for."""
+        """Judge raw images of all streams together until each has as many accepted images as requested."""
         wanted: dict[_Stream, int] = {}
         for label, number in requests:
             stream = self._stream(label, number)
@@ -145,19 +145,19 @@ class Filtered(Around):
                 self._forget_beyond(room)
 
     def _draws(self, stream: _Stream, count: int) -> int:
-        """How many raw images should do, by the class's agreement so far and two standard deviations to be safe."""
+        """How many raw images to draw, by the class's agreement so far plus two standard deviations."""
         missing = count - len(stream.agreed)
         rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
         likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate
         return min(math.ceil(likely), missing * self.limit)
 
     def _batches(self, draws: list[tuple[_Stream, int]]) -> Iterator[tuple[list[_Stream], IntArray]]:
-        """Stream and index of each raw image to draw; a stream's come in order, so that they can be counted off."""
+        """Stream and index of each raw image to draw; those of a stream come in order, so that they can be counted."""
         streams = [stream for stream, count in draws for _ in range(count)]
         index = np.concatenate([stream.next(count) for stream, count in draws])
         start = 0
         while start < len(streams):
-            stop = start + self.batch_size  # read anew each time: a generator may learn that it has less memory
+            stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
             yield streams[start:stop], index[start:stop]
             start = stop
 
@@ -169,7 +169,7 @@ class Filtered(Around):
             stream.judged += 1
             if good:
                 stream.agreed.append(number)
-                self._at_hand[stream.label, number] = image.copy()
+                self._unused[stream.label, number] = image.copy()
         self._judged += np.bincount(labels, minlength=self.num_classes)
         self._agreed += np.bincount(labels[agrees], minlength=self.num_classes)
         self._give_up_hopeless(np.unique(labels))
@@ -183,18 +183,18 @@ class Filtered(Around):
                 )
 
     def _images(self, raw: list[Address]) -> Images:
-        """The generator's images of these addresses; those that are no longer at hand are drawn again, not judged."""
-        gone = list(dict.fromkeys(address for address in raw if address not in self._at_hand))
-        found = dict(self._at_hand)
+        """The generator's images of these addresses; images that were dropped are drawn again, but not judged."""
+        gone = list(dict.fromkeys(address for address in raw if address not in self._unused))
+        found = dict(self._unused)
         if gone:
             labels, index = np.array(gone, dtype=np.int64).T
             found |= zip(gone, self.generator.sample(labels, index), strict=True)
         return np.stack([found[address] for address in raw]) if raw else np.empty((0, *self.shape), dtype=np.uint8)
 
     def _forget_beyond(self, room: int) -> None:
-        """Drop the oldest images at hand that there is no room for; they can be drawn again."""
-        for address in list(self._at_hand)[: max(0, len(self._at_hand) - room)]:
-            del self._at_hand[address]
+        """Drop the oldest stored images beyond `room`; they can be drawn again."""
+        for address in list(self._unused)[: max(0, len(self._unused) - room)]:
+            del self._unused[address]
 
 
 def _check(generator: Generator, classifier: Predictor, limit: int) -> None:

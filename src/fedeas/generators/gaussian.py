@@ -1,4 +1,4 @@
-"""A generator that is fitted in seconds and needs no GPU: one Gaussian for each class in a shared PCA space."""
+"""A generator with one Gaussian for each class in a shared PCA space; fitted in seconds, without a GPU."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedeas.generators.base import address_noise, checked_address, checked_train
 Images = NDArray[np.uint8]
 
 FORMAT = "fedeas-gaussian-1"
-"""Names file format and sampler; part of the fingerprint."""
+"""Version of file format and sampler; part of the fingerprint."""
 
-# Matrix products round differently for different batch shapes, thread counts and processors. Here there is nothing to
-# round: noise, roots, scores and basis come in whole multiples of 1 / steps, so sums of their products are multiples of
-# 2**-20 and 2**-26, far below 2**27, and float64 holds them exactly. Then the order of summation does not matter.
+# Matrix products round differently for different batch shapes, thread counts and processors. Here nothing is rounded:
+# noise, roots, scores and basis are whole multiples of 1 / steps, so sums of their products are multiples of 2**-20
+# and 2**-26, far below 2**27, and float64 holds them exactly. So the order of summation does not matter.
 ROOT_STEPS = 2**8
 SCORE_STEPS = 2**6
 BASIS_STEPS = 2**20
@@ -39,7 +39,7 @@ FIT_BLOCK = 1024  # images at a time
 class GaussianGenerator:
     """Images x = mean + (m_c + R_c z) V: PCA basis V, class mean m_c, root R_c of the class covariance, noise z.
 
-    Make one with `fit` or `load`, which see to the steps that arrays come in.
+    Make one with `fit` or `load`, which round the arrays to their steps.
     """
 
     shape: tuple[int, int, int]
@@ -71,8 +71,8 @@ class GaussianGenerator:
             labels: 0 to `num_classes` - 1.
             num_classes: C.
             components: directions of largest variance that are kept.
-            shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. Classes
-                with few images lean on it more.
+            shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. For
+                classes with few images the weight is larger.
             class_names: for messages, and kept with the generator.
         """
         names = None if class_names is None else tuple(map(str, class_names))
@@ -101,7 +101,7 @@ class GaussianGenerator:
 
     @property
     def batch_size(self) -> int:
-        """Any number can be made at once; this many are a fraction of a second."""
+        """A batch that takes a fraction of a second; any number is possible."""
         return 4096
 
     @property
@@ -190,7 +190,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[GaussianGenerator, str]:
 
 
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:
-    """Mean and basis from sums that are whole numbers and exact, so that the order of the images does not matter."""
+    """Mean and basis from exact sums of whole numbers, so that the order of the images does not matter."""
     total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
     for start in range(0, len(rows), FIT_BLOCK):
         block = rows[start : start + FIT_BLOCK].astype(np.float64)
@@ -199,7 +199,7 @@ def _principal_components(rows: Images, components: int) -> tuple[FloatArray, Fl
     mean = total / len(rows)
     basis = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
     largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=1)[:, None], axis=1)
-    return mean, basis * np.sign(largest)  # which of the two signs LAPACK returns is its own affair
+    return mean, basis * np.sign(largest)  # LAPACK may return either sign
 
 
 def _projected(rows: Images, mean: FloatArray, basis: FloatArray) -> FloatArray:
@@ -212,7 +212,7 @@ def _class_moments(
 ) -> tuple[FloatArray, FloatArray]:
     """Means and shrunk covariances: a class with f degrees of freedom in d components has weight f / (f + d) at most.
 
-    That is as if d observations of the pooled covariance had been made before.
+    This equals a prior of d observations of the pooled covariance.
     """
     members = [scores[classes == label] for label in range(num_classes)]
     means = np.stack([own.mean(axis=0) for own in members])
@@ -232,6 +232,6 @@ def _roots(covariances: FloatArray) -> FloatArray:
 def _in_steps(values: FloatArray, steps: int) -> FloatArray:
     """The nearest whole multiples of 1 / steps; the last zero turns -0 into 0.
 
-    In C order, because safetensors writes an array's memory as it lies.
+    In C order, because safetensors writes the memory of an array as it is.
     """
     return frozen(np.ascontiguousarray(np.rint(values * steps) / steps + 0.0))

@@ -1,4 +1,4 @@
-"""How many images of a run were in the bank already, noted before the others are made: a kill does not change it."""
+"""Note how many images of a run were already in the bank, before the others are made, so that a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.generators.base import Around, Generator, client_of
+from fedeas.generators.base import Generator, GeneratorWrapper, client_of
 
 Note = dict[str, Any]
 Images = NDArray[np.uint8]
 
 
 class KeptGenerator(Generator, Protocol):
-    """A generator whose images are kept."""
+    """A generator whose images are kept in a bank."""
 
     def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
-        """How many of the different images of these addresses are kept already, and how many are not."""
+        """How many of the distinct images of these addresses are kept already, and how many are not."""
 
 
-class Journal(Around):
-    """A generator whose images are kept, with a note for each client of how many had to be made.
+class Journal(GeneratorWrapper):
+    """A generator whose images are kept, and that notes for each client how many had to be made.
 
     Args:
         generator: the generator.
         noted: notes of earlier starts of the run.
-        note: what keeps a new note.
+        note: stores a new note.
     """
 
     def __init__(self, generator: KeptGenerator, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
@@ -38,11 +38,11 @@ class Journal(Around):
 
     @property
     def fingerprint(self) -> str:
-        """That of the generator: the images are the same."""
+        """The generator's fingerprint: the images are the same."""
         return self.generator.fingerprint
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
-        """The images of these addresses; what is missing of clients that never asked before is noted first."""
+        """The images of these addresses; at a client's first request the number of missing images is noted first."""
         classes, numbers = np.asarray(labels), np.asarray(index)
         clients = client_of(numbers)
         new = sorted({*clients.tolist()} - self._known)
@@ -53,11 +53,11 @@ class Journal(Around):
         return self.generator.sample(classes, numbers)
 
     def skip(self, clients: Iterable[int]) -> None:
-        """Note nothing of these clients: their images are in the records of an earlier start."""
+        """Note nothing for these clients: their images are in the records of an earlier start."""
         self._known.update(clients)
 
     def drawn(self, clients: Iterable[int]) -> dict[str, int]:
-        """Images found and made for these clients, which asked for the first time."""
+        """Images found and made at the first request of these clients."""
         asked = set(clients)
         notes = [each for each in self._notes if asked & set(each["clients"])]
         return {name: sum(each[name] for each in notes) for name in ("found", "made")}

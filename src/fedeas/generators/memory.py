@@ -1,4 +1,4 @@
-"""Batches as large as memory allows: one that does not fit is tried again with half as many."""
+"""Batches as large as memory allows: one that does not fit is halved and tried again."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Result = TypeVar("Result")
 
 
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:
-    """What the work gives for a batch of this size, or of half of it, and so on; one that does not fit is an error.
+    """The result of `work` for a batch of this size or, if memory runs out, half of it, and so on down to 1.
 
     Args:
-        work: told how many, does them at once.
-        size: how many to begin with.
-        go_on_with: told each smaller number before it is tried; lets go of what was made for the larger one.
+        work: does a batch of the given size.
+        size: the first batch size to try.
+        go_on_with: called with each smaller size before it is tried; frees what was made for the larger one.
     """
     while size > 1:
         try:
             return work(size)
         except torch.OutOfMemoryError:
             size //= 2
-        # The error has ended here: as long as it lives, so do the tensors of the frames it came through.
+        # Outside the except block, since the error keeps the tensors of its frames alive.
         go_on_with(size)
-        torch.cuda.empty_cache()  # nothing to do, and no error, without CUDA
+        torch.cuda.empty_cache()  # does nothing without CUDA
     return work(size)

@@ -1,4 +1,4 @@
-"""Collections of images that clients draw from together: one pool for all of them, or real images that none holds."""
+"""Images that all clients share: one pool of generated images, or real images that no client holds."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.streams import stream
-from fedeas.generators.base import Around, checked_address, client_of, number_of
+from fedeas.generators.base import GeneratorWrapper, checked_address, client_of, number_of
 from fedeas.generators.journal import KeptGenerator
 
 Images = NDArray[np.uint8]
 
 
-class SharedPool(Around):
-    """Another generator whose image j of a class is the same for every client.
+class SharedPool(GeneratorWrapper):
+    """Wraps a generator so that image j of a class is the same for every client.
 
-    It needs far fewer distinct images: as many of each class as the client that asks for the most of it.
+    Far fewer distinct images are needed: for each class the largest number that any client asks for.
     """
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the other generator's."""
+        """Hash of the wrapped generator's fingerprint."""
         return hashlib.sha256(json.dumps(["fedeas-shared-1", self.generator.fingerprint]).encode()).hexdigest()
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
-        """The images of these addresses, whichever client asks; each distinct one is drawn once."""
+        """The images of these addresses, the same for every client; each distinct image is drawn once."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         distinct, places = np.unique(np.stack([classes, number_of(numbers)]), axis=1, return_inverse=True)
         return self.generator.sample(*distinct)[places]
@@ -42,16 +42,16 @@ class KeptPool(SharedPool):
         self._kept = generator
 
     def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
-        """How many of the different images of these addresses are kept already, and how many are not."""
+        """How many of the distinct images of these addresses are kept already, and how many are not."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         return self._kept.holdings(classes, number_of(numbers))
 
 
 class HeldOutImages:
-    """Real images that no client holds, as a generator: the best that synthetic images could be.
+    """Real images that no client holds, as a generator: an upper bound for synthetic images.
 
-    Each client draws on all images of a class in an order of its own, so that clients can share images. A client that
-    asks for more than there are sees them again from the start.
+    Each client gets the images of a class in an order of its own, so that two clients may get the same image. A client
+    that asks for more than there are gets them again from the start.
     """
 
     batch_size = 4096

@@ -1,4 +1,4 @@
-"""Generators by name, as a config gives them: ``gaussian(components=32)``, ``diffusion``, ``python:module:name``."""
+"""Generators by their spec in a config: ``gaussian(components=32)``, ``diffusion``, ``python:module:name``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedeas.generators.pools import HeldOutImages, SharedPool
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """What a run tells a generator: the official training part, and where to compute."""
+class GeneratorContext:
+    """What a generator gets from a run: the official training part, the protocol and the device."""
 
     dataset: str
     images: NDArray[np.uint8]
@@ -48,14 +48,14 @@ class Source(Protocol):
     def spec(self) -> str:
         """One line that can be read back."""
 
-    def ready(self, setting: Setting) -> Generator:
-        """The generator itself."""
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the generator."""
 
     def content(self, dataset: str) -> dict[str, str]:
-        """Hashes of what determines the images besides the spec and the dataset, without making the generator."""
+        """Hashes of what else determines the images, besides spec and dataset; does not make the generator."""
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """What determines the images, or was seen in training, but cannot be known; one sentence each."""
+        """What affects the images, or was seen in training, but cannot be known; one sentence each."""
 
 
 _TYPES: dict[type, tuple[str, Any]] = {
@@ -65,11 +65,11 @@ _TYPES: dict[type, tuple[str, Any]] = {
     type(None): ("a number", int | float | None),
     str: ("text", str),
 }
-"""What a field takes, in words and as a type, by the type of its default; all others take a generator."""
+"""The values of a field, in words and as a type, by the type of its default; all other fields hold a generator."""
 
 
-class Settings(Described):
-    """Fields of a kind of generator; a value of another type, such as a word for a number, is refused."""
+class GeneratorSettings(Described):
+    """Fields of a kind of generator; a value of the wrong type, such as a word for a number, is refused."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -80,18 +80,18 @@ class Settings(Described):
 
 
 @dataclass(frozen=True)
-class Gaussian(Settings):
-    """Settings of `GaussianGenerator`, which is fitted to the training part when the run begins."""
+class Gaussian(GeneratorSettings):
+    """Settings of `GaussianGenerator`, which is fitted to the training part when the run starts."""
 
     components: int = 32
     shrinkage: float = 0.1
 
-    def ready(self, setting: Setting) -> Generator:
-        """Fitted to the official training part."""
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Fit it to the official training part."""
         from fedeas.generators.gaussian import GaussianGenerator
 
-        classes = len(setting.classes)
-        return GaussianGenerator.fit(setting.images, setting.labels, classes, self.components, self.shrinkage)
+        classes = len(context.classes)
+        return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
 
     def content(self, dataset: str) -> dict[str, str]:
         """Nothing: it is fitted to the dataset."""
@@ -103,7 +103,7 @@ class Gaussian(Settings):
 
 
 @dataclass(frozen=True)
-class Diffusion(Settings):
+class Diffusion(GeneratorSettings):
     """Settings of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
 
     weights: str = ""
@@ -113,29 +113,29 @@ class Diffusion(Settings):
     precision: str = "auto"
     compiled: bool = False
 
-    def ready(self, setting: Setting) -> Generator:
-        """Loaded, if the weights fit the dataset and saw nothing that the protocol tests on."""
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load it, if the weights fit the dataset and, in the clean protocol, have seen no test images."""
         from fedeas.generators.diffusion import DiffusionGenerator, Weights
 
-        place = self._place(setting.dataset)
+        place = self._place(context.dataset)
         weights = Weights.load(place)
-        made, wanted = _form(weights.class_names, weights.shape), _form(setting.classes, setting.shape)
+        made, wanted = _form(weights.class_names, weights.shape), _form(context.classes, context.shape)
         if made != wanted:
-            raise InputError(f"generator weights {place!r} make {made}, {setting.dataset} has {wanted}")
-        if setting.protocol == "clean":
-            check_clean(generator_weights(place), setting.dataset, "train it with --protocol clean")
+            raise InputError(f"generator weights {place!r} make {made}, {context.dataset} has {wanted}")
+        if context.protocol == "clean":
+            check_clean(generator_weights(place), context.dataset, "train it with --protocol clean")
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
-            device=setting.device, compiled=self.compiled,
+            device=context.device, compiled=self.compiled,
         )  # fmt: skip
 
     def content(self, dataset: str) -> dict[str, str]:
-        """Tensors of the file, and what it says of network and sampler."""
+        """Hashes of the file's tensors and of its settings of network and sampler."""
         path = generator_weights(self._place(dataset))
         return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """What the weights have seen, if their file does not say so."""
+        """Which images the weights have seen, if their file does not say."""
         return unknown_to_be_clean(generator_weights(self._place(dataset)), dataset) if protocol == "clean" else ()
 
     def _place(self, dataset: str) -> str:
@@ -143,8 +143,8 @@ class Diffusion(Settings):
 
 
 @dataclass(frozen=True)
-class SdTurbo(Settings):
-    """Settings of `TextToImage`: an off-the-shelf model that is told the names of the classes."""
+class SdTurbo(GeneratorSettings):
+    """Settings of `TextToImage`: an off-the-shelf model that is prompted with the names of the classes."""
 
     model: str = "stabilityai/sd-turbo"
     template: str = "a photo of a {}"
@@ -153,21 +153,21 @@ class SdTurbo(Settings):
     size: int = 512
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
-    def ready(self, setting: Setting) -> Generator:
-        """Loaded from a folder or from the Hugging Face Hub."""
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load it from a folder or from the Hugging Face Hub."""
         from fedeas.generators.text import TextToImage
 
         return TextToImage.load(
-            self.model, class_names=setting.classes, shape=setting.shape, template=self.template, steps=self.steps,
-            guidance=self.guidance, size=self.size, precision=self.precision, device=setting.device,
+            self.model, class_names=context.classes, shape=context.shape, template=self.template, steps=self.steps,
+            guidance=self.guidance, size=self.size, precision=self.precision, device=context.device,
         )  # fmt: skip
 
     def content(self, dataset: str) -> dict[str, str]:
-        """The files of a folder; nothing is known of a model on the Hub."""
+        """A hash of the folder's files; empty for a model on the Hub."""
         return {"model": folder_digest(self.model)} if self._is_local else {}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """The revision of a model on the Hub, and what any of them was trained on."""
+        """The revision of a model on the Hub, and the images that the model was trained on."""
         revision = () if self._is_local else (f"{self.model}: the revision that the hub serves",)
         return (*revision, *_images_seen(self.model, protocol))
 
@@ -177,13 +177,13 @@ class SdTurbo(Settings):
 
 
 @dataclass(frozen=True)
-class Wrapper(Settings):
-    """A generator around another one."""
+class WrapperSettings(GeneratorSettings):
+    """Settings of a generator that wraps another one."""
 
     of: Described = Diffusion()
 
     def content(self, dataset: str) -> dict[str, str]:
-        """That of the other generator, under names of its own."""
+        """That of the other generator, with "of" before each name."""
         return {f"of {name}": value for name, value in self._source.content(dataset).items()}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
@@ -197,29 +197,34 @@ class Wrapper(Settings):
 
 
 @dataclass(frozen=True)
-class Agreeing(Wrapper):
-    """Only the images of another generator whose class a classifier confirms.
+class ClassifierFiltered(WrapperSettings):
+    """Settings of `Filtered`: only the images of another generator whose class a classifier confirms.
 
     Args:
         of: the other generator.
-        classifier: file of one that `fedeas generator check` left behind; without it one is trained on the official
+        classifier: a classifier file of `fedeas generator check`; without it one is trained on the official
             training part.
     """
 
     classifier: str = ""
 
-    def ready(self, setting: Setting) -> Generator:
-        """The filter around the other generator."""
+    @classmethod
+    def name(cls) -> str:
+        """The name in specs, which is part of fingerprints."""
+        return "agreeing"
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the other generator, load or train the classifier, and join them."""
         from fedeas.generators.filtered import Filtered
         from fedeas.generators.quality.classifier import Classifier
 
-        if self.classifier and setting.protocol == "clean":
-            check_clean(self.classifier, setting.dataset, "leave it out, and one is trained on the training part")
+        if self.classifier and context.protocol == "clean":
+            check_clean(self.classifier, context.dataset, "leave it out, and one is trained on the training part")
         if self.classifier:
-            judge = Classifier.load(self.classifier, setting.device)
+            judge = Classifier.load(self.classifier, context.device)
         else:
-            judge = Classifier.train(setting.images, setting.labels, len(setting.classes), device=setting.device)
-        return Filtered(self._source.ready(setting), judge)
+            judge = Classifier.train(context.images, context.labels, len(context.classes), device=context.device)
+        return Filtered(self._source.ready(context), judge)
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, and the classifier's file if one is named."""
@@ -230,30 +235,30 @@ class Agreeing(Wrapper):
         return content
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator, and what the classifier has seen, if its file does not say so."""
+        """That of the other generator, and which images the classifier has seen, if its file does not say."""
         asked = self.classifier and protocol == "clean"
         judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
         return (*super().unknown(dataset, protocol), *judge)
 
 
 @dataclass(frozen=True)
-class Shared(Wrapper):
-    """One pool for all clients: image j of a class is the same for each of them."""
+class Shared(WrapperSettings):
+    """Settings of `SharedPool`: image j of a class is the same for every client."""
 
-    def ready(self, setting: Setting) -> Generator:
-        """The pool around the other generator."""
-        return SharedPool(self._source.ready(setting))
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the other generator, and the pool around it."""
+        return SharedPool(self._source.ready(context))
 
 
 @dataclass(frozen=True)
-class HeldOut(Settings):
-    """Real images that no client holds, those of ``data.held_out``: the best that a generator could do."""
+class HeldOut(GeneratorSettings):
+    """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds."""
 
-    def ready(self, setting: Setting) -> Generator:
-        """The images that were set aside."""
-        if setting.held_out is None:
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make it from the images that were held out."""
+        if context.held_out is None:
             raise InputError("generator held-out needs images that no client has; set data.held_out, such as 10000")
-        return HeldOutImages(*setting.held_out, len(setting.classes))
+        return HeldOutImages(*context.held_out, len(context.classes))
 
     def content(self, dataset: str) -> dict[str, str]:
         """Nothing: they are part of the dataset."""
@@ -266,29 +271,29 @@ class HeldOut(Settings):
 
 @dataclass(frozen=True)
 class Python:
-    """A user's own callable, ``python:module:name``."""
+    """Settings of `Custom`: a user's own callable, ``python:module:name``."""
 
     spec: str
 
     def __post_init__(self) -> None:
         check_custom(self.spec)
 
-    def ready(self, setting: Setting) -> Generator:
-        """Imported; its first `sample` tries it on a few addresses."""
-        return load_custom(self.spec, len(setting.classes), setting.shape)
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Import it; its first `sample` checks it on a few addresses."""
+        return load_custom(self.spec, len(context.classes), context.shape)
 
     def content(self, dataset: str) -> dict[str, str]:
         """Its own fingerprint, or the source of its module."""
         return {"code": custom_content(self.spec)}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """What else it depends on, and what it was trained on."""
+        """Other code and files that it depends on, and the images that it was trained on."""
         code = f"{self.spec}: code that its module imports and files that it reads"
         return (code, *_images_seen(self.spec, protocol))
 
 
 GENERATORS: dict[str, type[Described]] = {
-    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, Agreeing, Shared, HeldOut)
+    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
 }
 
 
@@ -305,18 +310,18 @@ def parse_generator(text: str) -> Source:
 
 
 def content_digest(text: str, dataset: str) -> str:
-    """One hash of what a spec leads to: files and code; empty where the spec says it all."""
+    """One hash of the files and the code that a spec refers to; empty if it refers to none."""
     content = parse_generator(text).content(dataset)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""
 
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
-    """Matters where the test images must not have been seen."""
+    """A sentence on the images that were seen; only the clean protocol needs it."""
     return (which_images(place),) if protocol == "clean" else ()
 
 
 def _settings(path: Path, *names: str) -> str:
-    """A hash of these entries of what a file says of itself."""
+    """A hash of these entries of a file's description."""
     about = description(path)
     return hashlib.sha256(json.dumps([about.get(name) for name in names], sort_keys=True).encode()).hexdigest()
 
@@ -326,7 +331,7 @@ def _form(classes: tuple[str, ...], shape: tuple[int, int, int]) -> str:
 
 
 def without_places(text: str) -> str:
-    """The spec without names and paths of files, for use beside their content.
+    """The spec without names and paths of files, for use together with hashes of their content.
 
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'

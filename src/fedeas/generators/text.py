@@ -1,6 +1,6 @@
-"""Off-the-shelf text-to-image models as generators: a class is a prompt, and large images are scaled down.
+"""Off-the-shelf text-to-image models as generators: each class is a prompt, and large images are scaled down.
 
-This is the generator change of the paper: SD-Turbo, one step, no guidance, 512 x 512 scaled to 32 x 32.
+This is the paper's test of another generator: SD-Turbo, one step, no guidance, 512 x 512 scaled to 32 x 32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedeas.generators.memory import as_memory_allows
 from fedeas.gpu.devices import available_precision, chosen_device
 
 FORMAT = "fedeas-text-1"
-"""Names the sampler; part of the fingerprint."""
+"""Version of the sampler; part of the fingerprint."""
 
 SD_TURBO = "stabilityai/sd-turbo"
 TEMPLATE = "a photo of a {}"
@@ -39,7 +39,7 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 SIZE_STEP = 8  # diffusers refuses other multiples
 
-# Settings that say where a model came from or how it was stored, not what it computes.
+# Settings that say where a model comes from or how it is stored, not what it computes.
 _PROVENANCE = {"architectures", "dtype", "torch_dtype", "transformers_version"}
 
 _log = logging.getLogger("fedeas")
@@ -49,12 +49,12 @@ _log = logging.getLogger("fedeas")
 class TextToImage:
     """Images of a diffusers text-to-image pipeline with a UNet, such as Stable Diffusion's and SDXL's.
 
-    Latents come from the noise of the image's address, and whatever noise the scheduler draws from a generator seeded
-    by it. Batches are filled up to `batch_size` with the last address, so that the arithmetic is the same whatever is
-    asked for together. `batch_size` is no part of the fingerprint, and neither are the device, the number of threads
-    and the versions of libraries: all of these can change the order of a sum, and with it a pixel by one step of 256,
-    but not what the image shows. So the law "same address, same bytes" holds for as long as they stay the same. A batch
-    that memory cannot hold is computed in halves, which counts as another `batch_size`.
+    Latents come from the noise of the image's address, and the scheduler's noise from a generator that the address
+    seeds. Batches are filled up to `batch_size` with the last address, so that the arithmetic does not depend on what
+    else is requested. The fingerprint does not include `batch_size`, the device, the number of threads and the versions
+    of libraries: they can change the order of a sum, and with it a pixel by one step of 256, but not what the image
+    shows. So the law "same address, same bytes" holds as long as they stay the same. A batch that does not fit into
+    memory is computed in halves, which counts as another `batch_size`.
 
     Args:
         pipeline: a loaded pipeline; its progress bar is turned off.
@@ -63,9 +63,9 @@ class TextToImage:
         template: text with one ``{}``.
         steps: denoising steps.
         guidance: classifier-free guidance scale; 1 or less is none.
-        size: height and width that the pipeline works at.
-        batch_size: how many are computed at once.
-        source: what the model is called, in `description`.
+        size: height and width of the pipeline's own images.
+        batch_size: how many images are computed at once.
+        source: name of the model, for `description`.
     """
 
     pipeline: Any = field(repr=False)
@@ -107,13 +107,13 @@ class TextToImage:
             model: folder or Hub name.
             class_names: as for the class itself, like `shape` and `settings`.
             shape: of the images.
-            device: ``auto`` is CUDA where there is one.
+            device: ``auto`` is CUDA if there is a GPU.
             precision: ``auto`` is fp16 on CUDA, else fp32.
             settings: `template`, `steps`, `guidance`, `size`, `batch_size`.
         """
         _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
-        place, dtype = _placed(device, precision)
-        pipeline = _loaded(os.fspath(model), dtype).to(place)
+        place, dtype = _device_and_dtype(device, precision)
+        pipeline = _load_pipeline(os.fspath(model), dtype).to(place)
         return cls(pipeline, class_names, shape, source=os.fspath(model), **settings)
 
     @property
@@ -123,7 +123,7 @@ class TextToImage:
 
     @cached_property
     def prompts(self) -> tuple[str, ...]:
-        """What each class is asked for with."""
+        """The prompt of each class."""
         return tuple(self.template.replace("{}", name.replace("_", " ")) for name in self.class_names)
 
     @property
@@ -153,7 +153,7 @@ class TextToImage:
         return digest.hexdigest()
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
-        """The images of these addresses; each depends on its own address alone, whatever the batch."""
+        """The images of these addresses; each depends on its own address alone, not on the batch."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         images = np.empty((classes.size, *self.shape), dtype=np.uint8)
         start = 0
@@ -178,7 +178,7 @@ class TextToImage:
         _log.warning("%s: out of memory; from here on %d images at once", self.source, at_once)
 
     def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
-        """One batch, filled up."""
+        """One batch, padded to `batch_size`."""
         missing = (0, self._at_once - labels.size)
         pictures = self._pictures(np.pad(labels, missing, "edge"), np.pad(index, missing, "edge"))
         if not torch.isfinite(pictures).all():
@@ -231,9 +231,9 @@ def to_bytes(pictures: torch.Tensor, shape: tuple[int, int, int]) -> NDArray[np.
 
 
 def _generators(labels: IntArray, index: IntArray) -> list[torch.Generator]:
-    """One for each image, for schedulers that add noise on the way; on the CPU, so that every device has the same.
+    """One for each image, for schedulers that add noise; on the CPU, so that every device gets the same.
 
-    Torch looks at 32 bits of a seed. Two addresses that share them still begin with different latents.
+    Torch uses 32 bits of a seed. Two addresses that share them still start with different latents.
     """
     return [torch.Generator().manual_seed(int(key)) for key in noise_keys(labels, index)]
 
@@ -255,7 +255,7 @@ def _check_pipeline(pipeline: Any) -> None:
         raise InputError(f"a {kind} has no {' and no '.join(missing)}; use a model such as {SD_TURBO}")
 
 
-def _placed(device: str | torch.device, precision: str) -> tuple[torch.device, torch.dtype]:
+def _device_and_dtype(device: str | torch.device, precision: str) -> tuple[torch.device, torch.dtype]:
     if precision not in ("auto", *PRECISIONS):
         raise InputError(f"precision must be auto, {', '.join(PRECISIONS)}, not {precision!r}")
     place = chosen_device(str(device))
@@ -263,16 +263,16 @@ def _placed(device: str | torch.device, precision: str) -> tuple[torch.device, t
     return place, PRECISIONS[usual if precision == "auto" else available_precision(precision, place)]
 
 
-def _loaded(model: str, dtype: torch.dtype) -> Any:
+def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
     loader = _pipeline_loader()
     if _is_path(model) and not Path(model).is_dir():
         raise InputError(f"{model}: no such folder")
     try:
         with warnings.catch_warnings():
-            # Diffusers asks the Hub's client for what it no longer has; nobody here can change that.
+            # Diffusers passes an argument that the Hub's client has removed; this cannot be changed here.
             warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
             return loader.from_pretrained(model, use_safetensors=True, dtype=dtype)
-    except Exception as error:  # many kinds, of four libraries; to the user they are one
+    except Exception as error:  # four libraries raise many types; a user needs one message
         raise InputError(
             f"text-to-image model {model!r} cannot be loaded ({_reason(error)}); "
             "give a folder that holds it, with its weights as safetensors"
@@ -297,7 +297,7 @@ def _is_path(model: str) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What the error says, and what it began with: a Hub out of reach first looks like a missing file."""
+    """The messages of the error and of its first cause: an unreachable Hub at first looks like a missing file."""
     origin = error
     while (earlier := origin.__cause__ or origin.__context__) is not None:
         origin = earlier
@@ -309,18 +309,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def _content(part: Any, prompts: Sequence[str]) -> Iterator[bytes]:
-    """What of one component of a pipeline the images depend on, as bytes to hash."""
+    """Everything in one component of a pipeline that the images depend on, as bytes to hash."""
     yield type(part).__name__.encode()
     if hasattr(part, "config"):
         yield _settings(part.config)
     if isinstance(part, torch.nn.Module):
         yield from _tensors(part)
-    elif hasattr(part, "batch_decode"):  # a tokenizer: its many files show in what it makes of the prompts
+    elif hasattr(part, "batch_decode"):  # a tokenizer: its output for the prompts stands for its many files
         yield json.dumps(part(list(prompts))["input_ids"]).encode()
 
 
 def _settings(config: Any) -> bytes:
-    """A config less its origin; of transformers' only what is not default, as defaults grow with every version."""
+    """A config without its origin; of transformers' configs only non-default values, since versions add defaults."""
     content = config.to_diff_dict() if hasattr(config, "to_diff_dict") else dict(config)
     kept = {key: value for key, value in content.items() if not key.startswith("_") and key not in _PROVENANCE}
     return json.dumps(kept, sort_keys=True, default=str).encode()

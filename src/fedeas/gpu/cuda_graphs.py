@@ -1,4 +1,4 @@
-"""CUDA graphs: a fixed piece of GPU work is recorded once and replayed, so that launching it costs nothing."""
+"""CUDA graphs: fixed GPU work is recorded once and then replayed, with almost no launch cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 Pool = Any  # a handle of torch
 
 WARM_UP = 3
-"""Calls before the recording: libraries choose their kernels and allocate in the first ones."""
+"""Calls before the recording: in the first ones libraries choose their kernels and allocate memory."""
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -24,14 +24,14 @@ _ONE_AT_A_TIME = threading.Lock()
 class Captured:
     """A function over tensors of fixed shapes; on a GPU it becomes a CUDA graph, elsewhere it is simply called.
 
-    Every call does the function's work once, the warm-up included. What the function reads besides its arguments
-    must stay at the same address. The result is overwritten by the next call.
+    Every call does the function's work once, also during warm-up. Tensors that the function reads besides its arguments
+    must stay at the same address. The next call overwrites the result.
 
     Args:
-        function: takes and gives tensors; no synchronisation, no copies from or to the host.
-        device: where it works.
+        function: takes and returns tensors; no synchronisation, no copies from or to the host.
+        device: the device that it works on.
         generators: random streams that the function draws from.
-        pool: memory that is shared with other graphs, which must not run at the same time; `graph_pool` makes one.
+        pool: memory shared with other graphs that never run at the same time, from `graph_pool`.
         warm_up: calls before the recording.
     """
 
@@ -49,13 +49,13 @@ class Captured:
         self.pool = graph_pool(device) if pool is None else pool
         self.warm_up = warm_up
         self.calls = 0
-        self.seconds = 0.0  # before the first replay, compiling included
+        self.seconds = 0.0  # spent before the first replay, including compilation
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: tuple[Tensor, ...] = ()
         self.output = torch.empty(0)
 
     def __call__(self, *arguments: Tensor) -> Tensor:
-        """The function's result."""
+        """Do the function's work and return its result."""
         if self.device.type != "cuda":
             return self.function(*arguments)
         if not self.calls:
@@ -66,20 +66,20 @@ class Captured:
         if self.graph is None:
             start = time.perf_counter()
             if self.calls <= self.warm_up:
-                # torch has one thread for all backward passes: an eager one should not come between the parts of a
-                # recording, which is the likely cause of an error of cuDNN that was seen.
-                with _undisturbed(), self._aside():
+                # torch has one thread for all backward passes: an eager pass must not run in the middle of a
+                # recording. That is the likely cause of an error that cuDNN once raised.
+                with _exclusively(), self._on_recordable_stream():
                     result = self.function(*self.inputs)
                 self.seconds += time.perf_counter() - start
                 return result
-            self.graph = self._recorded()
+            self.graph = self._record()
             self.seconds += time.perf_counter() - start
         self.graph.replay()
         return self.output
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """On a stream that can be recorded: the current one, unless that is the default stream of all."""
+    def _on_recordable_stream(self) -> Iterator[None]:
+        """Use the current stream or, if that is the default stream, which cannot be recorded, a stream of its own."""
         current = torch.cuda.current_stream(self.device)
         if current != torch.cuda.default_stream(self.device):
             yield
@@ -93,17 +93,17 @@ class Captured:
     def _own_stream(self) -> torch.cuda.Stream:
         return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def _recorded(self) -> torch.cuda.CUDAGraph:
-        """`torch.cuda.graph` would wait for all streams and empty the cache; other lanes are to go on meanwhile."""
+    def _record(self) -> torch.cuda.CUDAGraph:
+        """Record without `torch.cuda.graph`, which would wait for all streams and stop the other lanes."""
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with _undisturbed(), self._aside():
+        with _exclusively(), self._on_recordable_stream():
             graph.capture_begin(self.pool, "thread_local")
             try:
                 self.output = self.function(*self.inputs)
             except BaseException:
-                with suppress(RuntimeError):  # of the broken recording: the first error is the one to see
+                with suppress(RuntimeError):  # ending the failed recording raises, too; the first error matters
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -111,8 +111,8 @@ class Captured:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No other thread warms up or records, and the garbage collector destroys no graph meanwhile."""
+def _exclusively() -> Iterator[None]:
+    """Keep other threads from warming up or recording, and the garbage collector from destroying graphs."""
     with _ONE_AT_A_TIME:
         collecting = gc.isenabled()
         gc.disable()
@@ -124,5 +124,5 @@ def _undisturbed() -> Iterator[None]:
 
 
 def graph_pool(device: torch.device) -> Pool | None:
-    """Memory for graphs that run one after the other; None where there are no graphs."""
+    """Memory for graphs that run one after the other; None on devices without CUDA."""
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None

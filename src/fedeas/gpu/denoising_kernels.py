@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 """GPU kernels for the diffusion network: group norm, attention with small heads, and sums around matrix products.
 
-Needs Triton. Images lie channels last, so that an image is a matrix of pixels x channels. Sums are in float32. Each
-kernel does the cheap steps around its main work, because reading and writing images is what takes time.
+Needs Triton. Images are channels last, so that an image is a matrix of pixels x channels. Sums are in float32. Each
+kernel includes the cheap steps around its main work, because most time goes into reading and writing images.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import triton.language as tl
 from torch import Tensor
 
 HEAD_TILE = 16
-"""The fewest channels that a matrix product in Triton takes."""
+"""The fewest channels that a matrix product in Triton supports."""
 
 MOST_TOKENS = 256
 """All scores of a token must fit into registers."""
 
 NORM_LANES = 64
-"""Channels of a program of group norm, at most; more if one group has more."""
+"""Most channels of a program of group norm; more if one group has more."""
 
 NORM_KEPT = 256
-"""Images of up to so many pixels are read once and kept in registers."""
+"""Images of up to this many pixels are read once and kept in registers."""
 
 NORM_ROWS = 128
-"""Pixels that a program reads at once of larger images, which it reads twice: the second time from the cache."""
+"""Pixels of larger images that a program reads at once; it reads them twice, the second time from the cache."""
 
 NORM_WARPS = 8
 
@@ -117,7 +117,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor 
 
 
 def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
-    """X + bias + add for images that lie channels last, written over x."""
+    """X + bias + add for images, channels last, written over x."""
     columns, lanes = x.shape[1], _lanes(x.shape[1])
     rows = x.numel() // columns
     _add[(triton.cdiv(columns, lanes), triton.cdiv(rows, COPY_ROWS))](x, bias, add, rows, columns, COPY_ROWS, lanes)
@@ -125,7 +125,7 @@ def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
 
 
 def interleave(x: Tensor, bias: Tensor) -> Tensor:
-    """Put the four quarters of the pixels of doubled images together, and add a bias.
+    """Assemble images of twice the size from the four quarters of their pixels, and add a bias.
 
     Args:
         x: (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
@@ -170,7 +170,7 @@ def _group_norm(
     image, lane, row = tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, ROWS)
     column, inside = tl.program_id(0) * WIDTH + lane, lane < WIDTH
     x, other, out = x + image * PIXELS * first, other + image * PIXELS * second, out + image * PIXELS * (first + second)
-    # Squares of the distance to some pixel lose no digits where the mean is far from zero.
+    # Sums of squared distances to a pixel stay accurate if the mean is far from zero.
     pivot = tl.sum(_read(x, other, tl.arange(0, 1), column, inside, first, second, PIXELS, BOTH).to(tl.float32), 0)
     value = _read(x, other, row, column, inside, first, second, PIXELS, BOTH)
     totals = _distance(value, pivot, row, PIXELS)
@@ -217,7 +217,7 @@ def _distance(value, pivot, row, PIXELS: tl.constexpr):
 
 @triton.jit
 def _over_group(value, lane, group):
-    """For each channel the sum over its group."""
+    """The sum over its group, for each channel."""
     same = (lane // group)[:, None] == (lane // group)[None, :]
     return tl.sum(tl.where(same, value[None, :], 0.0), 1)
 
@@ -236,7 +236,7 @@ def _attention(
     qkv, out, channels, scale,
     TOKENS: tl.constexpr, HEAD: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """One head of one image. Queries and keys are padded with zeros, values with ones, which sum the weights."""
+    """One head of one image. Queries and keys are padded with zeros, values with ones, which add up the weights."""
     head, image, lane, key = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, KEYS)
     queries, out = qkv + image * TOKENS * 3 * channels + head * HEAD, out + image * TOKENS * channels + head * HEAD
     mine, real, place = lane < HEAD, key < TOKENS, key * 3 * channels
@@ -277,7 +277,7 @@ def _project(
 def _product(
     total, x, weight, row, column, rows, columns, INPUTS: tl.constexpr, STRIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Total + x @ weight.T; a row of all weights is `STRIDE` long."""
+    """Total + x @ weight.T; rows of the full weight matrix are `STRIDE` long."""
     for start in range(0, INPUTS, DEPTH):
         inner = start + tl.arange(0, DEPTH)
         known = inner < INPUTS

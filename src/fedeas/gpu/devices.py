@@ -1,4 +1,4 @@
-"""Where tensors live and how exactly they are computed with."""
+"""Devices, precision, threads and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPUTING = ("cpu", "cuda", "mps", "xpu")
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
-    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU where there is one. `setting` is what errors call it."""
+    """The device ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one. Errors name it by `setting`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -36,10 +36,10 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
 
 
 def set_precision(name: str, device: torch.device) -> None:
-    """``fp32``, ``tf32`` (shorter products on GPUs that have them) or ``bf16``; holds for the whole process.
+    """Set ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16`` for the whole process.
 
-    In ``fp32`` cuDNN is held to kernels that give the same bits each time, which its fastest do not. For our networks
-    the shorter formats need no such rule.
+    In ``fp32`` cuDNN must use deterministic kernels, which are not its fastest. For our networks its kernels of the
+    shorter formats are deterministic anyway.
     """
     if name != "fp32" and device.type != "cuda":
         raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
@@ -50,15 +50,15 @@ def set_precision(name: str, device: torch.device) -> None:
 
 
 def available_precision(name: str, device: torch.device) -> str:
-    """The precision that was asked for, or ``fp32`` in place of ``bf16`` on a processor without it."""
+    """The given precision, or ``fp32`` in place of ``bf16`` on a processor without it."""
     return "fp32" if name == "bf16" and device.type == "cpu" and not computes_in_bf16() else name
 
 
 @cache
 def computes_in_bf16() -> bool:
-    """Whether this processor computes in bf16, tried on a convolution and a product; a log line says if it does not.
+    """Whether this processor computes in bf16, tried on a convolution and a product; logs a warning if it does not.
 
-    Torch knows several ways to refuse, an error or a warning that it takes another way; either counts.
+    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal.
     """
     images, weight = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
     try:
@@ -73,7 +73,7 @@ def computes_in_bf16() -> bool:
 
 
 def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which networks are evaluated; without a cache, so that it can be recorded."""
+    """The autocast context of this precision; without a weight cache, so that it can be recorded."""
     if name != "bf16":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
@@ -81,7 +81,7 @@ def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Compute with this many threads inside."""
+    """A context in which torch computes with this many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -91,7 +91,7 @@ def torch_threads(number: int) -> Iterator[None]:
 
 
 def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy many tensors; on a GPU those of one type go together, in a few kernels instead of one for each."""
+    """Copy many tensors; on a GPU those of one type are copied together, in a few kernels instead of one for each."""
     by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         pair = by_type.setdefault(target.dtype, ([], []))
@@ -102,7 +102,7 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 def free_memory() -> None:
-    """Give back GPU memory that is not used any more; graphs and the functions they record refer to each other."""
+    """Release unused GPU memory, after a garbage collection: graphs and their functions refer to each other."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

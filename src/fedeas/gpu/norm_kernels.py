@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 """Batch norm for GPUs in four kernels: statistics, result, and the same for the gradients. Needs Triton.
 
-The steps around it are done in the same kernels: result = relu(norm(x) + shortcut), the last two being optional. torch
-has no such kernel for bfloat16, and small batches spend a third of their time in its norms. Images lie channels last,
-so that a tensor is a matrix of pixels x channels. A column is summed in parts; whoever finishes the last part adds
-them up in their order, so that results are the same every time.
+The same kernels do the steps after it: result = relu(norm(x) + shortcut), where shortcut and relu are optional. torch
+has no such kernel for bfloat16, and small batches spend a third of their time in its norms. Images are channels last,
+so that a tensor is a matrix of pixels x channels. A column is summed in parts; the program that finishes last adds the
+parts up in a fixed order, so that results are the same every time.
 
-Images may be those of several clients, one after the other and each with as many, which then have weights and
-statistics of their own. Of each client the first images may be valid alone: the others count nowhere, their results
-and gradients are zero.
+The images may belong to several clients, one after the other and each with the same number, with weights and
+statistics for each client. Only the first images of a client may be valid: the others have no effect, and their
+results and gradients are zero.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ROWS = 64
 """Pixels that a program reads at once."""
 
 COLUMNS = 64
-"""Channels of a program, at most."""
+"""Most channels of a program."""
 
 PROGRAMS = 512
 """A few for each processor of the GPU."""
 
 FEW = 256
-"""A client's pixels that one program can hold, so that one kernel does it all; `FEW_COLUMNS` channels of them."""
+"""If a client has at most this many pixels, one kernel does all steps; a program holds `FEW_COLUMNS` channels."""
 
 FEW_COLUMNS = 16
 
 WARPS = 4
-"""Of the programs that sum."""
+"""Warps of the programs that sum."""
 
 _WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
 
@@ -53,20 +53,20 @@ def norm(
     relu: bool = False,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Batch norm with the batch's own statistics; `running` mean, variance and count of batches are brought up to date.
+    """Batch norm with the batch's own statistics; updates the `running` mean, variance and count of batches.
 
     Args:
         x: images, channels last.
         weight: of each channel, or of each client and channel.
         bias: likewise.
-        running: changed in place.
+        running: running mean, variance and count of batches, changed in place.
         momentum: weight of this batch in the running statistics.
         eps: added to the variance.
-        tickets: zeros for the programs to count with, as `tickets_for` makes them; zeros again afterwards. Calls at the
-            same time need their own.
+        tickets: zeros from `tickets_for`, with which the programs count; they are zero again afterwards. Concurrent
+            calls need separate tickets.
         shortcut: added to the result.
         relu: whether negative results become zero.
-        valid: how many of its images count, for each client; all of them if None.
+        valid: number of valid images of each client; all are valid if None.
     """
     result: Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, running, momentum, eps, tickets, shortcut, relu, valid
@@ -89,12 +89,12 @@ def evaluated(
 
 
 def tickets_for(clients: int, channels: int, device: torch.device) -> Tensor:
-    """A counter for each program that sums columns."""
+    """Counters at zero, one for each program that sums columns."""
     return torch.zeros(clients * triton.cdiv(channels, _width(channels)), dtype=torch.int32, device=device)
 
 
 class _Norm(torch.autograd.Function):
-    """The first derivative only."""
+    """First derivative only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: Any, momentum: float, eps: float,
@@ -119,10 +119,10 @@ class _Norm(torch.autograd.Function):
                 x, other, result, mean, inverse, weight, bias, counts,
                 grid.rows, grid.columns, grid.pixels, shortcut is not None, relu, masked, ROWS, grid.width,
             )  # fmt: skip
-        # Where x tells which results are positive, they need not be kept.
+        # Without a shortcut, x alone determines which results are positive, so they need not be kept.
         ctx.save_for_backward(x, x if shortcut is None else result, weight, bias, mean, inverse)
         ctx.relu, ctx.with_shortcut, ctx.tickets = relu, shortcut is not None, tickets
-        ctx.masked, ctx.counts = masked, counts  # counts are as they were: a batch goes forth and back before the next
+        ctx.masked, ctx.counts = masked, counts  # the counts do not change between forward and backward
         return result
 
     @staticmethod
@@ -195,7 +195,7 @@ class _Grid:
         return int(triton.next_power_of_2(self.rows))
 
     def sheets(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the programs note two sums of every part."""
+        """Memory for two sums of every part."""
         first, second = like.new_empty((2, self.clients, self.parts, self.columns), dtype=torch.float32)
         return first, second
 
@@ -217,7 +217,7 @@ def _statistics(
     counted = tl.load(valid + client) * pixels if MASKED else rows
     start = number * part
     end = tl.maximum(tl.minimum(start + part, counted), start)
-    # Squares of the distance to some pixel lose no digits where the mean is far from zero.
+    # Sums of squared distances to a pixel stay accurate if the mean is far from zero.
     pivot = tl.load(x + start.to(tl.int64) * columns + column, inside, 0.0).to(tl.float32)
     total, square = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(start, end, ROWS):
@@ -259,7 +259,7 @@ def _result(
     x, shortcut, out, mean_in, inverse_in, weight, bias, valid, rows, columns, pixels,
     ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """(x - mean) / deviation * weight + bias, and what follows."""
+    """(x - mean) / deviation * weight + bias, then shortcut and relu."""
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     client, inside = tl.program_id(2), column < columns
     own = client * columns + column
@@ -284,7 +284,7 @@ def _slope_sums(
     RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of weight and bias; `factor` is what the gradient of x takes of (x - mean)."""
+    """Gradients of weight and bias; `factor` is the coefficient of (x - mean) in the gradient of x."""
     number, column, client = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2)
     inside, own, above = column < columns, client * columns + column, client.to(tl.int64) * rows
     counted = tl.load(valid + client) * pixels if MASKED else rows

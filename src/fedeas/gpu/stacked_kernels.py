@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 """Convolutions of several clients at once as batched matrix products, for GPUs. Needs Triton.
 
-Two kernels move pixels: one gathers what every output sees into the rows of a matrix, the other sums its gradient back.
-The products in between are cuBLAS's.
+Two kernels move pixels: one gathers the inputs of every output into a row of a matrix, the other sums the gradients
+back. cuBLAS computes the products in between.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fedeas.gpu.norm_kernels import evaluated, norm, tickets_for
 __all__ = ["convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
 
 ROWS, COLUMNS = 32, 128
-"""Rows and columns of a matrix that a program moves."""
+"""Rows and columns of the part of a matrix that a program moves."""
 
 WIDE = 1024
-"""Values of a program that treats each alike."""
+"""Values of a program of an elementwise kernel."""
 
 _WITHOUT_VARIANTS = [
     "height",
@@ -36,12 +36,12 @@ _WITHOUT_VARIANTS = [
 
 
 def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
-    """Each client's images with its own kernels.
+    """Convolve each client's images with the client's own kernels.
 
     Args:
         x: images of all clients, one after the other, channels last.
         weight: matrices of (clients, seen pixels x channels, outputs), which get the gradient.
-        short: the same in the precision of the images, which is computed with.
+        short: the same in the precision of the images, used for the computation.
         geometry: how the window moves.
     """
     x = x.contiguous(memory_format=torch.channels_last)
@@ -66,7 +66,7 @@ def normalised(images: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype)
 
 
 class _Convolved(torch.autograd.Function):
-    """The first derivative only."""
+    """First derivative only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
@@ -82,7 +82,7 @@ class _Convolved(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         matrix, short = ctx.saved_tensors
         slope = slope.permute(0, 2, 3, 1).contiguous().view(len(short), -1, short.shape[2])
-        # The product itself gives the precision of the weight: a second pass over all gradients is spared.
+        # The product returns the precision of the weight directly, which saves a second pass over all gradients.
         options = {} if ctx.dtype == slope.dtype else {"out_dtype": ctx.dtype}
         of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
         of_x = None
@@ -92,7 +92,7 @@ class _Convolved(torch.autograd.Function):
 
 
 class _MaxPooled(torch.autograd.Function):
-    """The first derivative only; of equal values the first counts, as torch has it."""
+    """First derivative only; of equal values the first one counts, as in torch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class _MaxPooled(torch.autograd.Function):
 
 
 def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
-    """What each output sees, a row for each; columns beyond it are zero."""
+    """The inputs of each output, one row for each; padding columns are zero."""
     images, channels, height, width = x.shape
     if geometry.sees_one_pixel and seen == channels:
         return x.permute(0, 2, 3, 1)
@@ -134,7 +134,7 @@ def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
 
 
 def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
-    """The gradient of the images from that of what outputs see."""
+    """The gradient of the images, from the gradient of the gathered matrix."""
     images, channels, height, width = shape
     if geometry.sees_one_pixel and matrix.shape[-1] == channels:
         return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
@@ -172,7 +172,7 @@ def _sum_back(
     matrix, result, pixels, seen, channels, height, width, out_height, out_width, stride, top, left,
     WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Each pixel is the sum over all outputs that saw it."""
+    """Sum for each pixel over all outputs that depend on it."""
     pixel, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     image, y, z = pixel // (height * width), pixel // width % height, pixel % width
     inside = (pixel < pixels)[:, None] & (channel < channels)[None, :]
@@ -193,7 +193,7 @@ def _sum_back(
 def _pool(
     x, result, chosen, values, channels, height, width, out_height, out_width, WIDE: tl.constexpr
 ):  # fmt: skip
-    """The largest of nine values, and which it is."""
+    """The largest of nine values, and its position."""
     place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     inside, channel, output = place < values, place % channels, place // channels
     image, y, z = output // (out_height * out_width), output // out_width % out_height, output % out_width

@@ -1,4 +1,4 @@
-"""Classifiers by name: each has `features(x)`, a linear `head`, and weights that depend on a seed or a file alone."""
+"""Classifiers by name: each has `features(x)`, a linear `head`, and weights that depend only on a seed or a file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
 PHOTO_SIDE = 16
-"""From this side on, images are photographs to a ResNet-18; smaller ones are digits to a small network."""
+"""Images with a side of this many pixels or more suit a ResNet-18; smaller ones suit the small network."""
 
 
 def suited_to(shape: Shape) -> str:
-    """Name of the model for images of this shape: the small network where no side reaches 16 pixels.
+    """Name of the model for images of this shape: the small network if all sides are below 16 pixels.
 
     >>> suited_to((1, 8, 8)), suited_to((3, 32, 32))
     ('small-cnn', 'resnet18')
@@ -68,13 +68,13 @@ def build_model(
         name: ``"resnet18"`` or ``"small-cnn"``.
         shape: channels, height and width of the images.
         num_classes: outputs of the head.
-        seed: of the initial weights.
-        stem: of a ResNet, ``"3x3"`` for small images or ``"imagenet"``.
+        seed: seed of the initial weights.
+        stem: for a ResNet, ``"3x3"`` for small images or ``"imagenet"``.
         norm: ``"batch"``, ``"group"`` or ``"none"``; by default what suits the model.
-        weights: nothing, a ``.safetensors`` file, ``"torchvision"`` for its ResNet-18 trained on ImageNet, or a name
-            such as ``"cifar100-pretrained"`` for what ``fedeas pretrain`` has made. A head of another number of classes
-            is left as it was initialised; everything else must fit. Half precision becomes float32.
-        projection: width of a two-layer projection between features and head, as MOON's paper has it; 0 for none.
+        weights: empty, a ``.safetensors`` file, ``"torchvision"`` for its ResNet-18 trained on ImageNet, or a name
+            such as ``"cifar100-pretrained"`` for a file of ``fedeas pretrain``. A head for another number of classes
+            is not loaded and keeps its initial weights; everything else must fit. Half precision becomes float32.
+        projection: width of a two-layer projection between features and head, as in MOON's paper; 0 for none.
 
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
@@ -87,7 +87,7 @@ def build_model(
         raise InputError(f"num_classes must be 1 or more, not {num_classes}")
     if norm not in (None, *get_args(Norm)):
         raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
-    # Drawn on the CPU, so that they are the same wherever the model goes; the other devices' streams are not touched.
+    # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
         model = MODELS[name](shape, num_classes, stem, norm)
@@ -109,7 +109,7 @@ def parameter_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def buffer_names(model: nn.Module) -> tuple[str, ...]:
-    """Names of the state dict's other tensors, above all the running statistics of batch norm.
+    """Names of the state dict's other tensors, mainly the running statistics of batch norm.
 
     >>> buffer_names(nn.BatchNorm2d(3))
     ('running_mean', 'running_var', 'num_batches_tracked')
@@ -166,7 +166,7 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Put the tensors into the model, or name the first that does not fit."""
+    """Load the tensors into the model; the error names the first that does not fit."""
     own = model.state_dict()
     kept = _head_of_other_classes(model, tensors)
     for name, tensor in own.items():
@@ -182,7 +182,7 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
 
 
 def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[str]:
-    """Names of the head's tensors, if the given ones are for the same features but another number of classes."""
+    """Names of the head's tensors, if the given head has the same features but another number of classes."""
     prefix = _head_name(model)
     weight, bias = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias")
     if weight is None or bias is None or weight.shape == model.head.weight.shape:
@@ -192,7 +192,7 @@ def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[s
 
 
 def _fits(theirs: Tensor, ours: Tensor) -> bool:
-    """Whether one can be copied into the other; files may keep float32 in half precision."""
+    """Whether `theirs` can be copied into `ours`; files may hold float32 tensors in half precision."""
     halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
     return theirs.shape == ours.shape and (theirs.dtype == ours.dtype or halved)
 

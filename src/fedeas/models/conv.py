@@ -1,4 +1,4 @@
-"""Convolutions whose weights can be shortened all at once, instead of one by one as autocast does it."""
+"""Convolutions whose weights can be cast to bfloat16 all at once; autocast casts them one by one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 
 class Conv(nn.Conv2d):
-    """torch's own, which computes with its short weight while it has one and trains."""
+    """torch's Conv2d; in training it computes with `short`, its bfloat16 weight, if that is set."""
 
     short: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolved images."""
-        # Weights that were put in place of the model's own, to evaluate another one, have no short form.
+        # In evaluation mode the weights may be those of another model, which have no short form.
         weight = self.weight if self.short is None or not self.training else self.short
         result: Tensor = self._conv_forward(x, weight, self.bias)
         return result
@@ -27,7 +27,7 @@ class Conv(nn.Conv2d):
 def shortened(model: nn.Module) -> Iterator[None]:
     """A context in which all convolutions of a model compute with bfloat16 copies of their weights, made together.
 
-    Gradients arrive at the weights themselves. The result is that of autocast, in two kernels for all weights.
+    Gradients flow to the weights themselves. The result equals autocast's, with two kernels for all weights.
     """
     convs = [module for module in model.modules() if isinstance(module, Conv)]
     short = _Shortened.apply(*(conv.weight for conv in convs)) if convs else ()  # type: ignore[no-untyped-call]

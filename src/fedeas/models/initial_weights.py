@@ -1,4 +1,4 @@
-"""Initial weights of a run's model: what determines them, and what they have seen."""
+"""Initial weights of a run's model: their digest, and which images they were trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedeas.errors import InputError
 
 
 def content(place: str) -> dict[str, str]:
-    """The digest of initial weights, by name, path or ``"torchvision"``; nothing where there are none.
+    """The digest of initial weights, given by name, path or ``"torchvision"``; empty if there are none.
 
     >>> content("")
     {}
@@ -23,7 +23,7 @@ def content(place: str) -> dict[str, str]:
 
 
 def check_clean_start(place: str, dataset: str) -> tuple[str, ...]:
-    """Refuse initial weights that have seen test images of the dataset; give back in words what is not known.
+    """Refuse initial weights that have seen test images of the dataset; return sentences on what is not known.
 
     >>> check_clean_start("torchvision", "cifar10")
     ('torchvision: which images it has seen',)
@@ -38,7 +38,7 @@ def check_clean_start(place: str, dataset: str) -> tuple[str, ...]:
 
 
 def start_seen(place: str) -> Seen | None:
-    """What initial weights have seen; None where there are none."""
+    """Which images the initial weights were trained on; None if there are no weights."""
     path = model_weights(place)
     if path is None:
         return NOT_KNOWN if place == TORCHVISION else None
@@ -46,7 +46,7 @@ def start_seen(place: str) -> Seen | None:
 
 
 def _torchvision_content() -> dict[str, str]:
-    """Nothing where they cannot be had: a run could not begin with them either."""
+    """The digest of torchvision's weights; empty if they cannot be loaded, in which case no run can start either."""
     from safetensors.torch import save
 
     from fedeas.models.build import torchvision_weights

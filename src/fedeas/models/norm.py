@@ -1,4 +1,4 @@
-"""The norms of our models, and the steps after them, which a GPU can do in the same kernels."""
+"""The norms of our models; GPU kernels can fuse them with the sum and the ReLU after them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CHANNELS_LAST = torch.channels_last
 
 
 class NormThenRelu(nn.Module):
-    """A norm that can do the steps after it as well."""
+    """A norm that can be fused with the sum and the ReLU after it."""
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether it can do so for these images."""
+        """Whether it can be fused for these images."""
         raise NotImplementedError
 
     def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -33,7 +33,7 @@ class NormThenRelu(nn.Module):
 
 
 class BatchNorm(NormThenRelu, nn.BatchNorm2d):
-    """torch's own, until `fuse_norms` lets it train in kernels that do the steps after it as well."""
+    """torch's BatchNorm2d; after `fuse_norms` it computes in kernels that include the steps after it."""
 
     tickets: Tensor | None = None
 
@@ -49,7 +49,7 @@ class BatchNorm(NormThenRelu, nn.BatchNorm2d):
         """Whether the kernels can take these images."""
         if self.tickets is None or not x.is_contiguous(memory_format=_CHANNELS_LAST):
             return False
-        # A single value has no spread, which is torch's to say. Gradients in evaluation mode are torch's, too.
+        # torch reports the error for a single value, which has no variance, and computes gradients in evaluation mode.
         return x.numel() > self.num_features if self.training else not torch.is_grad_enabled()
 
     def _fused(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
@@ -68,9 +68,9 @@ class BatchNorm(NormThenRelu, nn.BatchNorm2d):
 
 
 def norm_layer(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, group norm (Wu and He 2018) of at most 32 groups, or nothing.
+    """Batch norm, group norm (Wu and He 2018) with at most 32 groups, or the identity.
 
-    Group norm keeps no running statistics, which clients with skewed labels would have to average.
+    Group norm has no running statistics that clients with skewed labels would have to average.
     """
     if norm == "batch":
         return BatchNorm(channels)
@@ -82,7 +82,7 @@ def norm_layer(norm: Norm, channels: int) -> nn.Module:
 
 
 def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
-    """Relu(norm(x) + shortcut), where there is one."""
+    """Relu(norm(x) + shortcut), or relu(norm(x)) without a shortcut."""
     if isinstance(norm, NormThenRelu) and norm.fuses(x):
         return norm.then_relu(x, shortcut)
     result: Tensor = norm(x)
@@ -90,9 +90,9 @@ def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Ten
 
 
 def fuse_norms(model: nn.Module) -> None:
-    """From now on the model's batch norms compute in the kernels of a GPU, where there are any.
+    """Let the model's batch norms compute in our GPU kernels, if these are available.
 
-    Second derivatives cannot be taken then. A model that is copied takes its counters along: copy it before.
+    Second derivatives are then not possible. The counters are copied with a model: make copies before this call.
     """
     kernels = _kernels()
     if kernels is None:
@@ -104,7 +104,7 @@ def fuse_norms(model: nn.Module) -> None:
 
 @cache
 def _kernels() -> ModuleType | None:
-    """The module that needs Triton, which comes with torch for GPUs."""
+    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
     try:
         return importlib.import_module("fedeas.gpu.norm_kernels")
     except ImportError:

@@ -1,4 +1,4 @@
-"""A projection between features and head, as MOON's paper puts it into its models."""
+"""A projection between features and head, as in the models of MOON's paper."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 
 class Projected(nn.Module):
-    """Another model whose features pass through two linear layers before they reach a head of their own."""
+    """A model with two linear layers between its features and a new head."""
 
     def __init__(self, base: Any, head_name: str, width: int, num_classes: int) -> None:
         super().__init__()
         size = base.head.in_features
-        setattr(base, head_name, nn.Identity())  # the base has no head of its own any more
+        setattr(base, head_name, nn.Identity())  # the new head replaces that of the base
         self.base = base
         self.projection = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, width))
         self.head = nn.Linear(width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees: (B, width)."""
+        """The input of the head: (B, width)."""
         features: Tensor = self.projection(self.base.features(x))
         return features
 

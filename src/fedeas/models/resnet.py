@@ -21,7 +21,7 @@ WIDTHS = (64, 128, 256, 512)
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and the way around them, Eq. (1) and (2) of the paper."""
+    """Two 3x3 convolutions and a shortcut around them, Eq. (1) and (2) of the paper."""
 
     def __init__(self, channels: int, width: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ResNet18(nn.Module):
         self.layer3 = _stage(WIDTHS[1], WIDTHS[2], 2, norm)
         self.layer4 = _stage(WIDTHS[2], WIDTHS[3], 2, norm)
         self.fc = nn.Linear(WIDTHS[3], num_classes)
-        self.apply(_he_initialised)
+        self.apply(_initialise)
 
     @property
     def head(self) -> nn.Linear:
@@ -82,7 +82,7 @@ class ResNet18(nn.Module):
         return self.fc
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees: (B, 512), the average over the last feature map."""
+        """The input of the head: (B, 512), the average over the last feature map."""
         x = self.pool(norm_relu(self.bn1, self.conv1(x)))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
@@ -102,7 +102,7 @@ def _stage(channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
     return nn.Sequential(BasicBlock(channels, width, stride, norm), BasicBlock(width, width, 1, norm))
 
 
-def _he_initialised(module: nn.Module) -> None:
-    """He et al. 2015, over the fan-out as torchvision does; norms start as 1 and 0, the head at torch's default."""
+def _initialise(module: nn.Module) -> None:
+    """He et al. 2015, with the fan-out as in torchvision; norms start at 1 and 0, the head at torch's default."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

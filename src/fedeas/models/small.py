@@ -16,14 +16,14 @@ class SmallCNN(nn.Module):
     """Two 3x3 convolutions, the first of stride 2, one hidden layer and a linear head.
 
     About 30,000 parameters for any image size. A stride takes the place of a max-pool, and there is no
-    normalisation by default: digits need neither, and on one core both take their time.
+    normalisation by default: digits need neither, and both are slow on one core.
 
     Args:
         channels: of the input images.
         num_classes: outputs of the head.
         norm: ``"none"``, ``"batch"`` or ``"group"``, after each convolution.
         widths: channels of the two convolutions.
-        hidden: size of the hidden layer, which is what `features` gives.
+        hidden: size of the hidden layer, the output of `features`.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class SmallCNN(nn.Module):
         self.hidden = nn.Linear(widths[1] * GRID**2, hidden)
         self.head = nn.Linear(hidden, num_classes)
         for layer in (self.conv1, self.conv2, self.hidden):
-            _he_initialised(layer)
+            _initialise(layer)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees: (B, hidden)."""
+        """The input of the head: (B, hidden)."""
         x = norm_relu(self.norm1, self.conv1(x))
         x = norm_relu(self.norm2, self.conv2(x))
-        if x.shape[2:] != (GRID, GRID):  # for 8x8 images there is nothing to average, and it would take its time
+        if x.shape[2:] != (GRID, GRID):  # 8x8 images need no averaging, which would take time
             x = functional.adaptive_avg_pool2d(x, GRID)
         return functional.relu(self.hidden(x.flatten(1)))
 
@@ -58,7 +58,7 @@ class SmallCNN(nn.Module):
         return logits
 
 
-def _he_initialised(layer: nn.Conv2d | nn.Linear) -> None:
+def _initialise(layer: nn.Conv2d | nn.Linear) -> None:
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

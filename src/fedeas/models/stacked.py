@@ -1,9 +1,9 @@
 """One model for several clients at once: every layer holds the weights of all of them, stacked along a first axis.
 
-Images of the clients follow each other in the batch, each client with as many rows. Whatever treats every image alike
-(ReLU, pooling, sums) works as it is; convolutions, norms and linear layers are replaced by those of this module. A
+Images of the clients follow each other in the batch, each client with the same number of rows. Layers without weights
+(ReLU, pooling, sums) work as they are; convolutions, norms and linear layers are replaced by those of this module. A
 convolution becomes a matrix product: every row holds the pixels that one output sees, and clients are the batch of the
-product. Weights lie as the product needs them; `laid_out` and `taken_out` convert.
+product. Weights have the layout that the product needs; `laid_out` and `put_back` convert.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fedeas.models.norm import BatchNorm, NormThenRelu
 from fedeas.models.resnet import MaxPool
 
 ALIGNMENT = 8
-"""Rows of a weight matrix come in multiples of this many, since products of other sizes are slow on a GPU."""
+"""The rows of a weight matrix are padded to a multiple of this, since products of other sizes are slow on a GPU."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """The part of a kernel that ever meets a pixel, and how far it reaches over the border.
+class KernelWindow:
+    """The part of a kernel that is ever applied to a pixel, and how far it reaches over the border.
 
-    On feature maps that are smaller than the kernel the rest of it only ever meets padding, and is never trained.
+    On feature maps smaller than the kernel, the rest of it is only applied to padding and never trained.
     """
 
     rows: slice
@@ -44,8 +44,8 @@ class Window:
     left: int
 
     @staticmethod
-    def of(conv: nn.Conv2d, height: int, width: int, whole: bool = False) -> Window:
-        """Of a convolution over maps of this size; `whole` keeps all of the kernel."""
+    def of(conv: nn.Conv2d, height: int, width: int, whole: bool = False) -> KernelWindow:
+        """The window of a convolution over feature maps of this size; `whole` keeps all of the kernel."""
         stride, padding = conv.stride, conv.padding
         sizes = (conv.kernel_size[0], height), (conv.kernel_size[1], width)
         met = [
@@ -53,7 +53,7 @@ class Window:
             for axis, (kernel, size) in enumerate(sizes)
         ]
         rows, columns = (slice(each[0], each[-1] + 1) for each in met)
-        return Window(rows, columns, int(padding[0]) - rows.start, int(padding[1]) - columns.start)
+        return KernelWindow(rows, columns, int(padding[0]) - rows.start, int(padding[1]) - columns.start)
 
 
 def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
@@ -62,11 +62,11 @@ def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
 
 
 class StackedConv(nn.Module):
-    """A convolution for each client, which computes with its short weight while it has one and trains."""
+    """A convolution for each client; in training it computes with `short`, its bfloat16 weight, if that is set."""
 
     short: Tensor | None = None
 
-    def __init__(self, conv: nn.Conv2d, clients: int, window: Window) -> None:
+    def __init__(self, conv: nn.Conv2d, clients: int, window: KernelWindow) -> None:
         super().__init__()
         self.window, self.stride, self.padding = window, conv.stride[0], int(conv.padding[0])
         self.kernel_size = conv.kernel_size
@@ -77,16 +77,16 @@ class StackedConv(nn.Module):
         )
 
     def laid_out(self, kernels: Tensor) -> Tensor:
-        """Kernels of one client, or of many, as they lie in the stack: a matrix of (row, column, channel) x output."""
-        matrix = self._met(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1)).flatten(-4, -2)
+        """Kernels of one or many clients in the layout of the stack: a matrix of (row, column, channel) x output."""
+        matrix = self._window_of(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1)).flatten(-4, -2)
         return functional.pad(matrix, (0, 0, 0, -matrix.shape[-2] % ALIGNMENT))
 
     def put_back(self, kernels: Tensor) -> None:
         """Write the stacked weights into kernels of their usual shape, (clients, outputs, channels, rows, columns)."""
-        target = self._met(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1))
+        target = self._window_of(kernels).movedim((-2, -1, -3, -4), (-4, -3, -2, -1))
         target.copy_(self.weight[:, : target[0, ..., 0].numel()].view(target.shape))
 
-    def _met(self, kernels: Tensor) -> Tensor:
+    def _window_of(self, kernels: Tensor) -> Tensor:
         return kernels[..., self.window.rows, self.window.columns]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class StackedConv(nn.Module):
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a window of so many rows and columns moves over images, and the size of what it gives."""
+    """How a window of `rows` x `columns` moves over images, and the height and width of the result."""
 
     rows: int
     columns: int
@@ -128,12 +128,12 @@ class Geometry:
 
     @property
     def sees_one_pixel(self) -> bool:
-        """Whether outputs see the input of their own place alone, so that nothing has to be gathered."""
+        """Whether each output depends on one input pixel only, so that nothing has to be gathered."""
         return (self.rows, self.columns, self.stride, self.top, self.left) == (1, 1, 1, 0, 0)
 
 
 def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """The plain form, of torch's own functions."""
+    """The convolution without our kernels, in torch's functions."""
     patches = _patches(x, geometry)
     matrix = functional.pad(patches, (0, weight.shape[1] - patches.shape[-1]))
     result = torch.bmm(matrix.reshape(len(weight), -1, weight.shape[1]), weight)
@@ -141,7 +141,7 @@ def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def _patches(x: Tensor, geometry: Geometry) -> Tensor:
-    """What each output sees, (images, outputs, rows * columns * channels)."""
+    """The inputs of each output, (images, outputs, rows * columns * channels)."""
     height, width, stride = geometry.height, geometry.width, geometry.stride
     bottom = (height - 1) * stride + geometry.rows - geometry.top - x.shape[2]
     right = (width - 1) * stride + geometry.columns - geometry.left - x.shape[3]
@@ -177,7 +177,7 @@ class StackedBatchNorm(NormThenRelu):
         return self._normalised(x, shortcut, relu=True)
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether `then_relu` can take these images; always."""
+        """Always true."""
         return True
 
     def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
@@ -201,7 +201,7 @@ class StackedBatchNorm(NormThenRelu):
         return fused
 
     def _trained(self, x: Tensor) -> Tensor:
-        """By the statistics of the valid rows, which the running ones take up."""
+        """Normalise by the statistics of the valid rows, and update the running statistics."""
         assert self.momentum is not None
         images = _by_client(x, self.weight).to(self.weight.dtype)  # (K, B, C, H, W)
         rows = torch.arange(images.shape[1], device=x.device)[None, :] < self.valid[:, None]
@@ -226,7 +226,7 @@ class StackedBatchNorm(NormThenRelu):
 
 
 class StackedGroupNorm(nn.Module):
-    """Group norm, whose statistics are an image's own; only weight and bias are the client's."""
+    """Group norm with weight and bias for each client; its statistics belong to each image."""
 
     def __init__(self, norm: nn.GroupNorm, clients: int) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class StackedGroupNorm(nn.Module):
 
 
 class FastMaxPool(MaxPool):
-    """The same in kernels of our own, where there are any; the first derivative only."""
+    """`MaxPool` in our own kernels, if available; first derivative only."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The largest values."""
@@ -261,19 +261,19 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(linear.weight.detach().new_zeros(clients, linear.out_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The outputs, clients one after the other."""
+        """The outputs, client after client."""
         rows = x.view(len(self.weight), -1, x.shape[-1])
         return torch.baddbmm(self.bias[:, None], rows, self.weight.transpose(1, 2)).flatten(0, 1)
 
 
 class Stack:
-    """A model stacked for some clients: the layers, and the way in and out of them.
+    """A model stacked for several clients; `load` and `unload` copy the clients' weights in and out.
 
     Args:
-        model: of one client; its weights are not taken over.
-        clients: how many.
+        model: the model of one client; its weights are not copied.
+        clients: number of clients.
         shape: channels, height and width of the images.
-        whole: also keep weights that never meet a pixel, which weight decay would change.
+        whole: also keep kernel weights that are never applied to a pixel; weight decay changes them.
     """
 
     def __init__(self, model: nn.Module, clients: int, shape: tuple[int, int, int], whole: bool = False) -> None:
@@ -295,7 +295,7 @@ class Stack:
 
     def _twin(self, module: nn.Module, size: tuple[int, int], whole: bool) -> nn.Module | None:
         if isinstance(module, nn.Conv2d):
-            return StackedConv(module, self.clients, Window.of(module, *size, whole))
+            return StackedConv(module, self.clients, KernelWindow.of(module, *size, whole))
         if isinstance(module, nn.BatchNorm2d):
             return StackedBatchNorm(module, self.clients, self.valid)
         if isinstance(module, nn.GroupNorm):
@@ -305,7 +305,7 @@ class Stack:
         return StackedLinear(module, self.clients) if isinstance(module, nn.Linear) else None
 
     def narrowed(self, clients: int) -> Stack:
-        """The first of the clients alone, in the same memory."""
+        """A stack of only the first `clients` clients, in the same memory."""
         twin = copy.copy(self)
         for cached in ("_convolutions", "_slots"):
             twin.__dict__.pop(cached, None)
@@ -316,20 +316,20 @@ class Stack:
         return twin
 
     def laid_out(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor of one client or of many as it lies in the stack; weights of convolutions lie otherwise."""
+        """A tensor of one or many clients in the layout of the stack, which differs for weights of convolutions."""
         layer = self._convolutions.get(name.removesuffix(".weight"))
         return tensor if layer is None or not name.endswith(".weight") else layer.laid_out(tensor)
 
     @torch.no_grad()
     def load(self, models: Sequence[Sequence[Tensor]]) -> None:
-        """Take over the weights and statistics of these models, one for each client; `tensors_of` gives them."""
+        """Copy in the weights and statistics of these models, one for each client, as `tensors_of` returns them."""
         copy_all(self._slots, [tensor for tensors in models for tensor in tensors])
         for name, layer in self._convolutions.items():
             layer.weight.copy_(layer.laid_out(self.kernels[f"{name}.weight"]))
 
     @torch.no_grad()
     def unload(self, models: Sequence[Sequence[Tensor]]) -> None:
-        """Give these models the weights and statistics of their clients."""
+        """Copy the weights and statistics of the clients out to these models."""
         for name, layer in self._convolutions.items():
             layer.put_back(self.kernels[f"{name}.weight"])
         copy_all([tensor for tensors in models for tensor in tensors], self._slots)
@@ -338,7 +338,7 @@ class Stack:
     def shortened(self) -> Iterator[None]:
         """A context in which all convolutions compute with bfloat16 copies of their weights, made together.
 
-        Gradients arrive at the weights themselves, in their own precision.
+        Gradients flow to the weights themselves, in their own precision.
         """
         layers = self._convolutions.values() if _kernels_for(self.valid) else ()
         weights = [layer.weight.detach() for layer in layers]
@@ -358,13 +358,13 @@ class Stack:
 
     @cached_property
     def _slots(self) -> list[Tensor]:
-        """Each client's tensors in the order of a model's own state, kernels in their usual shape."""
+        """Each client's tensors in the order of the model's state dict, kernels in their usual shape."""
         tensors = [self.kernels.get(name, stacked) for name, stacked in self.model.state_dict().items()]
         return [tensor[client] for client in range(self.clients) for tensor in tensors]
 
 
 def _by_client(images: Tensor, like: Tensor) -> Tensor:
-    """Split the first axis into clients and the images of each; there are as many clients as in `like`."""
+    """Split the first axis into clients and images of a client; `like` has as many rows as there are clients."""
     return images.view(len(like), -1, *images.shape[1:])
 
 
@@ -374,7 +374,7 @@ def tensors_of(model: nn.Module) -> list[Tensor]:
 
 
 def normalised(images: Tensor, normalise: Normaliser, dtype: torch.dtype) -> Tensor:
-    """Normalised images in this precision, laid out as convolutions prefer."""
+    """Normalised images in this precision, channels last."""
     kernels = _kernels_for(images)
     if kernels is None:
         return normalise(images).to(dtype).contiguous(memory_format=torch.channels_last)
@@ -383,13 +383,13 @@ def normalised(images: Tensor, normalise: Normaliser, dtype: torch.dtype) -> Ten
 
 
 def can_be_stacked(model: nn.Module) -> bool:
-    """Whether all layers with weights are of a kind that can be stacked."""
+    """Whether all layers with weights have types that can be stacked."""
     known = (Conv, BatchNorm, nn.GroupNorm, nn.Linear)
     return all(isinstance(module, known) or not list(module.parameters(recurse=False)) for module in model.modules())
 
 
 def gathered_values(model: nn.Module, shape: tuple[int, int, int]) -> int:
-    """Values that the convolutions of a stacked model gather for one image."""
+    """Number of values that the convolutions of a stacked model gather for one image."""
     total = 0
     for name, (height, width) in _map_sizes(model, shape).items():
         conv = model.get_submodule(name)
@@ -423,7 +423,7 @@ def _kernels_for(x: Tensor) -> ModuleType | None:
 
 @cache
 def _kernels() -> ModuleType | None:
-    """The module that needs Triton, which comes with torch for GPUs."""
+    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
     try:
         return importlib.import_module("fedeas.gpu.stacked_kernels")
     except ImportError:

@@ -1,1 +1,1 @@
-"""Run directories and the accuracy that they record. Needs no torch."""
+"""Run directories, and accuracies from their records. Needs no torch."""

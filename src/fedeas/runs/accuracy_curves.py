@@ -1,4 +1,4 @@
-"""Accuracy over rounds: of one run, and of a method's seeds together; and what counts as a run's accuracy."""
+"""Accuracy over rounds, of one run and of a method's seeds together; and the definition of a run's accuracy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, rounds: int) -> Window:
-        """The last tenth of so many rounds, rounded up: the paper's last 20 of 200.
+        """The last tenth of `rounds` rounds, rounded up: the paper's last 20 of 200.
 
         >>> Window.of(200), Window.of(15)
         (Window(first=181, last=200), Window(first=14, last=15))
@@ -34,14 +34,14 @@ class Window(NamedTuple):
 
 
 class Course(NamedTuple):
-    """Accuracy, as a share, of one run after each of these rounds."""
+    """Accuracy of one run over its rounds, as a share."""
 
     rounds: Sequence[int]
     accuracy: Sequence[float]
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Course:
-        """The course in these records of rounds; rounds without an evaluation are left out."""
+        """The accuracies in these records of rounds; rounds without an evaluation are left out."""
         tested = [record for record in records if record.get("accuracy") is not None]
         return cls([int(record["round"]) for record in tested], [float(record["accuracy"]) for record in tested])
 
@@ -50,7 +50,7 @@ class Course(NamedTuple):
         return [value for number, value in zip(*self, strict=True) if window.first <= number <= window.last]
 
     def window(self, rounds: int) -> Window:
-        """The last tenth of so many rounds or, if none of them was evaluated, the last round that was."""
+        """The last tenth of `rounds` rounds or, if none of them was evaluated, the last round that was."""
         window = Window.of(rounds)
         return window if self.within(window) else Window(self.rounds[-1], self.rounds[-1])
 
@@ -79,7 +79,7 @@ def _total(records: Iterable[Mapping[str, Any]], key: str) -> int | None:
 
 
 class MeanCourse(NamedTuple):
-    """A method's seeds in one: their mean and extremes at each round."""
+    """Mean and extremes over a method's seeds at each round."""
 
     rounds: list[int]
     low: list[float]
@@ -89,7 +89,7 @@ class MeanCourse(NamedTuple):
 
 
 def mean_course(courses: Iterable[Course]) -> MeanCourse:
-    """Mean and extremes at the rounds that the most seeds have: where one is missing, the mean would jump."""
+    """Mean and extremes at the rounds that most seeds have; rounds with fewer seeds would make the mean jump."""
     found: dict[int, list[float]] = {}
     for number, accuracy in chain.from_iterable(zip(*course, strict=True) for course in courses):
         found.setdefault(number, []).append(accuracy)

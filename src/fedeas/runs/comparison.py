@@ -1,6 +1,6 @@
-"""Numbers over seeds: mean and deviation of a method, and paired differences of methods with their intervals.
+"""Statistics over seeds: mean and deviation of a method, and paired differences of methods with their intervals.
 
-Whether one method is better than another is concluded here and nowhere else.
+Only this module decides whether one method is better than another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEST, SECOND = 1, 2
 
 
 class Verdict(StrEnum):
-    """What a difference over seeds shows."""
+    """The conclusion from a difference over seeds."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """A number over seeds: its mean and, of two seeds or more, its sample standard deviation."""
+    """A number over seeds: its mean and, for two seeds or more, its sample standard deviation."""
 
     mean: float
     spread: float | None
@@ -48,7 +48,7 @@ class Measured:
         return cls(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, decimals: int) -> str:
-        """The mean and the deviation.
+        """Format the mean and the deviation.
 
         >>> Measured(2.0, 1.4142, 2).text(1), Measured(2.0, None, 1).text(1)
         ('2.0 ± 1.4', '2.0')
@@ -79,7 +79,7 @@ class Difference(Measured):
         return Verdict.HIGHER if low > 0 else Verdict.LOWER if high < 0 else Verdict.UNDECIDED
 
     def range_text(self, decimals: int) -> str:
-        """The ends of the interval, or nothing.
+        """Format the ends of the interval; empty if there is none.
 
         >>> Difference(2.0, 0.5, 4).range_text(1), Difference(2.0, None, 1).range_text(1)
         ('1.2 to 2.8', '')
@@ -117,13 +117,13 @@ class Seeds:
         return {seed: 100 * each[key] for seed, each in self.summaries.items()}
 
     def percent(self, key: str) -> Measured:
-        """The same over seeds."""
+        """The mean over seeds of the same."""
         measured = Measured.of(list(self.percents(key).values()))
         assert measured is not None
         return measured
 
     def average(self, *keys: str) -> float | None:
-        """A number of the summaries, found by these keys, averaged over the seeds that have it; None if none has."""
+        """The mean of a number in the summaries, at these keys, over the seeds that have it; None if none has."""
         found: list[Any] = list(self.summaries.values())
         for key in keys:
             found = [each[key] for each in found]
@@ -136,7 +136,7 @@ class Seeds:
 
 
 def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
-    """Which methods are best and second, given their values by seed.
+    """The best and the second best method, given their values by seed.
 
     A method has a rank only if the interval of its difference to every method with a lower mean shows it to be higher.
     """
@@ -159,7 +159,7 @@ def _is_higher(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
 def conclusion(
     reference: str, differences: Mapping[str, Difference], above: str = "is higher than", below: str = "is lower than"
 ) -> str:
-    """What the differences of other methods to this one show, in sentences.
+    """Sentences on what the differences of other methods to this one show.
 
     >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
     >>> conclusion("fedeas", shown)
@@ -176,7 +176,7 @@ def conclusion(
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence.
+    """Join names for a sentence.
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -185,7 +185,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals, and a proper minus sign.
+    """Format a number with `decimals` decimals and a typographic minus sign.
 
     >>> fixed(-1234.5, 1), fixed(-0.001, 1)
     ('−1,234.5', '0.0')
@@ -194,7 +194,7 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def signed(value: float, decimals: int) -> str:
-    """The same with its sign.
+    """The same with a sign for positive numbers, too.
 
     >>> signed(1.25, 2), signed(-3, 1)
     ('+1.25', '−3.0')

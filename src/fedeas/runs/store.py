@@ -1,4 +1,4 @@
-"""Run directories: what a run was asked, what it did in each round, and what came out.
+"""Run directories: config, records of rounds, checkpoint and summary of a run.
 
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
 ``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
@@ -40,11 +40,11 @@ from fedeas.runs.accuracy_curves import Course
 log = logging.getLogger("fedeas")
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
-REMEDY = "restore it from a copy, or remove the run's folder to have it done again"
+REMEDY = "restore it from a copy, or remove the run's folder to run it again"
 
 
 class UsedGenerator(NamedTuple):
-    """Which generator a run had: its weights and settings in a hash, and in words."""
+    """The generator of a run: a hash of weights and settings, and a description."""
 
     fingerprint: str
     description: str
@@ -59,16 +59,16 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is done."""
+        """Whether the run is finished."""
         return (self.path / "summary.json").is_file()
 
     @property
     def checkpoint(self) -> Path:
-        """Where the tensors of the last finished round are."""
+        """Path of the checkpoint, which holds the state of server and clients."""
         return self.path / "checkpoint.safetensors"
 
     def summary(self) -> Record:
-        """What came out; only of a finished run."""
+        """The measures; only for a finished run."""
         return read_record(self.path / "summary.json", REMEDY)
 
     def environment(self) -> Record:
@@ -77,7 +77,7 @@ class Run:
         return read_record(path, REMEDY) if path.exists() else {}
 
     def generator(self) -> UsedGenerator | None:
-        """None for a run that generated nothing, or whose nodes did."""
+        """The generator; None if the run generated nothing or its Flower nodes did."""
         path = self.path / "generator.json"
         if not path.exists():
             return None
@@ -87,7 +87,7 @@ class Run:
         return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
 
     def rounds(self) -> list[Record]:
-        """All complete lines of ``rounds.jsonl``, or of what `packed_rounds` made of it; a cut-off line is not one."""
+        """The records in all complete lines of ``rounds.jsonl``, or of its packed form; a cut-off line is ignored."""
         path, lines = self._lines()
         found = read_lines(path, lines, REMEDY)
         expected = self.summary().get("rounds", len(found)) if self.finished else len(found)
@@ -105,7 +105,7 @@ class Run:
             raise damaged(packed, error, REMEDY) from None
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
-        """Refuse records with a gap, and fewer than are known to have been written."""
+        """Refuse records with a gap, and fewer records than were written."""
         if len(records) < expected:
             raise damaged(path, f"{len(records)} of {expected} rounds are there", REMEDY)
         for number, record in enumerate(records, 1):
@@ -113,12 +113,12 @@ class Run:
                 raise damaged(path, f"line {number} is of round {record['round']}", REMEDY)
 
     def noted_images(self) -> list[Record]:
-        """What `note_images` kept at this start of the run and at earlier ones."""
+        """The notes of `note_images` since the first start of the run."""
         path = self.path / IMAGES
         return read_lines(path, read_bytes(path).split(b"\n")[:-1], REMEDY) if path.exists() else []
 
     def note_images(self, note: Record) -> None:
-        """Add how many images some clients found in the bank, before the others are made."""
+        """Record how many images of some clients were in the bank, before the others are made."""
         with self._writing():
             append_line(self.path / IMAGES, line_of(note))
 
@@ -131,7 +131,7 @@ class Run:
             self.allocation()
 
     def packed_rounds(self) -> bytes:
-        """The content of ``rounds.jsonl.gz``, a fifth as long; the same lines give the same bytes."""
+        """The content of ``rounds.jsonl.gz``, a fifth of the size; the same lines give the same bytes."""
         return gzip.compress((self.path / ROUNDS).read_bytes(), mtime=0)
 
     def course(self) -> Course:
@@ -144,20 +144,20 @@ class Run:
             append_line(self.path / ROUNDS, line_of(record))
 
     def keep_rounds(self, count: int) -> None:
-        """Drop what was recorded beyond the checkpoint, whole or not: those rounds will be done again."""
+        """Drop the records after the checkpoint, complete or not: these rounds will be done again."""
         path, lines = self._lines()
         self._check_order(path, read_lines(path, lines[:count], REMEDY), count)
         with self._writing(), written_whole(self.path / ROUNDS) as part:
             part.write_bytes(b"".join(line + b"\n" for line in lines[:count]))
 
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
-        """Keep the counts and the plan beside the results."""
+        """Save the counts and the plan."""
         with self._writing():
             write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n)
 
     @property
     def has_allocation(self) -> bool:
-        """Whether counts and plan are here; not where the counts stayed with the clients."""
+        """Whether counts and plan are saved; they are not if the counts stayed with the clients."""
         return (self.path / "allocation.npz").exists()
 
     def allocation(self) -> tuple[LabelCounts, Allocation]:
@@ -176,7 +176,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out for as long as this one works on the run; the lock dies with the process."""
+        """Keep other processes out while this one works on the run; the lock ends with the process."""
         with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
             yield
 
@@ -195,11 +195,11 @@ class RunStore:
         self.root = Path(root)
 
     def at(self, config: RunConfig) -> Run:
-        """The run of this config where it is or would be; nothing is created."""
+        """The run of this config, which need not exist; nothing is created."""
         return Run(self.root / config.directory, config)
 
     def open(self, config: RunConfig) -> Run:
-        """The run of this config: new, broken off or finished."""
+        """The run of this config: new, interrupted or finished."""
         run = self.at(config)
         make_folder(run.path)
         if not (run.path / "config.json").exists():

@@ -1,4 +1,4 @@
-"""Shared memory: what one process writes another reads, whatever was there before."""
+"""Shared memory: one process reads what another wrote, whatever the earlier content."""
 
 import os
 
@@ -27,7 +27,7 @@ def assert_same(one, other):
 
 
 @given(st.lists(arrays(), max_size=5))
-def test_what_is_appended_can_be_read_through_another_descriptor(written):
+def test_appended_tensors_can_be_read_through_another_descriptor(written):
     mine = Block()
     other = Block(os.dup(mine.descriptor))
     places = []
@@ -39,7 +39,7 @@ def test_what_is_appended_can_be_read_through_another_descriptor(written):
 
 
 @given(arrays(), arrays())
-def test_what_is_written_over_is_read_anew(first, second):
+def test_overwritten_tensors_are_read_with_their_new_values(first, second):
     mine = Block()
     other = Block(os.dup(mine.descriptor))
     assert_same(other.read(mine.write(first)), first)
@@ -56,7 +56,7 @@ def test_tensors_are_aligned_and_do_not_overlap(some, blocks):
         end = start + some[name].numel() * some[name].itemsize
 
 
-def test_tensors_of_before_stay_when_a_block_grows():
+def test_earlier_tensors_stay_when_a_block_grows():
     block = Block()
     first = block.read(block.write({"first": torch.ones(10)}))["first"]
     block.append({"second": torch.zeros(100_000)})
@@ -65,5 +65,5 @@ def test_tensors_of_before_stay_when_a_block_grows():
     assert block.read({"first": (first.dtype, (10,), 0)})["first"].tolist() == [2] * 10
 
 
-def test_a_block_has_no_name_under_which_it_could_stay_behind():
+def test_a_block_leaves_no_file_behind():
     assert os.fstat(Block().descriptor).st_nlink == 0

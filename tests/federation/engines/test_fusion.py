@@ -1,4 +1,4 @@
-"""Clients that are trained together end where the reference engine brings each of them alone."""
+"""Clients that are trained together end with the same weights as in the reference engine."""
 
 from itertools import product
 
@@ -51,7 +51,7 @@ def both(spec, clients=4, **settings):
 
 
 def assert_near(expected, found, tolerance=1e-4):
-    """The difference of each tensor, against its own norm."""
+    """The relative difference of each tensor."""
     assert expected.keys() == found.keys()
     for key, tensor in expected.items():
         off = (found[key].double() - tensor.double()).norm()
@@ -72,7 +72,7 @@ def test_every_algorithm_that_stacks_equals_the_reference(spec, norm):
 
 @pytest.mark.parametrize("train", WAYS, ids=str)
 @pytest.mark.parametrize("spec", ["fedavg", "scaffold(option=I)"])
-def test_every_way_to_train_equals_the_reference(spec, train):
+def test_every_training_setting_equals_the_reference(spec, train):
     settings = TrainConfig(**{"lr": 0.05, "batch_size": 8, "epochs": 2, **train})
     assert_near_results(*both(spec, train=settings))
 
@@ -97,7 +97,7 @@ def test_replies_come_in_the_order_of_client_ids_with_steps_and_images():
     assert list(work.items()) == [(0, (6, 42)), (1, (2, 16)), (2, (8, 64)), (3, (2, 4)), (4, (4, 32)), (5, (10, 80))]
 
 
-def test_a_client_with_more_samples_than_expected_is_trained_all_the_same():
+def test_a_client_with_more_samples_than_the_capacity_is_trained():
     algorithm = FedAvg()
     expected = results_of(algorithm, LocalEngine(worker(algorithm)[0]))
     assert_near_results(expected, results_of(algorithm, together(algorithm, capacity=10)))
@@ -110,7 +110,7 @@ class FailsForClientTwo(FedAvg):
         return super().objective(job)
 
 
-def test_a_client_that_fails_does_not_keep_the_others_waiting():
+def test_a_client_that_fails_does_not_block_the_others():
     engine = together(FailsForClientTwo())
     server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
     with pytest.raises(RunError, match="client 2 cannot train"):
@@ -137,7 +137,7 @@ class Short(FusedSGD):
         return super().__call__(jobs, objectives)
 
 
-def test_out_of_memory_fewer_clients_are_trained_together_with_the_same_result(monkeypatch, caplog):
+def test_out_of_memory_halves_the_clients_at_once_with_the_same_result(monkeypatch, caplog):
     expected = results_of(FedAvg(), LocalEngine(worker(FedAvg())[0]))
     monkeypatch.setattr(module, "FusedSGD", Short)
     engine = together(FedAvg())
@@ -187,6 +187,6 @@ def test_on_a_gpu_every_algorithm_that_stacks_equals_the_reference(spec, norm):
 @GPU
 @pytest.mark.gpu
 @pytest.mark.parametrize("train", WAYS, ids=str)
-def test_on_a_gpu_every_way_to_train_equals_the_reference(train):
+def test_on_a_gpu_every_training_setting_equals_the_reference(train):
     settings = TrainConfig(**{"lr": 0.05, "batch_size": 8, "epochs": 2, **train})
     assert_near_results(*both("scaffold(option=I)", train=settings, device="cuda"))

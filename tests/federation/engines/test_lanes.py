@@ -1,4 +1,4 @@
-"""Lanes compute what the reference engine computes, whichever lane a client gets and whatever happens on the way."""
+"""Lanes compute what the reference engine computes, whichever lane trains a client."""
 
 import copy
 from itertools import product
@@ -66,7 +66,7 @@ def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
     ],
     ids=str,
 )
-def test_every_way_to_train_is_the_same_in_lanes(train):
+def test_every_training_setting_equals_the_reference(train):
     settings = {"lr": 0.05, "batch_size": 8, "epochs": 2, **train}
     (expected, _), (found, _) = both("fedavg", 2, train=TrainConfig(**settings))
     assert_same(expected, found)
@@ -74,7 +74,7 @@ def test_every_way_to_train_is_the_same_in_lanes(train):
 
 @pytest.mark.parametrize("spec", [*ALGORITHMS, "scaffold(option=I)"])
 @pytest.mark.parametrize("train", [{"epochs": 2}, {"steps": 3}], ids=str)
-def test_every_reply_tells_its_steps_and_images(spec, train):
+def test_every_reply_counts_its_steps_and_images(spec, train):
     algorithm = parse_algorithm(spec)
     own, normalise = worker(algorithm, train=TrainConfig(batch_size=8, **train))
     engine = LanesEngine(own, normalise, max(SIZES), lanes=2)
@@ -97,17 +97,17 @@ def test_with_equal_steps_lanes_equal_the_reference_for_every_algorithm(spec):
 
 
 @given(st.dictionaries(st.sampled_from([1, 2, 4, 6, 8]), st.floats(1, 1e4), min_size=1))
-def test_no_fewer_lanes_would_be_about_as_fast_as_the_fastest_number(speeds):
+def test_the_fewest_lanes_near_the_highest_speed_are_kept(speeds):
     chosen, best = fewest_useful(speeds), max(speeds.values())
     assert speeds[chosen] * module.USEFUL >= best
     assert all(speeds[fewer] * module.USEFUL < best for fewer in speeds if fewer < chosen)
 
 
-def test_the_longest_clients_begin_and_each_is_trained_once(monkeypatch):
+def test_the_largest_clients_start_first_and_each_is_trained_once(monkeypatch):
     own, normalise = worker(FedAvg())
     engine, started = LanesEngine(own, normalise, max(SIZES), lanes=2), []
-    one = engine._one
-    monkeypatch.setattr(engine, "_one", lambda lane, *job: started.append((lane, job[1])) or one(lane, *job))
+    one = engine._train_one
+    monkeypatch.setattr(engine, "_train_one", lambda lane, *job: started.append((lane, job[1])) or one(lane, *job))
     engine.map(Task.TRAIN, FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), range(6), 0)
     clients = [client for _, client in started]
     assert sorted(clients) == list(range(6))
@@ -134,7 +134,7 @@ class Short(CapturedSGD):
         return super().__call__(job, objective)
 
 
-def test_out_of_memory_there_are_fewer_lanes_and_the_same_result(monkeypatch, caplog):
+def test_out_of_memory_halves_the_lanes_with_the_same_result(monkeypatch, caplog):
     algorithm = FedAvg()
     own, _ = worker(algorithm)
     expected = trained(algorithm, LocalEngine(own), own)
@@ -146,7 +146,7 @@ def test_out_of_memory_there_are_fewer_lanes_and_the_same_result(monkeypatch, ca
     found = trained(algorithm, engine, own)
     assert_same(expected, found)
     assert len(engine.lanes) == 2
-    assert "going on with 2 clients at once" in caplog.text
+    assert "continuing with 2 clients at once" in caplog.text
 
 
 def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):
@@ -178,7 +178,7 @@ def test_a_run_can_change_engines_in_the_middle():
     assert_same(expected, trained(algorithm, second, own, start=1, server=server))
 
 
-def test_a_larger_client_than_foreseen_is_trained_too():
+def test_a_client_with_more_samples_than_the_capacity_is_trained():
     algorithm = FedAvg()
     own, _ = worker(algorithm)
     expected = trained(algorithm, LocalEngine(own), own)
@@ -217,7 +217,7 @@ def test_on_a_gpu_two_runs_agree_bit_for_bit(precision):
 @GPU
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
-    """All of them warm up and record at the same time, each for whole batches and a remainder of its own."""
+    """All lanes warm up and record at the same time, each for full batches and its own last batch."""
     device, sizes = torch.device("cuda"), [70 + client for client in range(8)]
     set_precision(precision, device)
     normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3, device)

@@ -47,7 +47,7 @@ def run_of(folder, *overrides, pause=None):
 
 
 def outcome(run):
-    """All that was computed: the server's and the clients' tensors, and the records without what depends on time."""
+    """Everything computed: the tensors of server and clients, and the records without their times."""
     _, server, clients = load_checkpoint(run.checkpoint, run.config.fingerprint)
     tensors = server | {f"{client}/{key}": each for client, state in clients.items() for key, each in state.items()}
     left_out = ("seconds", "images")
@@ -90,12 +90,12 @@ def test_runs_in_processes_equal_the_reference_bit_for_bit(tmp_path, algorithm, 
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Processes pay as soon as that can be known."""
+    """Processes pay as soon as the first times are known."""
     monkeypatch.setattr(module, "SHORT_ROUND", 0)
     monkeypatch.setattr(module, "START_SECONDS", 0)
 
 
-def test_where_torch_has_several_threads_processes_do_not_show_either(tmp_path, one_thread, eager, caplog):
+def test_with_several_threads_processes_equal_the_reference_too(tmp_path, one_thread, eager, caplog):
     caplog.set_level("INFO")
     several = "engine.threads=2", "rounds.total=2"
     here = run_of(tmp_path / "here", *several, "engine.name=local")
@@ -106,7 +106,7 @@ def test_where_torch_has_several_threads_processes_do_not_show_either(tmp_path, 
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
-def test_a_run_may_change_between_processes_and_none_in_the_middle(tmp_path, algorithm):
+def test_a_run_may_switch_between_processes_and_none_in_the_middle(tmp_path, algorithm):
     method = f"algorithm={algorithm}", "policy=fedeas(beta=3)", "engine.threads=1"
     whole = run_of(tmp_path / "whole", *method, "engine.name=local")
     for processes in (2, 1, 2):
@@ -135,7 +135,7 @@ def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     assert not {child.popen for child in engine.team} & set(before)
 
 
-def test_where_processes_keep_dying_the_run_goes_on_without_them(tmp_path, engine_of, one_thread, caplog):
+def test_if_processes_keep_dying_the_run_continues_without_them(tmp_path, engine_of, one_thread, caplog):
     expected = trained(LocalEngine(worker()))
     engine = engine_of(worker(Mortal(tmp_path, "before", 99, 5)), 2)
     assert_same(expected, trained(engine))
@@ -144,13 +144,13 @@ def test_where_processes_keep_dying_the_run_goes_on_without_them(tmp_path, engin
     assert "one after the other" in caplog.text
 
 
-def test_where_processes_cannot_start_the_run_goes_on_without_them(monkeypatch, engine_of, one_thread):
+def test_if_processes_cannot_start_the_run_continues_without_them(monkeypatch, engine_of, one_thread):
     expected = trained(LocalEngine(worker()))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert_same(expected, trained(engine_of(worker(), 2)))
 
 
-def test_an_error_is_that_of_the_reference(engine_of, one_thread):
+def test_an_error_equals_that_of_the_reference(engine_of, one_thread):
     errors = []
     for engine in (LocalEngine(worker(lr=1e30)), engine_of(worker(lr=1e30), 2)):
         with pytest.raises(RunError) as error:
@@ -159,7 +159,7 @@ def test_an_error_is_that_of_the_reference(engine_of, one_thread):
     assert errors[0] == errors[1]
 
 
-def test_an_unforeseen_error_keeps_its_type_or_its_words(engine_of, one_thread):
+def test_an_unexpected_error_keeps_its_type_or_its_message(engine_of, one_thread):
     with pytest.raises(KeyError) as expected:
         trained(LocalEngine(worker(Faulty(travels=True))))
     with pytest.raises(KeyError) as found:
@@ -184,7 +184,7 @@ def test_replies_come_in_the_order_of_clients_with_all_their_metrics(engine_of, 
     assert [reply.client for reply in replies[1]] == [0, 2, 3, 5]
 
 
-def test_clients_begin_here_and_go_on_in_processes_once_these_pay(engine_of, one_thread, eager):
+def test_clients_start_in_this_process_and_move_to_processes_once_these_pay(engine_of, one_thread, eager):
     expected = trained(LocalEngine(worker()))
     engine = engine_of(worker(), 2, given=False)
     assert_same(expected, trained(engine))
@@ -192,7 +192,7 @@ def test_clients_begin_here_and_go_on_in_processes_once_these_pay(engine_of, one
     assert len(engine.team) == 2
 
 
-def test_no_processes_start_where_they_do_not_pay(monkeypatch, engine_of, one_thread):
+def test_no_processes_start_if_they_do_not_pay(monkeypatch, engine_of, one_thread):
     monkeypatch.setattr(module, "START_SECONDS", float("inf"))
     engine = engine_of(worker(), 2, given=False)
     trained(engine)
@@ -215,7 +215,7 @@ def test_no_processes_start_where_they_do_not_pay(monkeypatch, engine_of, one_th
         (8, 4, {"name": "local", "processes": 4}, 1, 2),
     ],
 )
-def test_cores_are_shared_out_over_the_clients_of_a_round(cores, participants, settings, processes, threads):
+def test_cores_are_divided_among_the_clients_of_a_round(cores, participants, settings, processes, threads):
     with torch_threads(cores):
         engine = cpu_engine(worker(), EngineConfig(**settings), participants)
     assert getattr(engine, "processes", 1) == processes
@@ -227,7 +227,7 @@ def _engine_in_a_pool(processes):
         return type(cpu_engine(worker(), EngineConfig(processes=processes), 5)).__name__
 
 
-def test_a_run_in_a_process_of_a_pool_starts_none_unless_it_is_told_to():
+def test_a_run_in_a_pool_process_starts_no_processes_by_default():
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(_engine_in_a_pool, (0, 2))) == ["LocalEngine", "ProcessesEngine"]
 
@@ -274,7 +274,7 @@ IN_THE_MIDDLE = """
     [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGKILL")]
     + [(IN_THE_MIDDLE, ending) for ending in ("SIGINT", "SIGTERM", "SIGKILL")],
 )
-def test_processes_end_with_the_run_and_say_nothing(tmp_path, script, ending):
+def test_processes_end_with_the_run_and_print_nothing(tmp_path, script, ending):
     """The script is not guarded, and its pipes are closed only when the last process that holds them has ended."""
     (tmp_path / "script.py").write_text(textwrap.dedent(script).format(ending=ending))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""Algorithms that make trouble in worker processes, which import them from here."""
+"""Algorithms that fail in worker processes, which import them from here."""
 
 import os
 import random
@@ -10,7 +10,7 @@ from fedeas.algorithms import FedAvg
 
 
 class Mortal(FedAvg):
-    """Kills its worker process at some moment of a client's job, so many times in all."""
+    """Kills its worker process at a given moment of a client's job, a limited number of times."""
 
     def __init__(self, folder: Path, moment: str, times: int, client: int):
         self.__dict__.update(folder=folder, moment=moment, times=times, client=client, home=os.getpid())
@@ -29,7 +29,7 @@ class Mortal(FedAvg):
 
 
 class LocalError(ValueError):
-    """An error that cannot be pickled and read again."""
+    """An error that cannot be unpickled."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} {two}")
@@ -46,7 +46,7 @@ class Faulty(FedAvg):
 
 
 class Endless(FedAvg):
-    """Says that it has begun, and never ends."""
+    """Reports that it has started, and never ends."""
 
     def __init__(self, begun: Path):
         self.__dict__.update(begun=begun)

@@ -1,4 +1,4 @@
-"""What an engine is."""
+"""The protocol of an engine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fedeas.algorithms.base import Arrays, Reply
 
 
 class Task(StrEnum):
-    """What clients can be asked to do."""
+    """A task for clients."""
 
     SETUP = "setup"
     TRAIN = "train"
 
 
 class Engine(Protocol):
-    """Carries one task to some clients."""
+    """Lets clients do a task and collects their replies."""
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """The clients' replies, in the order of their ids; a client with nothing to say sends none."""
+        """Do the task; the clients' replies in the order of client ids. A client may have no reply."""
 
     def client_states(self) -> dict[int, Arrays]:
-        """What the clients keep between rounds, for a checkpoint; empty where they keep it themselves."""
+        """The clients' states between rounds, for a checkpoint; empty if clients store them themselves."""
 
     def restore(self, states: dict[int, Arrays]) -> None:
-        """Give the clients back what a checkpoint kept."""
+        """Set the clients' states from a checkpoint."""
 
     def close(self) -> None:
-        """End what was started for the run; it may be used again."""
+        """End threads and processes; the engine may be used again."""

@@ -1,4 +1,4 @@
-"""Tensors in memory that processes share."""
+"""Tensors in shared memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from fedeas.algorithms.base import Arrays
 
 ALIGNMENT = 64
-"""Bytes; as for torch's own tensors, since the last bits of a product of matrices may depend on it."""
+"""Alignment in bytes, the same as torch's, since the last bits of a matrix product may depend on it."""
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in a block."""
+    """Type, shape and position of a tensor in a block."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ Places = dict[str, Place]
 class Block:
     """A file without a name, mapped into the memory of every process that has its descriptor.
 
-    The system frees it with the last of these processes, even if all are killed: nothing can be left behind. And it
-    does not lie in /dev/shm, where `multiprocessing` and torch keep theirs and many containers allow only 64 MB.
+    The system frees it with the last of these processes, even if all are killed, so that nothing is left behind. It is
+    not in /dev/shm, which `multiprocessing` and torch use and which many containers limit to 64 MB.
 
     >>> block = Block()
     >>> places = block.write({"weight": torch.eye(2)})
@@ -46,23 +46,23 @@ class Block:
         self.end = 0
 
     def write(self, arrays: Arrays, start: int = 0) -> Places:
-        """Put tensors one after the other from `start` on; `end` is then where the next may begin."""
+        """Write tensors one after the other from `start` on; sets `end` to the first free byte."""
         places, self.end = {}, start
         for name, tensor in arrays.items():
             places[name] = Place(tensor.dtype, tuple(tensor.shape), self.end)
             self.end += math.ceil(tensor.numel() * tensor.itemsize / ALIGNMENT) * ALIGNMENT
         if self.end > os.fstat(self.descriptor).st_size:
-            os.ftruncate(self.descriptor, 2 * self.end)  # what is never written to takes no memory
+            os.ftruncate(self.descriptor, 2 * self.end)  # parts that are never written take no memory
         for name, there in self.read(places).items():
             there.copy_(arrays[name].detach())
         return places
 
     def append(self, arrays: Arrays) -> Places:
-        """Put tensors behind those that were written last."""
+        """Write tensors after those that were written last."""
         return self.write(arrays, self.end)
 
     def read(self, places: Places) -> Arrays:
-        """The tensors that lie there, without a copy."""
+        """The tensors at these places, without a copy."""
         return {name: self._tensor(*place) for name, place in places.items()}
 
     def _tensor(self, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""A worker process that trains clients, seen from both ends of its pipe.
+"""A worker process that trains clients: both ends of its pipe.
 
-It keeps nothing between two jobs: each job says where its data, the broadcast and the client's state lie. So a process
-that dies can be replaced at any moment.
+It keeps nothing between two jobs: each job names the places of its data, the broadcast and the client's state. So a
+process that dies can be replaced at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedeas.federation.worker import Worker
 
 
 class Job(NamedTuple):
-    """A client's part of a round, as a worker process is told."""
+    """A client's part of a round, as sent to a worker process."""
 
     client: int
     round: int
@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a worker process says when it is done."""
+    """The result of a job, as sent back by a worker process."""
 
     weight: int
     metrics: dict[str, float]
@@ -52,10 +52,10 @@ class Answer(NamedTuple):
 
 
 class Child:
-    """A worker process, the pipe to it, and the block in which it finds states and leaves answers.
+    """A worker process, the pipe to it, and the block in which it reads states and writes answers.
 
-    `subprocess` starts it, since a process of `multiprocessing` would run the caller's script again unless that is
-    guarded. Its session is its own, so that Ctrl-C reaches this process alone; the end of its pipe tells it to exit.
+    `subprocess` starts it, since `multiprocessing` would run the caller's script again unless that is guarded. It has
+    its own session, so that Ctrl-C reaches only this process; the worker exits when its pipe is closed.
     """
 
     def __init__(self, blocks: Sequence[Block], setup: Places, threads: int) -> None:
@@ -72,12 +72,12 @@ class Child:
         self._send((setup, threads))
 
     def give(self, job: Job) -> None:
-        """Let it do a job whose state is in its block."""
+        """Send it a job whose state is in its block."""
         self.client = job.client
         self._send(job)
 
     def take(self) -> Answer | Exception | None:
-        """Its answer, which may be an error; None if it has died."""
+        """Receive its answer, which may be an error; None if it has died."""
         try:
             answer: Answer | Exception = self.pipe.recv()
         except (EOFError, OSError):
@@ -86,18 +86,18 @@ class Child:
         return answer
 
     def end(self) -> None:
-        """Kill it; it holds nothing that is needed."""
+        """Kill it; it holds no state."""
         self.popen.kill()
         self.popen.wait()
         self.pipe.close()
 
     def _send(self, message: object) -> None:
-        with suppress(OSError):  # a process that has died is noticed when its answer is taken
+        with suppress(OSError):  # `take` notices that the process has died
             self.pipe.send(message)
 
 
 def serve() -> None:
-    """What a worker process does: jobs, until the other end of its pipe is closed or the process there has died."""
+    """The main function of a worker process: do jobs until its pipe is closed."""
     pipe = Connection(int(sys.argv[1]))
     data, broadcast, own = (Block(int(descriptor)) for descriptor in sys.argv[2:])
     jobs: SimpleQueue[Any] = SimpleQueue()
@@ -112,7 +112,7 @@ def serve() -> None:
 
 
 def _listen(pipe: Connection, jobs: SimpleQueue[Any]) -> None:
-    """In a thread of its own, so that a process that is at work notices the end, too."""
+    """Receive jobs in a separate thread, so that the process notices a closed pipe even during a job."""
     with suppress(EOFError, OSError):
         while True:
             jobs.put(pipe.recv())
@@ -122,15 +122,15 @@ def _listen(pipe: Connection, jobs: SimpleQueue[Any]) -> None:
 def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer | Exception:
     try:
         reply, state = worker.run(Task.TRAIN, job.client, job.round, broadcast, own.read(job.state))
-        assert reply is not None  # training always has something to say
+        assert reply is not None  # training always has a reply
         return Answer(reply.weight, reply.metrics, own.write(reply.arrays, job.answer_at), own.append(state))
     except Exception as error:
         if not isinstance(error, FedEASError):
-            error.add_note(traceback.format_exc())  # where it happened does not travel with it
-        return error if _travels(error) else RunError(f"client {job.client}, round {job.round}: {error!r}")
+            error.add_note(traceback.format_exc())  # a pickled error has no traceback
+        return error if _can_be_pickled(error) else RunError(f"client {job.client}, round {job.round}: {error!r}")
 
 
-def _travels(error: Exception) -> bool:
+def _can_be_pickled(error: Exception) -> bool:
     try:
         return isinstance(pickle.loads(pickle.dumps(error)), Exception)
     except Exception:
@@ -138,5 +138,5 @@ def _travels(error: Exception) -> bool:
 
 
 def client_data(arrays: Arrays, num_real: int) -> ClientData:
-    """A client's data where they lie in shared memory."""
+    """A client's data in shared memory."""
     return ClientData(arrays["images"], arrays["labels"], num_real, Normaliser(arrays["scale"], arrays["shift"]))

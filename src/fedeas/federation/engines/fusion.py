@@ -1,7 +1,7 @@
 """All clients of a round trained together on one GPU, as one stacked model.
 
-Every client does its part of the algorithm in a thread of its own. They meet where they train: the last to arrive
-trains them all, then each goes on with its own result. Algorithms need not know.
+Every client runs its part of the algorithm in a thread of its own. The threads wait for each other where they train:
+the last one trains all clients, then each continues with its own result. Algorithms need no change for this.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
 
 MOST = 32
-"""Clients that are trained together; more bring nothing, the chip is full."""
+"""Most clients that are trained together; more are not faster, since the GPU is fully used."""
 
 log = logging.getLogger("fedeas")
 
 
-class Meeting:
-    """Where clients wait until all of them are about to train."""
+class JointTraining:
+    """A barrier where clients wait until all are ready to train; then all are trained together."""
 
     def __init__(self, clients: int, fused: FusedSGD, thread: ThreadPoolExecutor) -> None:
         self.fused, self.thread = fused, thread
         self.present: dict[int, tuple[ClientJob, Objective]] = {}
         self.results: dict[int, LocalResult] = {}
         self.barrier = threading.Barrier(clients, action=self._train_all)
-        self.turn = threading.Lock()  # threads that compete for the interpreter would only slow each other down
+        self.turn = threading.Lock()  # one thread at a time: competing for the interpreter would slow all down
 
     def join(self, job: ClientJob, objective: Objective) -> LocalResult:
-        """Be trained together with the others; whoever waits gives its turn to the next."""
+        """Wait for the other clients and be trained with them; a waiting thread lets the next one run."""
         self.present[job.client] = job, objective
         self.turn.release()
         try:
@@ -52,38 +52,38 @@ class Meeting:
         return self.results[job.client]
 
     def _train_all(self) -> None:
-        clients = sorted(self.present)  # whoever came first, the result is the same
+        clients = sorted(self.present)  # the result does not depend on the order of arrival
         jobs, objectives = zip(*(self.present[client] for client in clients), strict=True)
-        # Always in the same thread: libraries keep their handles by thread, and making one cannot be recorded.
+        # Always in the same thread: libraries create a handle in each thread, and that cannot be recorded.
         results = self.thread.submit(self.fused, jobs, objectives).result()
         self.results.update(zip(clients, results, strict=True))
 
 
 @dataclass(eq=False)
-class Seat:
-    """What a client brings to a meeting: a model of its own, and the way to train it."""
+class JointWorkspace:
+    """One client's model in a joint training; its trainer waits for the other clients."""
 
     model: nn.Module
-    meeting: Meeting
+    training: JointTraining
 
     def trainer(self, job: ClientJob, objective: Objective) -> LocalResult:
-        """In place of the plain training loop."""
-        return self.meeting.join(job, objective)
+        """Replaces the plain training loop."""
+        return self.training.join(job, objective)
 
     @property
     def preparing(self) -> float:
         """Seconds spent so far on compiling and recording."""
-        return self.meeting.fused.preparing
+        return self.training.fused.preparing
 
 
 class FusionEngine(LocalEngine):
-    """Trains the clients of a round together; set-up exchanges and states are the reference engine's.
+    """Trains the clients of a round together; set-up exchanges and states are handled as in the reference engine.
 
     Args:
-        worker: what does a client's job.
-        normalise: of the images; its device is where they are trained.
+        worker: does a client's job.
+        normalise: normalises the images; training uses its device.
         capacity: samples of the largest client.
-        together: how many clients at once; if memory does not suffice, half as many, and so on.
+        together: number of clients at once; halved if memory runs out.
     """
 
     def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, together: int) -> None:
@@ -92,7 +92,7 @@ class FusionEngine(LocalEngine):
         self._open(min(together, MOST))
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """All clients, longest first, as many at a time as can be trained together."""
+        """Train all clients, largest first, as many at a time as can be trained together."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
@@ -101,12 +101,12 @@ class FusionEngine(LocalEngine):
         while waiting:
             together = waiting[: self.fused.clients]
             try:
-                replies += self._together(broadcast, together, round)
+                replies += self._train_together(broadcast, together, round)
                 waiting = waiting[len(together) :]
             except torch.OutOfMemoryError:
                 if self.fused.clients == 1:
                     raise
-                self._fewer()
+                self._halve()
         return sorted(replies, key=lambda reply: reply.client)
 
     def close(self) -> None:
@@ -119,24 +119,24 @@ class FusionEngine(LocalEngine):
         self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
         self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
 
-    def _fewer(self) -> None:
+    def _halve(self) -> None:
         together = self.fused.clients // 2
         self.close()
-        del self.fused, self.models  # before new ones are made
+        del self.fused, self.models  # free their memory before new ones are made
         free_memory()
         self._open(together)
-        log.warning("out of memory; going on with %d clients at once", together)
+        log.warning("out of memory; continuing with %d clients at once", together)
 
-    def _together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        meeting = Meeting(len(clients), self.fused, self.training)
+    def _train_together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        joint = JointTraining(len(clients), self.fused, self.training)
 
         def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
             try:
-                with meeting.turn:
+                with joint.turn:
                     state = self.states.get(client, {})
-                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, Seat(model, meeting))
+                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, JointWorkspace(model, joint))
             except BaseException:
-                meeting.barrier.abort()  # the others must not wait for this one
+                joint.barrier.abort()  # the others must not wait for this one
                 raise
 
         jobs = {
@@ -151,7 +151,7 @@ class FusionEngine(LocalEngine):
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:
-    """What went wrong itself, rather than what others say who waited for it."""
+    """Raise the original error rather than those of threads that waited for it."""
     found = [error for error in errors if error is not None]
     for error in sorted(found, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
         raise error

@@ -1,4 +1,4 @@
-"""Which engine trains on a GPU."""
+"""Choice of the engine on a GPU."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fedeas.federation.worker import Worker
 from fedeas.models.stacked import can_be_stacked, gathered_values
 
 PAYS = 1_000_000
-"""Values that a stacked model may gather for an image; with larger feature maps lanes are faster (`gpu_rounds.py`)."""
+"""If a stacked model gathers more values than this for an image, lanes are faster (`gpu_rounds.py`)."""
 
 
 def gpu_engine(
     worker: Worker, shape: tuple[int, int, int], normalise: Normaliser, capacity: int,
     chosen: EngineConfig, participants: int,
 ) -> LocalEngine:  # fmt: skip
-    """The engine that the config names; ``fast`` is the stacked one where that pays, else lanes.
+    """The engine of the config; ``fast`` is the stacked one if it is faster, otherwise lanes.
 
     The choice depends on model and algorithm alone, not on a measurement: the last bits of a result must not depend on
-    what else the GPU was doing.
+    other work of the GPU.
     """
     possible = worker.algorithm.stacks and can_be_stacked(worker.model) and not chosen.compile
     if chosen.name == "fused" and not possible:

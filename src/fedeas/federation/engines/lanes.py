@@ -1,4 +1,4 @@
-"""Several clients at once on one GPU: each lane is a stream with a model and recorded steps of its own.
+"""Several clients at once on one GPU: each lane has its own stream, model and recorded steps.
 
 All lanes compute alike and replies come in the order of client ids, so that a result does not depend on which lane
 trains which client.
@@ -30,19 +30,19 @@ from fedeas.gpu.devices import free_memory
 from fedeas.models.build import fuse_norms, shortened
 
 MOST_LANES = 8
-"""More than these bring nothing: the chip is full."""
+"""Most lanes; more are not faster, since the GPU is fully used."""
 
 PRIORITIES = 3
-"""Lanes whose streams are served before the others'."""
+"""Number of lanes whose streams have priority over the others."""
 
 REHEARSALS = 20
-"""Steps of each lane by which a number of lanes is timed."""
+"""Steps of each lane to measure the speed of a number of lanes."""
 
 USEFUL = 1.02
 """More lanes are kept if they are faster by this factor."""
 
 RESERVE = 0.2
-"""Share of the GPU's memory that lanes leave free."""
+"""Share of the GPU's memory that stays free."""
 
 log = logging.getLogger("fedeas")
 
@@ -58,13 +58,13 @@ class Lane:
     trainer: CapturedSGD
     stream: torch.cuda.Stream | None
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    """Libraries keep their handles by thread, and making one cannot be recorded."""
+    """Each lane has its own thread: libraries create a handle in each thread, and that cannot be recorded."""
 
     @staticmethod
     def of(worker: Worker, normalise: Normaliser, capacity: int, compiled: bool, place: int) -> Lane:
-        """A copy of the model in the layout that convolutions prefer, and a stream on its device.
+        """A lane with a copy of the model, channels last, and a stream on its device.
 
-        The first lanes take the longest clients, which decide when a round ends: the GPU serves them first.
+        The first lanes get the largest clients, which determine when a round ends, so their streams have priority.
         """
         device, own = normalise.scale.device, copy.deepcopy(worker.model)
         if device.type != "cuda":
@@ -80,11 +80,11 @@ class Lane:
         return Lane(own, CapturedSGD(own, normalise, capacity, around), stream)
 
     def entered(self) -> AbstractContextManager[object]:
-        """The context in which this lane's work is given to the GPU."""
+        """The context in which this lane launches its work on the GPU."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def start(self, work: Callable[..., Result], *arguments: object) -> Future[Result]:
-        """Do this in the lane's thread and on its stream."""
+        """Run `work` in the lane's thread and on its stream."""
 
         def inside() -> Result:
             with self.entered():
@@ -99,7 +99,7 @@ class Lane:
 
 
 def compile_for(model: nn.Module, batch_size: int) -> None:
-    """Compile the model's training on whole batches; remainders come in too many sizes to be worth it."""
+    """Compile the model's training on full batches; last batches have too many sizes to be worth it."""
     plain, quick = model.forward, torch.compile(model.forward, dynamic=False)
 
     def forward(images: Tensor) -> Tensor:
@@ -111,14 +111,14 @@ def compile_for(model: nn.Module, batch_size: int) -> None:
 
 
 class LanesEngine(LocalEngine):
-    """Trains the clients of a round in lanes; set-up exchanges and states are the reference engine's.
+    """Trains the clients of a round in lanes; set-up exchanges and states are handled as in the reference engine.
 
     Args:
-        worker: what does a client's job.
-        normalise: of the images; its device is where the lanes are.
+        worker: does a client's job.
+        normalise: normalises the images; the lanes use its device.
         capacity: samples of the largest client.
-        lanes: how many, or 0 to choose: as many as fit by the memory that a first client takes, then as many of
-            these as make the training faster.
+        lanes: number of lanes, or 0 to choose: as many as fit by the memory that the first client takes, then only
+            as many of these as make training faster.
         compiled: compile the model, which takes a while and pays for long runs.
     """
 
@@ -133,31 +133,31 @@ class LanesEngine(LocalEngine):
         self._open(lanes or 1)
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """All clients, longest first, as many at a time as there are lanes."""
+        """Train all clients, largest first, as many at a time as there are lanes."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
         answers: dict[int, Answer] = {}
         choosing = not self.given and self.device.type == "cuda"
-        if choosing:  # the first client shows what a lane takes
+        if choosing:  # the first client shows how much memory a lane takes
             first = max(clients, key=self.worker.size)
-            answers[first] = self._measured(broadcast, first, round)
+            answers[first] = self._train_first(broadcast, first, round)
         while len(answers) < len(clients):
             left = [client for client in clients if client not in answers]
-            answers.update(self._at_once(broadcast, left, round))
+            answers.update(self._train_in_lanes(broadcast, left, round))
         if choosing:
-            self._keep_useful()
+            self._close_useless()
         self.states.update({client: state for client, (_, state) in answers.items() if state})
         return [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
 
-    def _at_once(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
-        """Train clients in the lanes; if the GPU runs out of memory, lanes are halved and some clients are left."""
+    def _train_in_lanes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
+        """Train clients in the lanes; if the GPU runs out of memory, halve the lanes and leave some clients out."""
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
         done: dict[int, Answer] = {}
 
         def work(lane: Lane, client: int | None) -> None:
             while client is not None:
-                done[client] = self._one(lane, broadcast, client, round)
+                done[client] = self._train_one(lane, broadcast, client, round)
                 client = _first(waiting)
 
         self._wait_for_each_other()
@@ -171,17 +171,17 @@ class LanesEngine(LocalEngine):
             if not isinstance(error, torch.OutOfMemoryError) or len(self.lanes) == 1:
                 raise error
         if errors:
-            self._fewer()
+            self._halve()
         return done
 
-    def _one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
+    def _train_one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
         return self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
 
-    def _measured(self, broadcast: Arrays, client: int, round: int) -> Answer:
+    def _train_first(self, broadcast: Arrays, client: int, round: int) -> Answer:
         """Train one client alone, and open as many lanes as the memory it took allows."""
         self._wait_for_each_other()
         before = torch.cuda.memory_reserved(self.device)
-        answer = self.lanes[0].start(self._one, self.lanes[0], broadcast, client, round).result()
+        answer = self.lanes[0].start(self._train_one, self.lanes[0], broadcast, client, round).result()
         torch.cuda.synchronize(self.device)
         taken = max(1, torch.cuda.memory_reserved(self.device) - before)
         lanes = lanes_for(taken, *torch.cuda.mem_get_info(self.device))
@@ -189,8 +189,8 @@ class LanesEngine(LocalEngine):
         log.info("room for %d lanes of %.1f GB", lanes, taken / 1e9)
         return answer
 
-    def _keep_useful(self) -> None:
-        """Close the lanes that make the training no faster; once, after a round in which all have recorded."""
+    def _close_useless(self) -> None:
+        """Close the lanes that do not make training faster; once, after a round in which all have recorded."""
         self.given = True
         numbers = sorted({1, 2, 4, 6, len(self.lanes)} & set(range(1, len(self.lanes) + 1)))
         speeds = {number: self._steps_per_second(number) for number in numbers}
@@ -213,15 +213,15 @@ class LanesEngine(LocalEngine):
         for place in range(len(self.lanes), lanes):
             self.lanes.append(Lane.of(self.worker, self.normalise, self.capacity, self.compiled, place))
 
-    def _fewer(self) -> None:
+    def _halve(self) -> None:
         lanes = len(self.lanes) // 2
-        self.lanes = []  # with their graphs and buffers, before the new ones are made
+        self.lanes = []  # free their graphs and buffers before new lanes are made
         free_memory()
         self._open(lanes)
-        log.warning("out of memory; going on with %d clients at once", lanes)
+        log.warning("out of memory; continuing with %d clients at once", lanes)
 
     def _wait_for_each_other(self) -> None:
-        """What lanes read has been written before they begin, and what they wrote is there before it is read."""
+        """Synchronise the streams: lanes start after their inputs are written, and results are read after they end."""
         streams = [lane.stream for lane in self.lanes if lane.stream is not None]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream(stream.device))
@@ -246,7 +246,7 @@ def fewest_useful(speeds: dict[int, float]) -> int:
 
 
 def lanes_for(taken: int, free: int, whole: int) -> int:
-    """How many lanes fit beside the first, which took so many bytes, in the free part of the memory.
+    """How many lanes fit into memory, if the first took `taken` bytes and `free` of `whole` bytes are free.
 
     >>> lanes_for(taken=2, free=9, whole=10)
     4

@@ -13,11 +13,11 @@ from fedeas.gpu.devices import torch_threads
 
 
 class LocalEngine:
-    """Runs every client in this process; the fast engines are held against it.
+    """Runs every client in this process; the fast engines are tested against it.
 
     Args:
-        worker: what does a client's job.
-        threads: of a client's training, where torch's own number is not to be taken.
+        worker: does a client's job.
+        threads: threads of a client's training; torch's number if None.
     """
 
     def __init__(self, worker: Worker, threads: int | None = None) -> None:
@@ -25,7 +25,7 @@ class LocalEngine:
         self.states: dict[int, Arrays] = {}
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """One client after the other, in the order of their ids."""
+        """Run one client after the other, in the order of client ids."""
         if task is Task.TRAIN:
             self.worker.prepare(clients)
         with torch_threads(self.threads):
@@ -37,7 +37,7 @@ class LocalEngine:
         return self.states
 
     def restore(self, states: dict[int, Arrays]) -> None:
-        """Go on from these states."""
+        """Set these states."""
         self.states = dict(states)
 
     def close(self) -> None:

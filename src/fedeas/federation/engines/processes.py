@@ -1,7 +1,7 @@
-"""Several clients at once on the cores of a CPU: worker processes train them, and tensors travel in shared memory.
+"""Several clients at once on the cores of a CPU: worker processes train them, and tensors are in shared memory.
 
-Replies come in the order of client ids and states are kept in this process, so that results do not depend on which
-process trains a client, on whether one dies, or on whether there are any.
+Replies come in the order of client ids and states are kept in this process. So results do not depend on which
+process trains a client, on whether one dies, or on whether processes are used at all.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import torch_threads
 
 START_SECONDS = 3.0
-"""What worker processes take to start, most of it for importing torch."""
+"""Seconds to start worker processes, mostly for importing torch."""
 
 SHORT_ROUND = 0.05
-"""Seconds of training below which a round has too little to share out."""
+"""Seconds of training below which a round is too short for processes."""
 
 MOST_DEATHS = 2
-"""Deaths in a row for each of the processes, after which the run goes on without them."""
+"""Deaths in a row for each process, after which the run continues without processes."""
 
 log = logging.getLogger("fedeas")
 
@@ -43,20 +43,20 @@ log = logging.getLogger("fedeas")
 def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
     """The engine for `participants` clients a round on the cores that torch may use.
 
-    The cores are shared out over the clients of a round, whether these are trained at once or not: the last
-    bits of a result depend on the threads of a client, so that number is the same with and without processes.
+    The cores are divided among the clients of a round, whether these are trained at once or not: the last bits of a
+    result depend on the threads of a client, so that this number is the same with and without processes.
     """
     cores = torch.get_num_threads()
     at_once = min(cores, participants)
     processes = min(settings.processes or at_once, participants)
-    inside = multiprocessing.parent_process() is not None  # whoever started this process shares out the cores
+    inside = multiprocessing.parent_process() is not None  # the parent process divides the cores
     if settings.name == "local" or processes == 1 or (inside and not settings.processes):
         return LocalEngine(worker, cores // at_once)
     return ProcessesEngine(worker, processes, cores // at_once, given=settings.processes > 0)
 
 
 def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
-    """Whether processes save clearly more than their start costs, if a client takes so many seconds.
+    """Whether processes save clearly more time than their start costs, if a client takes `seconds`.
 
     >>> pays(0.02, participants=10, jobs=2000, processes=2), pays(0.02, participants=10, jobs=150, processes=2)
     (True, False)
@@ -66,13 +66,13 @@ def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
 
 
 class ProcessesEngine(LocalEngine):
-    """Trains the clients of a round in worker processes; set-up exchanges and states are the reference engine's.
+    """Trains the clients of a round in worker processes; set-up exchanges and states are as in the reference engine.
 
     Args:
-        worker: what does a client's job; data are loaded and images made in this process.
-        processes: how many.
-        threads: of a client's training.
-        given: use the processes from the start, not only once the time that clients take shows that they pay.
+        worker: does a client's job; data are loaded and images made in this process.
+        processes: number of processes.
+        threads: threads of a client's training.
+        given: use the processes from the start; otherwise only once the time of the first clients shows that they pay.
     """
 
     def __init__(self, worker: Worker, processes: int, threads: int = 1, given: bool = True) -> None:
@@ -86,41 +86,41 @@ class ProcessesEngine(LocalEngine):
         self.seconds: list[float] = []
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """All clients, in the processes if these pay."""
+        """Train all clients, in processes if these pay."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
         replies: dict[int, Reply | None] = {}
         while left := sorted(set(clients) - set(replies)):
             if self._uses_processes(len(left), len(clients), round):
-                replies |= self._in_processes(broadcast, left, round)
+                replies |= self._train_in_processes(broadcast, left, round)
             else:
-                replies[left[0]] = self._here(broadcast, left[0], round)
+                replies[left[0]] = self._train_here(broadcast, left[0], round)
         return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
 
     def close(self) -> None:
-        """End the processes; if there are jobs again, others start."""
+        """End the processes; later jobs start new ones."""
         for process in self.team:
             process.end()
         self.team = []
 
     def _uses_processes(self, left: int, participants: int, round: int) -> bool:
-        """Whether to, for the clients that are left of a round."""
-        warm = self.seconds[1:]  # the first client finds all caches cold
+        """Whether to use processes for the remaining clients of a round."""
+        warm = self.seconds[1:]  # without the first client, which finds all caches cold
         if warm and not self.given:
             jobs = left + participants * (self.worker.total_rounds - round - 1)
             self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
         return self.given and self.processes > 1
 
-    def _here(self, broadcast: Arrays, client: int, round: int) -> Reply | None:
+    def _train_here(self, broadcast: Arrays, client: int, round: int) -> Reply | None:
         start = time.perf_counter()
         with torch_threads(self.threads):
             reply = self._run_one(Task.TRAIN, broadcast, client, round)
         self.seconds.append(time.perf_counter() - start)
         return reply
 
-    def _in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
-        """The replies, not all of them if processes keep dying. An error is the one that the reference would raise."""
+    def _train_in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
+        """The replies, only some of them if processes keep dying. Raises the same error as the reference."""
         start = time.perf_counter()
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
         replies: dict[int, Reply] = {}
@@ -133,48 +133,48 @@ class ProcessesEngine(LocalEngine):
         except OSError as error:
             self._give_up(f"worker processes cannot be used ({error})")
         except BaseException:
-            self.close()  # a job that is under way must not answer in the next round
+            self.close()  # unfinished jobs must not answer in the next round
             raise
         if errors:
             raise errors[min(errors)]
-        return _in_shares(time.perf_counter() - start, replies)
+        return _scale_seconds(time.perf_counter() - start, replies)
 
     def _give_jobs(self, waiting: deque[int], broadcast: Places, round: int) -> None:
-        """One to each process that has none, and to new ones as long as there may be more."""
+        """Give a job to each idle process, and to new processes up to their number."""
         idle = [process for process in self.team if process.client < 0]
         while waiting and (idle or len(self.team) < self.processes):
-            process = idle.pop() if idle else self._started()
+            process = idle.pop() if idle else self._start_process()
             client = waiting.popleft()
             data, state = self._samples(client), process.block.write(self.states.get(client, {}))
             real = self.worker.clients[client].num_real
             process.give(Job(client, round, real, data, broadcast, state, process.block.end))
 
     def _take_answers(self, waiting: deque[int], replies: dict[int, Reply], errors: dict[int, Exception]) -> None:
-        """Wait for the next ones; the client of a process that died waits for another."""
+        """Wait for the next answers; the client of a process that died waits for another process."""
         busy: dict[Any, Child] = {process.pipe: process for process in self.team if process.client >= 0}
         for pipe in wait(list(busy)):
-            if busy[pipe] not in self.team:  # given up meanwhile, with all the others
+            if busy[pipe] not in self.team:  # all processes were given up in the meantime
                 continue
             client, answer = busy[pipe].client, busy[pipe].take()
             self.deaths = 0 if answer is not None else self.deaths + 1
             if answer is None:
                 waiting.appendleft(client)
-                self._bury(busy[pipe])
+                self._remove_dead(busy[pipe])
             elif isinstance(answer, Exception):
                 errors[client] = answer
             else:
-                replies[client] = self._received(busy[pipe].block, client, answer)
+                replies[client] = self._take_over(busy[pipe].block, client, answer)
 
-    def _received(self, block: Block, client: int, answer: Answer) -> Reply:
-        """The reply with tensors of its own, since the block is used again; the state is kept for the client."""
+    def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
+        """Store the client's state and return its reply; tensors are copied, since the block is used again."""
         arrays, state = (_copied(block.read(places)) for places in (answer.arrays, answer.state))
         if state:
             self.states[client] = state
         generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
         return Reply(client, answer.weight, arrays, {**answer.metrics, **generating})
 
-    def _started(self) -> Child:
-        """A new process; what all need to know lies in shared memory."""
+    def _start_process(self) -> Child:
+        """Start a process; all processes read the worker from shared memory."""
         if not self.setup:
             known = replace(self.worker, load_client=_shared_already, generator=None, clients={}, generation_seconds={})
             content = torch.frombuffer(bytearray(pickle.dumps(known)), dtype=torch.uint8)
@@ -183,7 +183,7 @@ class ProcessesEngine(LocalEngine):
         self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
         return self.team[-1]
 
-    def _bury(self, process: Child) -> None:
+    def _remove_dead(self, process: Child) -> None:
         process.end()
         self.team.remove(process)
         log.warning("a worker process ended with code %d; its client is trained again", process.popen.returncode)
@@ -196,7 +196,7 @@ class ProcessesEngine(LocalEngine):
         self.processes = 1
 
     def _samples(self, client: int) -> Places:
-        """Where the client's data lie in shared memory, to which they are moved once."""
+        """The places of the client's data in shared memory; the first call moves them there."""
         if client not in self.samples:
             data = self.worker.clients[client]
             normalise = {"scale": data.normalise.scale, "shift": data.normalise.shift}
@@ -213,8 +213,8 @@ def _copied(arrays: Arrays) -> Arrays:
     return {name: tensor.clone() for name, tensor in arrays.items()}
 
 
-def _in_shares(seconds: float, replies: dict[int, Reply]) -> dict[int, Reply]:
-    """The time of training at once, shared out over the clients, so that it adds up to what the round took."""
+def _scale_seconds(seconds: float, replies: dict[int, Reply]) -> dict[int, Reply]:
+    """Scale the clients' training times, which overlapped, so that they add up to the time of the round."""
     busy = sum(reply.metrics["train_seconds"] for reply in replies.values())
     share = min(1.0, seconds / busy) if busy else 1.0
     return {

@@ -1,4 +1,4 @@
-"""The image bank: addresses, slots on disk, and the generator that draws on them."""
+"""The image bank: addresses, slots on disk, and a generator that reads from and writes to them."""
 
 from __future__ import annotations
 

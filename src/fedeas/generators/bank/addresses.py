@@ -1,4 +1,4 @@
-"""Addresses of images, sorted so that those of one file lie together."""
+"""Addresses of images, sorted so that those of one file are together."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Addresses:
-    """Labels and indices, sorted by client, class and number, none twice: files and runs of slots lie together."""
+    """Distinct labels and indices, sorted by client, class and number, so that those of one file are together."""
 
     labels: IntArray
     index: IntArray
 
     @property
     def clients(self) -> IntArray:
-        """Whose images they are."""
+        """The client of each image."""
         return client_of(self.index)
 
     def at(self, rows: IntArray | Mask | slice) -> Addresses:
-        """Those of these rows."""
+        """The addresses in these rows."""
         return Addresses(self.labels[rows], self.index[rows])
 
 
 def distinct(labels: IntArray, index: IntArray) -> tuple[Addresses, IntArray]:
-    """The different addresses among these, sorted, and where in them each of these is."""
+    """The distinct addresses among these, sorted, and the position of each given address in them."""
     order = np.lexsort((index, labels, client_of(index)))
     first = _starts(labels[order], index[order])
     inverse = np.empty(order.size, dtype=np.int64)
@@ -64,7 +64,7 @@ def stretches(*keys: IntArray) -> Iterator[tuple[int, int]]:
 
 
 def _starts(*keys: IntArray) -> Mask:
-    """Where a key is not what it was one place before."""
+    """Where a key differs from its predecessor."""
     starts = np.ones(keys[0].size, dtype=bool)
     starts[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     return starts

@@ -1,4 +1,4 @@
-"""Images kept on disk by address, so that none is generated twice, whoever asks for it and when."""
+"""Images kept on disk by address, so that none is generated twice."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from fedeas.generators.bank.slots import (
     image_files,
     remedy,
 )
-from fedeas.generators.base import Around, Generator, checked_address
+from fedeas.generators.base import Generator, GeneratorWrapper, checked_address
 
 PathLike = str | os.PathLike[str]
 
-MOST_LOCKS = 128  # open at a time; a process may have 256 files or more
+MOST_LOCKS = 128  # open at a time; every system allows a process at least 256 open files
 
 _NAME = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a bank keeps of one generator, without a look at the pixels."""
+    """What a bank holds of one generator; the pixels are not checked."""
 
     name: str
     """First 16 characters of the fingerprint."""
     description: str
     images: int | None
-    """None if it cannot be told, because of the problem."""
+    """None if a problem makes it impossible to tell."""
     clients: int
     bytes: int
-    """Taken up on disk; holes take up nothing."""
+    """Space on disk; holes take none."""
     used: float
-    """When a generator was last given this bank, in seconds since 1970."""
+    """When the bank was last used with this generator, in seconds since 1970."""
     problem: str = ""
     """Why these images cannot be used."""
 
@@ -64,17 +64,17 @@ class Bank:
         self.root = Path(root)
 
     def of(self, generator: Generator) -> BankedGenerator:
-        """The same generator, which looks here before it makes an image, and keeps here what it makes."""
+        """The same generator, which looks here before it makes an image and stores here what it makes."""
         disk = Disk(self.root, Header.of(generator))
         disk.ensure_header()
         return BankedGenerator(generator, disk)
 
     def names(self) -> list[str]:
-        """What is kept here, each by the first 16 characters of its generator's fingerprint."""
+        """The generators in this bank, by the first 16 characters of their fingerprints."""
         return sorted(path.name for path in self.root.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
 
     def name(self, fingerprint: str) -> str:
-        """The one name that a whole fingerprint, or its beginning, stands for."""
+        """The name of the one generator whose fingerprint begins with these characters."""
         wanted = fingerprint.lower()
         if not HEX.fullmatch(wanted):
             raise InputError(f"{fingerprint!r} is no fingerprint; give its first digits, 0-9 and a-f")
@@ -86,7 +86,7 @@ class Bank:
         return found[0]
 
     def kept(self, fingerprint: str) -> Kept:
-        """What there is of this generator; counts slots that are not empty, good or not."""
+        """What the bank holds of this generator; counts all slots that are not empty, even damaged ones."""
         name = self.name(fingerprint)
         files = image_files(self.root / name)
         clients = len({client for _, client, _ in files})
@@ -107,7 +107,7 @@ class Bank:
         return self._disk(self.name(fingerprint)).verify(clear=True)
 
     def prune(self, fingerprint: str) -> Kept:
-        """Remove all images of this generator, and tell what there was; not while a process adds to them."""
+        """Remove all images of this generator and return what there was; refused while a process adds images."""
         kept = self.kept(fingerprint)
         path = gate(self.root, kept.name)
         busy = f"{path}: another process is filling this bank; wait for it"
@@ -122,7 +122,7 @@ class Bank:
         return Disk(self.root, header)
 
     def _continues(self, name: str, fingerprint: str) -> bool:
-        """Digits beyond the name have to be right as well, where they are known."""
+        """Whether the characters beyond the name match, too, if the whole fingerprint is known."""
         if len(fingerprint) <= NAME_LENGTH:
             return True
         with suppress(InputError):
@@ -130,10 +130,10 @@ class Bank:
         return True
 
 
-class BankedGenerator(Around):
-    """A generator whose images come from a bank as far as they are there; `Bank.of` makes one.
+class BankedGenerator(GeneratorWrapper):
+    """A generator that takes images from a bank and makes those that are missing; `Bank.of` makes one.
 
-    `found` and `made` count the images that it read and that it had to generate; an address that is given twice in one
+    `found` and `made` count the images that were read and that were generated; an address that occurs twice in one
     request counts once.
     """
 
@@ -145,16 +145,16 @@ class BankedGenerator(Around):
 
     @property
     def fingerprint(self) -> str:
-        """That of the generator: the images are the same."""
+        """The generator's fingerprint: the images are the same."""
         return self.generator.fingerprint
 
     @property
     def description(self) -> str:
-        """That of the generator."""
+        """The generator's description."""
         return self._disk.header.description
 
     def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
-        """How many of the different images of these addresses are kept already, and how many are not."""
+        """How many of the distinct images of these addresses are kept already, and how many are not."""
         at, _ = distinct(*checked_address(labels, index, self.num_classes))
         kept = int(self._disk.filled(at).sum())
         return kept, at.labels.size - kept
@@ -170,16 +170,16 @@ class BankedGenerator(Around):
         return images if in_order else images[inverse]
 
     def _look(self, at: Addresses, images: ByteArray, rows: IntArray) -> IntArray:
-        """Read what there is of these rows; give back those that are missing."""
+        """Read the images of these rows; return the rows that are missing."""
         good = self._disk.read(at.at(rows), images.reshape(-1, self._disk.pixels), rows)
         self.found += int(good.sum())
         return rows[~good]
 
     def _complete(self, at: Addresses, images: ByteArray, missing: IntArray) -> None:
-        """Make what is missing under the locks of the clients concerned, in full batches across clients.
+        """Make the missing images under the locks of their clients, in full batches across clients.
 
-        Clients are locked in ascending order, each until its last image is written; so no two processes wait for each
-        other, and who had to wait for a lock looks again and finds the images made.
+        Clients are locked in ascending order, each until its last image is written, so that no two processes wait for
+        each other. A process that had to wait for a lock reads again and finds the images.
         """
         with self._disk.filling(), ClientLocks(self._disk) as locks:
             pending = missing[:0]
@@ -196,7 +196,7 @@ class BankedGenerator(Around):
                 self._make_batch(at, images, pending)
 
     def _make_batch(self, at: Addresses, images: ByteArray, pending: IntArray) -> IntArray:
-        """Make and write one batch; give back what is left."""
+        """Make and write one batch; return the rows that are left."""
         rows = pending[: self.batch_size]
         batch = at.at(rows)
         made = np.ascontiguousarray(self.generator.sample(batch.labels, batch.index))
@@ -209,7 +209,7 @@ class BankedGenerator(Around):
 
 
 class ClientLocks:
-    """The clients that this process is making images for."""
+    """The locks of the clients that this process is making images for."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -233,12 +233,12 @@ class ClientLocks:
         self._held[client] = stack
 
     def keep(self, clients: Iterable[int]) -> None:
-        """Release all others."""
+        """Release the locks of all other clients."""
         for client in self._held.keys() - set(map(int, clients)):
             self._held.pop(client).close()
 
 
 def _last_used(folder: Path) -> float:
-    """Each use touches the header."""
+    """The time of the last use, each of which touches the header."""
     with reported(folder):
         return (folder / HEADER if (folder / HEADER).exists() else folder).stat().st_mtime

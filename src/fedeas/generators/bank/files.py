@@ -1,4 +1,4 @@
-"""Files and locks of a bank: errors in words, locks that die with their process, writes that are complete."""
+"""Files and locks of a bank: one-line errors, locks that end with their process, complete writes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from fedeas.errors import InputError, RunError
 
-# The person has to change something before another attempt; other failures, such as a full disk, may pass.
+# Errors that a user has to fix before another attempt; others, such as a full disk, may be temporary.
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 @contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Hold the lock of this file together with others, so that nobody holds it alone; it dies with the process.
+    """Hold a shared lock on this file, which excludes exclusive ones; it ends with the process.
 
-    `fedeas.core.locks` has no such locks: those of the library that it uses need a database.
+    `fedeas.core.locks` has no shared locks: the library that it uses needs a database for them.
     """
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,13 +33,13 @@ def shared(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing is not enough where a process forked meanwhile has the file open, too.
+            # Closing is not enough if a process that was forked in the meantime has the file open, too.
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager
 def opened_for_writing(path: Path) -> Iterator[int]:
-    """A file to be written at any place, made where there is none."""
+    """Open a file to write at any offset; create it if it does not exist."""
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -49,7 +49,7 @@ def opened_for_writing(path: Path) -> Iterator[int]:
 
 
 def write_all(descriptor: int, content: NDArray[np.uint8], offset: int) -> None:
-    """Not flushed to the disk: what a power failure swallows has no good digest and is made anew."""
+    """Write without flushing to disk: an image lost in a power failure has no valid digest and is made again."""
     rest = np.ascontiguousarray(content).reshape(-1).data
     while rest:
         written = os.pwrite(descriptor, rest, offset)
@@ -58,7 +58,7 @@ def write_all(descriptor: int, content: NDArray[np.uint8], offset: int) -> None:
 
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Errors of the operating system as one line about this path."""
+    """Turn errors of the operating system into one line about this path."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def data_stretches(descriptor: int, slot: int) -> Iterator[tuple[int, int]]:
-    """First and last slots of the stretches that take up space: an image of high number leaves a hole before it."""
+    """First and last slots of the stretches that take up space; before an image of high number there is a hole."""
     size, place, done = os.fstat(descriptor).st_size, 0, 0
     while place < size:
         try:

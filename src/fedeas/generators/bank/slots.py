@@ -1,9 +1,9 @@
-"""How images lie on disk: files of equal slots, each with its own digest.
+"""The layout of images on disk: files of equal slots, each with its own digest.
 
 ``<root>/<first 16 characters of the fingerprint>/`` holds ``generator.json`` and, for every class and client, a file
 ``c<class>/k<client>.images`` of equal slots: slot j is image j of that client, followed by a digest of generator,
-address and pixels. A slot is good if its digest is. So nothing has to be recorded beside the images, a write may break
-off anywhere, and a hole, a flipped bit or a file in the wrong place only costs the images that it concerns.
+address and pixels. A slot is good if its digest is right. So no index is needed beside the images, a write may stop
+anywhere, and a hole, a flipped bit or a file in the wrong place costs only the images that it affects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEADER = "generator.json"
 NAME_LENGTH = 16  # characters of a fingerprint that name its folder
 DIGEST_BYTES = 8
 BLOCK_BYTES = 2**24  # read at a time
-MOST_VALUES = 2**28  # of an image; a header with more is damaged
+MOST_VALUES = 2**28  # largest number of values of an image; a header with more is damaged
 
 HEX = re.compile("[0-9a-f]+")
 _IMAGES = re.compile(r"c(\d+)/k(\d+)\.images")
@@ -45,7 +45,7 @@ _IMAGES = re.compile(r"c(\d+)/k(\d+)\.images")
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of hashing all images of one generator."""
+    """The result of hashing all images of one generator."""
 
     name: str
     checked: int
@@ -54,7 +54,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Header:
-    """What ``generator.json`` tells."""
+    """The content of ``generator.json``."""
 
     fingerprint: str
     num_classes: int
@@ -63,7 +63,7 @@ class Header:
 
     @classmethod
     def of(cls, generator: Generator) -> Header:
-        """Of a generator, if its fingerprint can name a folder."""
+        """The header of a generator; its fingerprint must be usable as a folder name."""
         channels, height, width = map(int, generator.shape)
         text = str(getattr(generator, "description", ""))
         header = cls(generator.fingerprint, int(generator.num_classes), (channels, height, width), text)
@@ -76,7 +76,7 @@ class Header:
 
     @classmethod
     def read(cls, folder: Path) -> Header:
-        """Of a folder."""
+        """Read the header of a folder."""
         try:
             content = json.loads((folder / HEADER).read_text(encoding="utf-8"))
             if content.pop("format", None) != FORMAT:
@@ -91,17 +91,17 @@ class Header:
         return header
 
     def write(self, folder: Path) -> None:
-        """Into a folder, whole or not at all."""
+        """Write it into a folder, whole or not at all."""
         with written_whole(folder / HEADER) as part:
             part.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
 
     @property
     def name(self) -> str:
-        """Of the folder."""
+        """The name of the folder."""
         return self.fingerprint[:NAME_LENGTH]
 
     def refuse_other(self, other: Header, root: Path) -> None:
-        """An error unless both stand for the same images."""
+        """Raise an error unless both describe the same images."""
         if (self.fingerprint, self.num_classes, self.shape) == (other.fingerprint, other.num_classes, other.shape):
             return
         shown = NAME_LENGTH if self.name != other.name else None  # the name alone would not tell them apart
@@ -116,14 +116,14 @@ class Header:
 
 @dataclass(frozen=True)
 class Disk:
-    """The slots of one generator. It holds nothing open, so that it can be sent to other processes."""
+    """The slots of one generator. It holds no open files, so that it can be sent to other processes."""
 
     root: Path
     header: Header
 
     @property
     def folder(self) -> Path:
-        """Where the slots lie."""
+        """The folder of the slots."""
         return self.root / self.header.name
 
     @property
@@ -138,11 +138,11 @@ class Disk:
 
     @property
     def block(self) -> int:
-        """Slots that are read at a time."""
+        """Number of slots that are read at a time."""
         return max(1, BLOCK_BYTES // self.slot)
 
     def ensure_header(self) -> None:
-        """Check it, or write it; a complete bank may be read-only."""
+        """Check the header, or write it if there is none; a complete bank may be read-only."""
         if not (self.folder / HEADER).exists():
             with self.filling():
                 return
@@ -169,7 +169,7 @@ class Disk:
             yield
 
     def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> Mask:
-        """Put the images that are there and good into these rows; tell which they are."""
+        """Read the good images into these rows; return which rows were read."""
         good = np.zeros(rows.size, dtype=bool)
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
@@ -181,7 +181,7 @@ class Disk:
         return good
 
     def filled(self, at: Addresses) -> Mask:
-        """Which of these slots are not empty, good or not."""
+        """Which of these slots are not empty; they may be damaged."""
         filled = np.zeros(at.labels.size, dtype=bool)
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
@@ -200,7 +200,7 @@ class Disk:
                     write_all(descriptor, slots[first:last], _number(at, first) * self.slot)
 
     def count(self) -> int:
-        """Slots that are not empty."""
+        """Number of slots that are not empty."""
         return sum(int(self._filled(slots).sum()) for *_, path in self._files() for _, slots in self._scan(path))
 
     def verify(self, clear: bool) -> Verification:
@@ -212,11 +212,11 @@ class Disk:
                 at = _client_addresses(label, client, start + filled)
                 suspects = at.at(~self._good(at, slots[filled]))
                 checked += filled.size
-                damaged += self._confirmed(suspects, client, clear) if suspects.labels.size else []
+                damaged += self._confirm_damaged(suspects, client, clear) if suspects.labels.size else []
         return Verification(self.header.name, checked, tuple(damaged))
 
-    def _confirmed(self, suspects: Addresses, client: int, clear: bool) -> list[Address]:
-        """Look again under the client's lock: the slot may have been in the middle of being written."""
+    def _confirm_damaged(self, suspects: Addresses, client: int, clear: bool) -> list[Address]:
+        """Check again under the client's lock: the slot may have been half written."""
         with self.filling(), self.client_locked(client):
             count = suspects.labels.size
             good = self.read(suspects, np.empty((count, self.pixels), dtype=np.uint8), np.arange(count))
@@ -239,13 +239,13 @@ class Disk:
         return image_files(self.folder)
 
     def _runs(self, at: Addresses, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Rows of slots that follow each other in one file, no more than a block at a time."""
+        """Runs of rows whose slots follow each other in one file, at most a block each."""
         place = np.arange(stop - start)
         for first, last in stretches(at.index[start:stop] - place, place // self.block):
             yield start + first, start + last
 
     def _read_slots(self, descriptor: int, number: int, count: int) -> ByteArray:
-        """What the file does not hold, because it ends or the disk is broken there, reads as zeros."""
+        """Read slots; parts beyond the end of the file or with a disk error read as zeros."""
         try:
             content = os.pread(descriptor, count * self.slot, number * self.slot)
         except OSError as error:
@@ -257,25 +257,25 @@ class Disk:
         return np.frombuffer(content.ljust(count * self.slot, b"\0"), dtype=np.uint8).reshape(count, self.slot)
 
     def _scan(self, path: Path) -> Iterator[tuple[int, ByteArray]]:
-        """Number of the first, and slots, block by block without the holes."""
+        """The slots block by block, without holes, each block with the number of its first slot."""
         with reported(path), path.open("rb", buffering=0) as file:
             for first, last in data_stretches(file.fileno(), self.slot):
                 for start in range(first, last, self.block):
                     yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
 
     def _filled(self, slots: ByteArray) -> Mask:
-        """Slots with a digest; one without was never written to its end."""
+        """Which slots have a digest; a slot without one was not written completely."""
         return np.asarray(slots[:, self.pixels :].any(axis=1))
 
     def _good(self, at: Addresses, slots: ByteArray) -> Mask:
         good = self._filled(slots)
-        filled = slots if good.all() else slots[good]  # most often all are, and need no copy
+        filled = slots if good.all() else slots[good]  # usually all are good, and no copy is needed
         digests = self._digests(at.at(good), filled[:, : self.pixels])
         good[good] = (digests == filled[:, self.pixels :]).all(axis=1)
         return good
 
     def _digests(self, at: Addresses, pixels: ByteArray) -> ByteArray:
-        """Of generator, address and pixels, so that a good image in the wrong place is not good; never all zeros."""
+        """Digests of generator, address and pixels, so that an image in the wrong place is bad; never all zeros."""
         key = blake2b(self.header.fingerprint.encode(), digest_size=32).digest()
         fresh = blake2b(key=key, digest_size=DIGEST_BYTES)
         addresses = np.column_stack([at.labels, at.index]).astype("<i8")
@@ -299,16 +299,16 @@ def _client_addresses(label: int, client: int, numbers: IntArray) -> Addresses:
 
 
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
-    """Class, client and path of every file with images; what bears another name is none of ours."""
+    """Class, client and path of every file with images; files with other names are ignored."""
     paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
     return sorted((int(match[1]), int(match[2]), path) for path, match in paths if match)
 
 
 def gate(root: Path, name: str) -> Path:
-    """Who fills a bank shares this lock, who prunes it holds it alone; it outlasts the folder and so lies outside."""
+    """The lock file of a bank: shared while filling it, exclusive while pruning it, and outside the folder to prune."""
     return root / ".locks" / name
 
 
 def remedy(root: Path, name: str) -> str:
-    """What to do about a bank that cannot be used."""
+    """How to remove a bank that cannot be used."""
     return f"remove it with `fedeas bank prune {name} --bank {root}`"

@@ -1,11 +1,11 @@
-"""The same network with fewer, larger GPU kernels: for sampling only, in the layout and precision of the network.
+"""The diffusion network with fewer, larger GPU kernels: for sampling only, in the layout and precision of the network.
 
-diffusers' own forward spends two thirds of its time on norms, copies and sums between convolutions. Here convolutions
-and large matrix products stay torch's; `kernels` does the rest and takes biases and sums along:
+diffusers' own forward spends two thirds of its time on norms, copies and sums between convolutions. Here torch does
+convolutions and large matrix products; our kernels do the rest, with biases and sums included:
 
 - the bias of a block's first convolution and the time embedding shift the input of its second norm;
-- the bias of the second convolution, the shortcut and its bias come with the sum at the end;
-- skip connections are read where they are, without concatenating;
+- the bias of the second convolution, the shortcut and its bias are part of the sum at the end;
+- skip connections are read in place, without concatenating;
 - an image is not doubled before a convolution: four 2 x 2 convolutions give the four kinds of pixels, in less than
   half the arithmetic.
 """
@@ -24,19 +24,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 PADDED = 8
-"""Images with so many channels get the fast convolutions of a GPU."""
+"""Convolutions on a GPU are fast for images with this many channels."""
 
 
 def can_fuse(network: Any) -> bool:
-    """Whether `FusedNetwork` can evaluate a network of `Network.build` here."""
+    """Whether `FusedNetwork` can evaluate this network of `Network.build` on its device."""
     return _kernels() is not None and network.config.in_channels < PADDED
 
 
 class FusedNetwork:
-    """Evaluates a UNet2DModel of `Network.build` as its own forward does, up to rounding.
+    """Computes the forward pass of a UNet2DModel of `Network.build`, up to rounding.
 
     Args:
-        network: in the precision and on the device where it is to compute, channels last. Its weights are copied.
+        network: in its precision and on its device, channels last. Its weights are copied.
     """
 
     def __init__(self, network: Any) -> None:
@@ -51,7 +51,7 @@ class FusedNetwork:
         self.shift_weight, self.shift_bias = torch.cat(spans.weights), torch.cat(spans.biases)
 
     def __call__(self, sample: Tensor, timestep: Tensor, class_labels: Tensor) -> UNet2DOutput:
-        """What the network predicts."""
+        """The network's prediction."""
         shifts = self._shifts(timestep, class_labels)
         skips = [functional.conv2d(_with_ones(sample), self.conv_in, padding=1)]
         for down in self.down:
@@ -63,14 +63,14 @@ class FusedNetwork:
         return UNet2DOutput(sample=x[:, : sample.shape[1]] + self.network.conv_out.bias[:, None, None])
 
     def _shifts(self, timestep: Tensor, classes: Tensor) -> Tensor:
-        """Shift of the second norm of every block, side by side."""
+        """The shifts of the second norms of all blocks, side by side."""
         known = self.network.time_proj(timestep).to(self.shift_weight.dtype)
         known = self.network.time_embedding(known) + self.network.class_embedding(classes)
         return functional.linear(functional.silu(known), self.shift_weight, self.shift_bias)
 
 
 class _Spans:
-    """Weights of the time embedding of all blocks, to be multiplied at once."""
+    """Weights of the time embedding of all blocks, for one matrix product."""
 
     def __init__(self) -> None:
         self.weights: list[Tensor] = []
@@ -78,7 +78,7 @@ class _Spans:
         self.end = 0
 
     def add(self, block: Any) -> slice:
-        """Where the shifts of a residual block will be."""
+        """Add a residual block; returns the columns of its shifts."""
         start, self.end = self.end, self.end + block.conv1.out_channels
         self.weights.append(block.time_emb_proj.weight)
         self.biases.append(block.time_emb_proj.bias + block.conv1.bias)
@@ -86,7 +86,7 @@ class _Spans:
 
 
 class _Norm:
-    """Group norm, and SiLU unless told otherwise."""
+    """Group norm, followed by SiLU by default."""
 
     def __init__(self, norm: nn.GroupNorm, silu: bool = True) -> None:
         self.norm, self.silu = norm, silu
@@ -162,7 +162,7 @@ class _Down:
         self.shrink: Any = block.downsamplers[0].conv if block.downsamplers else None
 
     def __call__(self, x: Tensor, shifts: Tensor) -> Iterator[Tensor]:
-        """What the block hands over, piece by piece."""
+        """The outputs of the block, one after the other."""
         for number, residual in enumerate(self.residuals):
             x = residual(x, shifts)
             yield (x := self.attentions[number](x) if self.attentions else x)
@@ -200,7 +200,7 @@ class _Up:
 
 
 class _Double:
-    """Twice the resolution, then a 3 x 3 convolution: of its nine pixels two or four are always the same one."""
+    """Twice the resolution, then a 3 x 3 convolution, which sees only 2 x 2 different pixels."""
 
     def __init__(self, conv: Any) -> None:
         self.weight, self.bias = doubling_weights(conv.weight), conv.bias
@@ -214,14 +214,14 @@ class _Double:
 def doubling_weights(weight: Tensor) -> Tensor:
     """2 x 2 convolutions for the four kinds of pixels of a doubled image: (4 x outputs, inputs, 2, 2)."""
     exact = weight.float()
-    # Row 2y sees rows y - 1, y, y of the small image; row 2y + 1 sees y, y, y + 1. Columns alike.
+    # Row 2y sees rows y - 1, y, y of the small image; row 2y + 1 sees y, y, y + 1. The same holds for columns.
     pairs = exact.new_tensor([[[1, 0, 0], [0, 1, 1]], [[1, 1, 0], [0, 0, 1]]])
     quarters = torch.einsum("iay,jbx,ocyx->ijocab", pairs, pairs, exact)
     return quarters.flatten(0, 2).to(weight.dtype).contiguous(memory_format=torch.channels_last)
 
 
 def _with_bias_as_channel(conv: Any) -> Tensor:
-    """Weights for an image with ones beside its channels, as `_with_ones` makes it; the bias is the weight of those."""
+    """Weights for an image with a channel of ones, as `_with_ones` makes it; the bias is the weight of that channel."""
     weight: Tensor = conv.weight.new_zeros(conv.out_channels, PADDED, *conv.kernel_size)
     weight[:, : conv.in_channels] = conv.weight
     weight[:, conv.in_channels, 1, 1] = conv.bias
@@ -244,7 +244,7 @@ def _padded_outputs(conv: Any) -> Tensor:
 
 @cache
 def _kernels() -> ModuleType | None:
-    """The module that needs Triton, which comes with torch for GPUs."""
+    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
     try:
         return importlib.import_module("fedeas.gpu.denoising_kernels")
     except ImportError:

@@ -1,4 +1,4 @@
-"""The noise of an address, on the device: the same numbers as `address_noise`, without a trip over the bus."""
+"""The noise of an address, on the device: the same numbers as `address_noise`, without a copy from the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from fedeas.core.arrays import IntArray
 from fedeas.generators.base import noise_keys, normal_quantiles
 
-# SplitMix64 as in `base`, in the signed numbers that torch computes with; the wrap-around is the same.
+# SplitMix64 as in `base`, in torch's signed integers, which wrap around in the same way.
 _GOLDEN, _FIRST, _SECOND = (
     int(np.uint64(value).astype(np.int64)) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
@@ -21,7 +21,7 @@ class DeviceNoise:
     def __init__(self, labels: IntArray, index: IntArray, size: int, device: torch.device) -> None:
         self.keys = torch.from_numpy(noise_keys(labels, index).view(np.int64)).to(device)[:, None]
         self.size = size
-        self.words = -(-size // 4)  # a piece begins with a fresh word of four numbers
+        self.words = -(-size // 4)  # a piece starts with a new word of four numbers
         self.table = torch.from_numpy(normal_quantiles().astype(np.float32)).to(device)
 
     def piece(self, number: int) -> Tensor:
@@ -40,5 +40,5 @@ def _splitmix(state: Tensor) -> Tensor:
 
 
 def _shifted(words: Tensor, places: int) -> Tensor:
-    """Right shift that brings in zeros, where torch's own brings in the sign."""
+    """Right shift that fills with zeros; torch's own fills with the sign."""
     return (words >> places) & ((1 << (64 - places)) - 1) if places else words

@@ -1,4 +1,4 @@
-"""What a diffusion model is made of: its network, its noise schedule and its training, under three names."""
+"""Three presets of network, noise schedule and training of a diffusion model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Network:
     Args:
         widths: channels at each resolution, halved from one to the next.
         layers: residual blocks at each resolution.
-        attention: at which resolutions there is self-attention, beside the middle.
-        groups: of group norm.
-        schedule: how the noise grows, as DDPM ("linear") or improved DDPM ("cosine") have it.
+        attention: resolutions with self-attention, besides the middle.
+        groups: groups of group norm.
+        schedule: how the noise grows, as in DDPM ("linear") or improved DDPM ("cosine").
         target: what the network predicts: the noise, or v (Salimans and Ho 2022).
     """
 
@@ -60,7 +60,7 @@ class Network:
         return model
 
     def scheduler_settings(self) -> dict[str, Any]:
-        """What diffusers' schedulers must agree on."""
+        """Settings that all of diffusers' schedulers share."""
         schedule = {"linear": "linear", "cosine": "squaredcos_cap_v2"}[self.schedule]
         return {"num_train_timesteps": NOISE_LEVELS, "beta_schedule": schedule, "prediction_type": self.target}
 
@@ -70,7 +70,7 @@ class Network:
 
     @staticmethod
     def of(fields: dict[str, Any]) -> Network:
-        """From `as_dict`, by way of JSON."""
+        """The network of a dictionary from `as_dict` that went through JSON."""
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return Network(**values)
 
@@ -82,14 +82,14 @@ class Preset:
     Args:
         network: what is trained.
         batch: images of an update.
-        updates: of the whole training.
-        lr: Adam's, after the warm-up and until the last tenth, in which it falls to zero.
-        ema: decay of the averaged weights, which are the ones that are kept.
-        class_dropout: share of images shown without their class, so that the network can be guided.
+        updates: updates of the whole training.
+        lr: Adam's learning rate, after the warm-up and until the last tenth, in which it falls to zero.
+        ema: decay of the averaged weights, which are the result of the training.
+        class_dropout: share of images shown without their class, which guidance needs.
         flip: mirror half of the images.
-        min_snr: cap of the loss weight (Hang et al. 2023); 0 weighs all noise levels alike, as DDPM.
+        min_snr: cap of the loss weight (Hang et al. 2023); 0 gives all noise levels the same weight, as in DDPM.
         warm_up: updates in which the learning rate grows.
-        solver, steps, guidance: how to sample unless told otherwise.
+        solver, steps, guidance: the default sampler.
     """
 
     network: Network
@@ -106,7 +106,7 @@ class Preset:
     guidance: float = 1.0
 
     def rate(self, update: int, updates: int) -> float:
-        """The learning rate of an update, counted from 0, in a training of so many."""
+        """The learning rate of update number `update`, from 0, of a training of `updates`."""
         rising, falling = (update + 1) / max(1, self.warm_up), (updates - update) / (0.1 * updates)
         return self.lr * max(0.0, min(1.0, rising, falling))
 

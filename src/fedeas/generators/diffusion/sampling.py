@@ -1,4 +1,4 @@
-"""From trained weights to images: solvers of diffusers, a fixed batch shape, and noise that is the address's own."""
+"""From trained weights to images: diffusers' solvers, a fixed batch shape, and noise from the image's address."""
 
 from __future__ import annotations
 
@@ -39,16 +39,15 @@ class DiffusionGenerator:
     """Class-conditional images by denoising.
 
     Args:
-        weights: trained ones.
-        solver: ``dpm``, DPM-Solver++ of second order; ``ddim``; ``ddpm``, ancestral sampling as DDPM has it, on as
-            many evenly spread noise levels as there are steps. By default as the weights say.
+        weights: the trained weights, which also hold the defaults of solver, steps and guidance.
+        solver: ``dpm``, DPM-Solver++ of second order; ``ddim``; ``ddpm``, ancestral sampling as in DDPM, on as
+            many evenly spaced noise levels as there are steps.
         steps: evaluations of the network for an image.
-        guidance: 1 is the plain conditional model; above it the class counts for more, at twice the work. By default as
-            the weights say.
-        precision: of the network, bf16 on a GPU and fp32 elsewhere unless told; a processor without bf16 takes fp32.
+        guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
+        precision: of the network; by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
         device: where it computes.
-        batch_size: images made at once; smaller requests are padded to it, so that an image never depends on how
-            many were asked for with it.
+        batch_size: images made at once; smaller requests are padded to it, so that an image never depends on the size
+            of its request.
         compiled: whether to compile the network first, which takes most of a minute and pays for thousands of images.
     """
 
@@ -92,7 +91,7 @@ class DiffusionGenerator:
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """One readable line."""
         seen = self.weights.provenance
         guided = f", guidance {self.guidance:g}" if self.guidance != 1 else ""
         trained = f"{seen.get('dataset', 'unknown data')} ({seen.get('protocol', 'unknown')})"
@@ -118,7 +117,7 @@ class DiffusionGenerator:
     def _go_on_with(self, batch_size: int) -> None:
         self.batch_size = batch_size
         self.__dict__.pop("_network_call", None)
-        log.warning("out of memory while sampling; going on with %d images at a time", batch_size)
+        log.warning("out of memory while sampling; continuing with %d images at a time", batch_size)
 
     @torch.inference_mode()
     def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
@@ -126,22 +125,22 @@ class DiffusionGenerator:
         labels, index = np.pad(labels, padding), np.pad(index, padding)
         noise = DeviceNoise(labels, index, math.prod(self.shape), self.device)
         classes = torch.from_numpy(labels).to(self.device)
-        pixels = self._denoised(noise, classes)
+        pixels = self._denoise(noise, classes)
         return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)[:count].cpu().numpy()
 
-    def _denoised(self, noise: DeviceNoise, classes: Tensor) -> Tensor:
+    def _denoise(self, noise: DeviceNoise, classes: Tensor) -> Tensor:
         scheduler = solver(self.solver, self.weights.network, self.steps)
         sample = noise.piece(0).view(-1, *self.shape)
-        levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one by one they would wait
+        levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one copy instead of many
         for number, level in enumerate(scheduler.timesteps):
             predicted = self._network_call(sample, levels[number], classes)
             sample = scheduler.step(predicted, level, sample, **self._step_noise(noise, number)).prev_sample
         return sample
 
     def _step_noise(self, noise: DeviceNoise, number: int) -> dict[str, Any]:
-        """What `ddpm` adds after each step: eta = 1 makes DDIM's step the ancestral one.
+        """Arguments that turn a step of DDIM into an ancestral one for `ddpm`: eta = 1, and the noise to add.
 
-        DDPM takes the noise, too, from the clean image that was cut to its range; DDIM does so only if told.
+        DDPM computes the noise from the clipped prediction of the clean image; DDIM does so only on request.
         """
         if self.solver != "ddpm":
             return {}
@@ -150,18 +149,18 @@ class DiffusionGenerator:
 
     @cached_property
     def _network_call(self) -> Callable[..., Tensor]:
-        # The plain method: diffusers' own warns of modules that must stay in float32, of which there are none.
+        # nn.Module's method, since diffusers' own warns about modules that must stay in float32; there are none here.
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
         network = network.to(memory_format=torch.channels_last)
         called = torch.compile(network, dynamic=False) if self.compiled else self._fused(network)
-        return Captured(lambda *arguments: self._predicted(called, *arguments), self.device)
+        return Captured(lambda *arguments: self._predict(called, *arguments), self.device)
 
     def _fused(self, network: nn.Module) -> Any:
-        """The network in fewer kernels, where there are any: on a GPU, in bf16."""
+        """The network in fewer kernels, if these are available: on a GPU, in bf16."""
         suits = self.device.type == "cuda" and self.precision == "bf16" and can_fuse(network)
         return FusedNetwork(network) if suits else network
 
-    def _predicted(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
+    def _predict(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
         sample = sample.to(self._dtype)
         if self.guidance == 1:
             predicted: Tensor = network(sample, level, class_labels=classes).sample.float()
@@ -188,10 +187,10 @@ class DiffusionGenerator:
 
 
 class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
-    """DPM-Solver without the sorting.
+    """DPM-Solver that clips without sorting pixels.
 
-    diffusers cuts an image at a quantile of its pixels, which it then cuts to [1, sample_max_value]. The highest value
-    is 1 here, so the quantile never counts.
+    diffusers clips an image at a quantile of its pixels, which is itself clipped to [1, sample_max_value]. Here that
+    maximum is 1, so that the quantile has no effect.
     """
 
     def _threshold_sample(self, sample: Tensor) -> Tensor:
@@ -199,18 +198,18 @@ class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
 
 
 def solver(name: str, network: Network, steps: int) -> Any:
-    """The scheduler of this name, set to so many steps; predictions of the clean image are kept in range."""
+    """The scheduler of this name, set to `steps` steps; it clips predictions of the clean image to their range."""
     settings = network.scheduler_settings()
     scheduler: Any
     if name == "dpm":
-        # Without the cut a cosine schedule has no finite signal-to-noise ratio to start from (diffusers' own advice).
+        # Without the cut a cosine schedule starts without a finite signal-to-noise ratio (diffusers' own advice).
         cut = {"lambda_min_clipped": -5.1} if network.schedule == "cosine" else {}
         scheduler = _ClippingSolver(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
     else:
         scheduler = DDIMScheduler(**settings, clip_sample=True)
     scheduler.set_timesteps(steps)
     levels = len(scheduler.timesteps.unique())
-    if levels < steps:  # from a level to itself, DPM-Solver divides by zero
+    if levels < steps:  # a step from a level to itself makes DPM-Solver divide by zero
         raise InputError(f"{name} has only {levels} noise levels for {steps} steps; take fewer")
     return scheduler
 

@@ -1,4 +1,4 @@
-"""A class-conditional diffusion model in training: one captured update, averaged weights, and a state to go on from."""
+"""A class-conditional diffusion model in training: one captured update, averaged weights, and a state to resume."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ log = logging.getLogger("fedeas")
 class Trainer:
     """A diffusion model in training.
 
-    Images lie on the device as bytes; an update draws its batch, classes to drop, noise and noise levels there, so that
-    on a GPU the whole of it is one CUDA graph. The random stream is part of the state: a training that is
-    broken off and taken up again equals the undisturbed one (on a CPU, to the bit).
+    Images are on the device as bytes; an update draws its batch, classes to drop, noise and noise levels there, so that
+    on a GPU the whole update is one CUDA graph. The random stream is part of the state: a training that is interrupted
+    and resumed equals an uninterrupted one (on a CPU, bit for bit).
 
     Args:
         images: uint8 (N, channels, height, width).
         labels: 0 to C - 1.
         class_names: one for each class.
         preset: network and recipe.
-        updates: of the whole training; the preset's if 0.
-        seed: of initial weights and random stream.
+        updates: updates of the whole training; the preset's if 0.
+        seed: seed of initial weights and random stream.
         device: where it trains; on a GPU the network computes in bf16.
         compiled: compile the network first.
-        start: weights to begin with in place of random ones; their images count as seen.
+        start: weights to start from instead of random ones; their training images count as seen.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Trainer:
         return len(self.class_names)
 
     def _build(self, compiled: bool) -> None:
-        """The network, what updates it, and the average of its weights."""
+        """Make the network, its optimiser, and the average of its weights."""
         on_gpu = self.device.type == "cuda"
         self.network = self._initial().to(self.device)
         if on_gpu:
@@ -113,7 +113,7 @@ class Trainer:
         return self.start.build().train().requires_grad_()
 
     def update(self) -> None:
-        """One update of weights and averaged weights; out of memory, it goes on with half the batch."""
+        """One update of weights and averaged weights; if memory runs out, the batch is halved."""
         self._set_rate(self.preset.rate(self.update_number, self.updates))
         self.loss_sum += as_memory_allows(lambda _: self._step(), self.batch, self._go_on_with)
         self.ema.step(self.parameters)
@@ -121,7 +121,7 @@ class Trainer:
         self.images_seen += self.batch
 
     def averaged(self, **provenance: Any) -> Weights:
-        """The averaged weights as they are now."""
+        """A copy of the averaged weights."""
         names = [name for name, _ in self.network.named_parameters()]
         tensors = half(dict(zip(names, self.ema.shadow_params, strict=True)))
         before = self.start.provenance if self.start is not None else {}
@@ -129,7 +129,7 @@ class Trainer:
         own = Seen.under(provenance.get("protocol"), provenance.get("dataset"), self.data, start)
         seen = {"data": self.data, **provenance, "seen": own.record}
         if self.start is not None and before.get("protocol") != "clean":
-            seen["protocol"] = before.get("protocol", "unknown")  # what was seen once is never unseen
+            seen["protocol"] = before.get("protocol", "unknown")  # images of earlier trainings stay seen
         seen["updates"] = self.update_number + before.get("updates", 0)
         seen["images"] = self.images_seen + before.get("images", 0)
         seen["minutes"] = round(self.seconds / 60 + before.get("minutes", 0), 2)
@@ -138,7 +138,7 @@ class Trainer:
         return Weights(preset.network, self.shape, self.class_names, tensors, *sampler, provenance=seen)
 
     def save(self, path: Path) -> None:
-        """Everything that is needed to go on."""
+        """Write the whole state."""
         tensors = {name: tensor.contiguous() for name, tensor in self._tensors().items()}
         numbers = {
             "update": self.update_number,
@@ -150,11 +150,11 @@ class Trainer:
         write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
     def restore(self, path: Path) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         try:
             metadata, tensors = read_tensors(path, device=str(self.device))
         except InputError as error:
-            raise InputError(f"{error}; remove it to begin anew") from None
+            raise InputError(f"{error}; remove it to start again") from None
         about = described(metadata)
         if about.get("identity") != self._identity():
             raise InputError(f"{path}: a training of other data, preset, updates, seed or start; choose another folder")
@@ -191,7 +191,7 @@ class Trainer:
         return loss
 
     def _batch(self) -> tuple[Tensor, Tensor]:
-        """Images as -1 to 1, and their classes, some of them dropped."""
+        """Images scaled to [-1, 1], and their classes, some of them dropped."""
 
         def chosen(share: float) -> Tensor:
             return torch.rand(self.batch, generator=self.random, device=self.device) < share
@@ -211,7 +211,7 @@ class Trainer:
 
     def _go_on_with(self, batch: int) -> None:
         self.batch, self._step = batch, self._captured()
-        log.warning("out of memory while training; going on with batches of %d", batch)
+        log.warning("out of memory while training; continuing with batches of %d", batch)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Training of a diffusion model to its last update or to a time limit, always leaving usable weights behind."""
+"""Train a diffusion model to its last update or to a time limit; always leaves usable weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAVE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How a training stands; loss and speed are those since the last look."""
+    """Progress of a training; loss and speed are those since the last look."""
 
     update: int
     updates: int
@@ -75,7 +75,7 @@ def _train(
 
 
 class _Keeper:
-    """Holds the last averaged weights that were good, and keeps them and the training's state in a folder."""
+    """Holds the last averaged weights that were finite, and saves them and the training's state in a folder."""
 
     def __init__(
         self, trainer: Trainer, folder: Path, provenance: dict[str, Any], on_save: Callable[[Weights], None] | None
@@ -85,7 +85,7 @@ class _Keeper:
         self.saved = time.monotonic()
 
     def take(self, progress: Progress) -> None:
-        """The weights as they are now, unless they or the loss are no longer finite."""
+        """Take the current weights; an error if they or the loss are not finite."""
         latest = self.trainer.averaged(**self.provenance)
         if math.isfinite(progress.loss) and latest.finite:
             self.weights = latest
@@ -97,13 +97,13 @@ class _Keeper:
         raise RunError(f"{message}. The weights of update {good} are in {file}")
 
     def save_now_and_then(self) -> None:
-        """Every minute."""
+        """Save if the last time is a minute ago."""
         if time.monotonic() - self.saved > SAVE_SECONDS:
             self.save()
             self.saved = time.monotonic()
 
     def save(self) -> None:
-        """State and weights."""
+        """Save state and weights."""
         self.trainer.save(self.folder / STATE)
         self.weights.save(self.folder / GENERATOR)
         if self.on_save is not None:
@@ -124,7 +124,7 @@ class _Watch:
         return time.monotonic() - self.start >= self.limit
 
     def look(self) -> Progress:
-        """A stretch of updates and what came of it."""
+        """Run a stretch of updates and return the progress."""
         trainer, begun, seen = self.trainer, time.monotonic(), self.trainer.images_seen
         count = min(self.stretch, trainer.updates - trainer.update_number)
         trainer.loss_sum.zero_()

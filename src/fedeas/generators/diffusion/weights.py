@@ -1,4 +1,4 @@
-"""A trained diffusion model as one file: half-precision averaged weights with all that is needed to use them."""
+"""A trained diffusion model in one file: half-precision averaged weights with all that is needed to use them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ FORMAT = "fedeas-diffusion-1"
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """What a training leaves behind.
+    """The result of a training.
 
     Args:
-        network: what the tensors are the weights of.
+        network: the network that the tensors belong to.
         shape: channels, height and width of the images.
         class_names: one for each class.
         tensors: by name, float16.
-        solver, steps, guidance: how to sample unless told otherwise.
+        solver, steps, guidance: the default sampler.
         provenance: which data were seen under which protocol, for how long, where.
     """
 
@@ -52,7 +52,7 @@ class Weights:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of network, tensors and of what they were trained on."""
+        """SHA-256 of network, tensors and training data."""
         seen = {key: self.provenance.get(key) for key in ("dataset", "protocol", "data")}
         content = [FORMAT, self.network.as_dict(), self.shape, self.num_classes, seen]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
@@ -63,12 +63,12 @@ class Weights:
 
     @property
     def seen(self) -> Seen:
-        """Which images they were trained on, also in the trainings that they were continued from."""
+        """The images that they were trained on, including earlier trainings that they started from."""
         return seen_in(self.provenance)
 
     @property
     def finite(self) -> bool:
-        """Whether every number is one."""
+        """Whether all numbers are finite."""
         return all(bool(tensor.isfinite().all()) for tensor in self.tensors.values())
 
     def build(self) -> nn.Module:
@@ -92,7 +92,7 @@ class Weights:
 
     @staticmethod
     def load(place: str | os.PathLike[str]) -> Weights:
-        """Read a file, or the weights of this name, such as those of a dataset that come with the package.
+        """Read a file, or weights by name, such as those of a dataset that come with the package.
 
         >>> Weights.load("digits").shape
         (1, 8, 8)
@@ -100,7 +100,7 @@ class Weights:
         path = generator_weights(place)
         about, tensors = _read(path)
         try:
-            weights = _described(about, tensors)
+            weights = _weights_of(about, tensors)
             wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: its description cannot be used ({error})") from None
@@ -109,7 +109,7 @@ class Weights:
 
 
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights as they are kept: copies in half precision."""
+    """Copies of the weights in half precision, as in the file."""
     return {name: tensor.detach().to("cpu", torch.float16).clone() for name, tensor in tensors.items()}
 
 
@@ -125,7 +125,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def _described(about: dict[str, Any], tensors: dict[str, Tensor]) -> Weights:
+def _weights_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> Weights:
     channels, height, width = about["shape"]
     sampler = about["sampler"]
     return Weights(

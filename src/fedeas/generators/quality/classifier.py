@@ -1,4 +1,4 @@
-"""A classifier of real images that judges generated ones: what class it sees in them, and which features."""
+"""A classifier trained on real images that judges generated ones: their class and their features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedeas.models.build import Model, build_model, suited_to
 Images = NDArray[np.uint8]
 Device = torch.device | str
 Progress = Callable[[int, int], None]
-"""Told the epochs done and the epochs in all, after each."""
+"""Called after each epoch with the epochs done and the total."""
 
 FORMAT = "fedeas-classifier-1"
 
@@ -38,7 +38,7 @@ MOMENT_BLOCK = 4096  # images at a time
 class Classifier:
     """A trained network with the normalisation of its inputs; make one with `train` or `load`.
 
-    The network is the one that a run would take for images of this shape.
+    The network is the one that a run uses for images of this shape.
     """
 
     model: Model = field(repr=False)
@@ -46,7 +46,7 @@ class Classifier:
     shape: tuple[int, int, int]
     num_classes: int
     mean: tuple[float, ...]
-    """Of the training images scaled to [0, 1], by channel."""
+    """Mean of each channel of the training images, scaled to [0, 1]."""
     std: tuple[float, ...]
     class_names: tuple[str, ...] | None = None
     test_accuracy: float | None = None
@@ -75,13 +75,13 @@ class Classifier:
             images: uint8 (N, channels, height, width), at least one of every class.
             labels: 0 to `num_classes` - 1.
             num_classes: C.
-            seed: of weights, order and augmentation.
-            epochs: passes over the images; what suits the network if not given.
-            flip: whether mirrored images are of the same class; taken to be so for large colour images, whose objects
-                have no side, and not for grey ones, which may be letters.
-            device: where to train, and where the classifier then lives.
+            seed: seed of weights, order and augmentation.
+            epochs: passes over the images; the default depends on the network.
+            flip: whether mirrored images have the same class; by default true for large colour images, whose objects
+                look alike from both sides, and false for grey ones, which may be letters.
+            device: where to train and to keep the classifier.
             class_names: for messages, and kept with the classifier.
-            progress: called after each epoch with the epochs done and in all.
+            progress: called after each epoch with the epochs done and the total.
             seen: which images these are, kept with the classifier.
         """
         names = None if class_names is None else tuple(map(str, class_names))
@@ -98,7 +98,7 @@ class Classifier:
 
     @property
     def device(self) -> torch.device:
-        """Where it works."""
+        """The device of the network."""
         return self.model.head.weight.device
 
     @cached_property
@@ -116,23 +116,23 @@ class Classifier:
         return self.read(images)[0]
 
     def features(self, images: Images) -> NDArray[np.float32]:
-        """What its last layer sees of each image, (N, d)."""
+        """The input of its last layer for each image, (N, d)."""
         return self.read(images)[1]
 
     def accuracy(self, images: Images, labels: ArrayLike) -> float:
-        """Share of the images whose class it tells."""
+        """Share of the images that it classifies correctly."""
         classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
         return float((self.predict(images) == classes).mean())
 
     def measured(self, images: Images, labels: ArrayLike) -> Classifier:
-        """The same classifier with its accuracy on these images, which `save` then keeps."""
+        """The same classifier with its accuracy on these images, which `save` writes, too."""
         return replace(self, test_accuracy=self.accuracy(images, labels))
 
     def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
         """Classes and features in one pass.
 
-        Batches are filled up to one size, so that an image is always put through the same arithmetic and what is seen
-        in it does not depend on the images beside it.
+        Batches are padded to one size, so that the arithmetic, and with it the result for an image, does not depend on
+        the rest of the batch.
         """
         self._check(images)
         classes = np.empty(len(images), dtype=np.int64)
@@ -159,7 +159,7 @@ class Classifier:
         return (batch.float() / 255 - mean) / std
 
     def _channels(self, values: tuple[float, ...]) -> Tensor:
-        """As (channels, 1, 1) on the device, copied there once: copies in the training loop would wait for it."""
+        """The values as (channels, 1, 1) on the device, copied once: copies in the training loop would wait for it."""
         cache: dict[tuple[float, ...], Tensor] = self.__dict__.setdefault("_on_device", {})
         if values not in cache:
             cache[values] = torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
@@ -188,7 +188,7 @@ class Classifier:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device = "cpu") -> Classifier:
-        """Read what `save` wrote; nothing else is accepted, above all no pickled weights."""
+        """Read a file of `save`; anything else is refused, in particular pickled weights."""
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
         try:
@@ -228,17 +228,17 @@ def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str
 
 @dataclass(frozen=True, eq=False)
 class _TrainingSet:
-    """All images on the device, with the frame around them that crops reach into; batches are made there by index."""
+    """All images on the device, with a frame around them for random crops; batches are selected by index."""
 
     framed: Tensor
-    """uint8; the frame is of the mean colour."""
+    """uint8; the frame has the mean colour."""
     labels: Tensor
     frame: int
     flip: bool
 
     @staticmethod
     def of(images: Images, labels: IntArray, classifier: Classifier, flip: bool | None) -> _TrainingSet:
-        """Crops move by an eighth of the side at most, and digits not at all: of 8 pixels none is spare."""
+        """Crops shift by at most an eighth of the side; digits of 8 pixels are not shifted at all."""
         channels, height, width = classifier.shape
         large = classifier.architecture == "resnet18"
         frame = min(height, width) // 8 if large else 0
@@ -251,7 +251,7 @@ class _TrainingSet:
         return _TrainingSet(framed, where, frame, (large and channels > 1) if flip is None else flip)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Randomly cropped and mirrored images at these places, and their labels."""
+        """Randomly cropped and mirrored images at these positions, and their labels."""
         if not self.frame and not self.flip:
             return self.framed[index], self.labels[index]
         channels = torch.arange(self.framed.shape[1], device=index.device)
@@ -264,14 +264,14 @@ class _TrainingSet:
         return self.framed[places], self.labels[index]
 
     def _places(self, side: int, count: int, generator: torch.Generator) -> Tensor:
-        """Which lines of the framed image a crop is made of, for each image of the batch."""
+        """Rows or columns of the framed image that make up the crop, for each image of the batch."""
         device = self.framed.device
         shift = torch.randint(2 * self.frame + 1, (count, 1), device=device, generator=generator)
         return shift + torch.arange(side - 2 * self.frame, device=device)
 
 
 def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, progress: Progress | None) -> None:
-    """Train in place; nothing in the loop waits for the device, so that it is never idle."""
+    """Train in place; the loop never waits for the device, so that the device is never idle."""
     model, device = classifier.model.train(), classifier.device
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -297,7 +297,7 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, 
 def _batches(
     count: int, recipe: Recipe, seed: int, device: torch.device, progress: Progress | None
 ) -> Iterator[tuple[Tensor, int, int, torch.Generator]]:
-    """Places of each batch in a new order every epoch; the few images that would make a short batch sit one out."""
+    """Positions of each batch, in a new order every epoch; images that do not fill a last batch are left out."""
     generator = torch.Generator(device).manual_seed(seed)
     size = min(recipe.batch_size, count)
     per_epoch = count // size
@@ -311,7 +311,7 @@ def _batches(
 
 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel on [0, 1], from counts of the 256 values and hence exact in any order."""
+    """Mean and deviation of each channel on [0, 1], from counts of the 256 values, so exact in any order."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for rows in _slices(len(images), MOMENT_BLOCK):
         for channel, own in enumerate(counts):

@@ -1,4 +1,4 @@
-"""Samples on one sheet, a row for each class, as papers show them: uncurated, enlarged without smoothing."""
+"""Samples on one sheet, a row for each class: uncurated, enlarged without smoothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GAP = 3
 INK = (38, 38, 38)
 
 LARGEST_SIDE = 64
-"""Pixels of an image in a strip, at most; larger ones are shrunk."""
+"""Largest side of an image in a strip, in pixels; larger images are shrunk."""
 
 
 def save_grid(
@@ -44,9 +44,9 @@ def save_grid(
         images: uint8 (N, channels, height, width), grey or colour.
         labels: their classes; a class without images has no row, one with fewer a shorter one.
         class_names: one for each class.
-        path: of the PNG; it is there whole or not at all.
+        path: path of the PNG, which is written whole or not at all.
         columns: images in a row, at most.
-        scale: side of the square that a pixel becomes.
+        scale: factor by which images are enlarged.
     """
     classes = _checked(images, labels, len(class_names), columns, scale)
     rows = [(name, images[classes == label][:columns]) for label, name in enumerate(class_names)]
@@ -63,7 +63,7 @@ def sample_grid(
     scale: int = 4,
     client: int = 0,
 ) -> None:
-    """Write a sheet of a client's first images of every class, the first ones there are and no choice among them."""
+    """Write a sheet of a client's first images of every class, without a selection."""
     labels = np.repeat(np.arange(generator.num_classes), columns)
     index = np.tile(image_index(client, columns), generator.num_classes)
     save_grid(generator.sample(labels, index), labels, class_names, path, columns, scale)
@@ -72,8 +72,8 @@ def sample_grid(
 def strip(images: Images, columns: int = 10) -> tuple[bytes, int, int]:
     """A PNG with these images side by side, a white pixel between them, and how wide and high it is.
 
-    There is room for `columns` images, so that strips of the same number have the same width. Pixels keep their size,
-    for a page to enlarge.
+    There is room for `columns` images, so that strips with the same `columns` have the same width. Images are not
+    enlarged; a page can do that.
     """
     _checked(images, np.zeros(len(images), dtype=np.int64), 1, columns, 1)
     tiles = [_tile(image) for image in images[:columns]]
@@ -113,7 +113,7 @@ def _enlarged(image: Images, scale: int) -> Image.Image:
 
 
 def _font(height: int) -> Font:
-    """Readable beside small images and not overbearing beside large ones; Pillow brings it along."""
+    """Pillow's own font, in a size that suits the height of the images."""
     return ImageFont.load_default(size=min(max(11, height // 4), 28))
 
 

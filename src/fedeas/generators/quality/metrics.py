@@ -1,6 +1,6 @@
-"""What generated images are worth: are they of the class that was asked for, like real ones, and not copies?
+"""Measures of generated images: do they show the requested class, do they resemble real ones, are they copies?
 
-Every measure stands beside the same measure of real images that nobody trained on, which says how good it can get.
+Every measure is reported beside the same measure of real test images, which shows how good it can get.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Images = NDArray[np.uint8]
 Features = NDArray[np.floating[Any]]
 
 CHECK_CLIENT = 2**31 - 1
-"""The last client number there is: images drawn under it for a check are no client's images."""
+"""The largest possible client number: images drawn under it for a check belong to no client."""
 
 BLOCK = 4096  # images at a time
 
 
 class Judge(Protocol):
-    """What the measures need of a classifier."""
+    """What the measures need from a classifier."""
 
     @property
     def num_classes(self) -> int:
@@ -60,28 +60,28 @@ class Nearness:
 
     @staticmethod
     def of(distances: FloatArray) -> Nearness:
-        """Of the distances of all images."""
+        """Summarise the distances of all images."""
         first, half = np.percentile(distances, [1, 50])
         return Nearness(float(half), float(first))
 
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
-    """What real images measure, found once and used for every generator of the same dataset."""
+    """Measures of real images, computed once and used for every generator of the same dataset."""
 
     classifier: Judge
     training_images: Images = field(repr=False)
     training_features: Features = field(repr=False)
     test_labels: IntArray = field(repr=False)
     test_classes: IntArray = field(repr=False)
-    """What the classifier sees in the test images."""
+    """The classes that the classifier sees in the test images."""
     test_features: Features = field(repr=False)
     test_distances: FloatArray = field(repr=False)
-    """Of each test image to the nearest training image."""
+    """Distance of each test image to the nearest training image."""
 
     @staticmethod
     def of(classifier: Judge, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
-        """Measure real images: those that generator and classifier were trained on, and those they have not seen."""
+        """Measure real images: those that generator and classifier were trained on, and unseen ones."""
         labels = _checked("test", test_images, test_labels, classifier.num_classes)
         if len(training_images) < 2 or len(test_images) < 2:
             raise InputError("a yardstick needs at least two training images and two test images")
@@ -91,9 +91,9 @@ class Yardstick:
         return Yardstick(classifier, training_images, training, labels, classes, features, distances)
 
     def floor(self, labels: IntArray) -> float:
-        """Frechet distance of real test images, as many of each class as there are `labels` of it, where there are.
+        """Frechet distance of real test images, for each class as many as in `labels`, if there are that many.
 
-        A distance between samples shrinks with their number, so that only equal numbers compare.
+        The distance between samples shrinks with their number, so that only equal numbers can be compared.
         """
         wanted = np.bincount(labels, minlength=self.classifier.num_classes)
         places = [np.flatnonzero(self.test_labels == label)[:count] for label, count in enumerate(wanted)]
@@ -102,11 +102,11 @@ class Yardstick:
 
 @dataclass(frozen=True)
 class Report:
-    """Measures of generated images, each with that of real test images beside it."""
+    """Measures of generated images, each with the same measure of real test images."""
 
     images: int
     agreement: float
-    """Share of the images in which the classifier sees the class that was asked for."""
+    """Share of the images in which the classifier sees the requested class."""
     ceiling: float
     """The same for real test images: the accuracy of the classifier."""
     agreement_per_class: tuple[float | None, ...]
@@ -125,9 +125,9 @@ class Report:
     classifier: str
     """Its fingerprint."""
     generator: str | None = None
-    """Its fingerprint, if one was asked for the images."""
+    """Fingerprint of the generator, if the images come from one."""
     seconds: float | None = None
-    """How long it took to draw them."""
+    """Seconds that it took to draw them."""
 
     @property
     def images_per_second(self) -> float | None:
@@ -141,7 +141,7 @@ class Report:
         return plain | {"images_per_second": self.images_per_second}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Measure, its value for the generated images, and for real test images where that means something."""
+        """Measure, its value for the generated images and, if meaningful, its value for real test images."""
         near, real = self.nearest, self.nearest_of_test
         rows = [
             ("images", f"{self.images:,}", ""),
@@ -159,7 +159,7 @@ class Report:
 
 
 def check_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
-    """Draw `per_class` images of every class, under a client number that no client has, and judge them."""
+    """Draw `per_class` images of every class, under a client number that no client uses, and judge them."""
     if per_class < 1:
         raise InputError(f"per_class must be 1 or more, not {per_class}")
     if generator.num_classes != yardstick.classifier.num_classes:
@@ -185,9 +185,9 @@ def judge(
 
     Args:
         images: uint8 (N, channels, height, width), two or more.
-        labels: the classes that were asked for.
-        yardstick: the real images' measures.
-        generator: fingerprint of where the images come from, for the record.
+        labels: the requested classes.
+        yardstick: measures of the real images.
+        generator: fingerprint of the generator, for the record.
         seconds: how long it took to draw them.
     """
     classifier = yardstick.classifier
@@ -216,7 +216,7 @@ def judge(
 
 
 class _Given(nn.Module):
-    """Features that are there already, in the place where torchmetrics expects a network that finds them."""
+    """Passes on computed features where torchmetrics expects a network that extracts them."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -230,8 +230,8 @@ def classifier_frechet(real: Features, generated: Features) -> float:
     """Frechet distance over features of our classifier, not Inception-FID.
 
     |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)) of the two sets' means and covariances, summed and solved in float64. It
-    compares generators under one classifier and means nothing across classifiers. A network knows the images that it
-    was trained on, so that even real test images are some way from them: that is the floor.
+    compares generators under one classifier; across classifiers it has no meaning. A network treats the images that it
+    was trained on differently, so that even real test images have some distance to them: that is the floor.
     """
     if min(len(real), len(generated)) < 2:
         raise InputError("a Frechet distance needs at least two images on both sides")
@@ -243,12 +243,12 @@ def classifier_frechet(real: Features, generated: Features) -> float:
 
 
 def nearest(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[FloatArray, IntArray]:
-    """Distance of each image to the nearest training image, and the first place where that one stands.
+    """Distance of each image to the nearest training image, and the first position of that image.
 
     The distance is the root mean square over pixels scaled to [0, 1]. |a - b|^2 = |a|^2 + |b|^2 - 2 ab is found by
-    matrix products in float64: pixels are whole numbers and the sums stay below 2^53 for any image of this world, so
-    that nothing is rounded in whatever order they are summed, and copies have distance 0 exactly. float32, where sums
-    beyond 2^24 are rounded, would lose that at 259 pixels.
+    matrix products in float64: pixels are whole numbers and the sums stay below 2^53 for images of any realistic size,
+    so that nothing is rounded in any order of summation, and copies have a distance of exactly 0. float32 rounds sums
+    beyond 2^24, which 259 pixels can reach.
     """
     if images.shape[1:] != training_images.shape[1:] or not len(training_images):
         raise InputError(f"images of {images.shape[1:]} have no neighbours among {training_images.shape}")
@@ -261,7 +261,7 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
 
 
 def _nearest(rows: Tensor, training_images: Images) -> tuple[Tensor, Tensor]:
-    """Least squared distance of each row to a training image, and where; all on the device."""
+    """Least squared distance of each row to a training image, and its position; all on the device."""
     least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
     where = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
     own = rows.square().sum(dim=1)

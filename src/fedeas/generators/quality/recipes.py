@@ -1,4 +1,4 @@
-"""How classifiers that judge images are trained."""
+"""Training recipes of the classifiers that judge images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedeas.errors import InputError
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a classifier is trained: SGD with Nesterov momentum, a rate that rises linearly and falls linearly to 0."""
+    """A training with SGD and Nesterov momentum; the rate rises linearly, then falls linearly to 0."""
 
     epochs: int
     batch_size: int
@@ -30,11 +30,11 @@ RECIPES = {
     "resnet18": Recipe(epochs=15, batch_size=512, peak_rate=0.3),
     "small-cnn": Recipe(epochs=50, batch_size=64, peak_rate=0.05),
 }
-"""By model. A ResNet-18 takes 15 passes over CIFAR-10, a small network 50 over scikit-learn's digits."""
+"""Recipes by model: 15 passes over CIFAR-10 for a ResNet-18, 50 over scikit-learn's digits for a small network."""
 
 
 def recipe_for(architecture: str, epochs: int | None) -> Recipe:
-    """That of a model, with other epochs if they are given."""
+    """The recipe of a model, with this number of epochs if given."""
     recipe = RECIPES[architecture]
     if epochs is None:
         return recipe
