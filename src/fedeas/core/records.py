@@ -26,7 +26,7 @@ READ_AGAIN = "restore it from a copy, or remove it"
 
 
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
-    """Write a JSON object to a file of its own."""
+    """Write a JSON object as a file."""
     with written_whole(path) as part:
         part.write_text(json.dumps(_sealed(content, FILE_DIGITS), indent=1) + "\n", encoding="utf-8")
 
