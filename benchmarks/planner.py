@@ -11,8 +11,7 @@ from measure import save
 from streamlit.testing.v1 import AppTest
 
 from fedeas.cli.planner import PAGE
-from fedeas.web import downloads as takeaway
-from fedeas.web import sources
+from fedeas.web import downloads, sources
 from fedeas.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
@@ -43,7 +42,7 @@ def main() -> None:
         os.environ[FOLDER_VARIABLE] = nothing
         page, rows = opened(), []
         for clients, classes in SIZES:
-            files = [takeaway.counts_file(sources.drawn(clients, classes, 500, 0.1, n).counts) for n in range(UPLOADS)]
+            files = [downloads.counts_file(sources.drawn(clients, classes, 500, 0.1, n).counts) for n in range(UPLOADS)]
             times = [1000 * uploaded(page, file) for file in files]
             table = f"{clients} x {classes}"
             rows.append(

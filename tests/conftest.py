@@ -1,4 +1,4 @@
-"""Property tests run the same examples everywhere, a machine's speed is no reason to fail, and no process is left."""
+"""Property tests run the same examples everywhere and have no time limits; tests leave no process behind."""
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -1,4 +1,4 @@
-"""Writes golden_runs.json anew: ``python tests/golden.py``, after a change that is meant to change runs."""
+"""Rewrite golden_runs.json with ``python tests/golden.py``, after a change that is meant to change runs."""
 
 import json
 from pathlib import Path

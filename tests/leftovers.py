@@ -18,7 +18,7 @@ MARK = "FEDEAS_TESTS"
 """Environment variable: the marks of the pytest processes above a process, since tests may start pytest, too."""
 
 GRACE = 30.0
-"""Seconds in which processes that were told to end may do so."""
+"""Seconds that processes have to end after they were told to."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Warden:
 
     @classmethod
     def start(cls):
-        """Set the mark for whatever is started from now on; the warden itself does not bear it."""
+        """Set the mark for all processes started from now on; the warden itself does not have it."""
         mark = uuid.uuid4().hex
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
         process = subprocess.Popen([sys.executable, __file__, mark], stdin=subprocess.PIPE, **quiet)
@@ -38,7 +38,7 @@ class Warden:
         return cls(mark, process)
 
     def left(self):
-        """What still runs of the tests, as text, after those that were told to end have had time to do so."""
+        """The tests' processes that still run, as text, after a wait for those that were told to end."""
         end = time.monotonic() + GRACE
         while (found := self._started_by_tests()) and time.monotonic() < end:
             time.sleep(0.05)
@@ -49,12 +49,12 @@ class Warden:
         return [each for each in described if "multiprocessing.resource_tracker" not in each]  # pytest's own helper
 
     def end(self):
-        """Let the warden do its work now."""
+        """Make the warden kill what is left now."""
         self.process.communicate()  # closes its input, on which it waits
 
 
 def marked(mark):
-    """The running processes with this mark, and their descendants, some of which may have overwritten theirs."""
+    """The running processes with this mark, and their descendants, which may have overwritten the mark."""
     bearers = [process for process in psutil.process_iter() if _bears(process, mark)]
     found = set(bearers)
     for process in bearers:

@@ -1,4 +1,4 @@
-"""Answers from first principles, for tests to hold results against."""
+"""Reference results from first principles, for tests to compare with."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A client's own dataset with its synthetic part: the counts, the images, and whatever does not fit is refused."""
+"""`augment`: the counts and images that it adds to a client's dataset, and the arguments that it refuses."""
 
 import hashlib
 import inspect
@@ -30,7 +30,7 @@ LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1),
 
 @dataclass
 class Hashed:
-    """Images that are hashes of their addresses, in read-only arrays: no two alike, and each request is recorded."""
+    """Images that are hashes of their addresses, so that all differ, in read-only arrays; requests are recorded."""
 
     num_classes: int = 3
     shape: tuple[int, int, int] = (1, 4, 4)
@@ -77,7 +77,7 @@ counts = st.lists(st.integers(0, 40), min_size=2, max_size=6).filter(any)
 
 
 @given(counts, st.sampled_from(LOCAL))
-def test_synthetic_counts_are_the_policys_own(own, policy):
+def test_synthetic_counts_are_the_policys(own, policy):
     data = augmented(own, policy=policy)
     wanted = policy.allocate(LabelCounts([own])).n[0]
     assert np.array_equal(data.budget, wanted)
@@ -86,7 +86,7 @@ def test_synthetic_counts_are_the_policys_own(own, policy):
 
 
 @given(counts, st.integers(0, 2**31 - 1))
-def test_images_are_those_of_their_addresses(own, client):
+def test_images_have_the_addresses_of_a_federated_run(own, client):
     generator = Hashed(len(own))
     data = augmented(own, generator, client=client)
     wanted = [(label, (client << 32) + j) for label, count in enumerate(data.budget) for j in range(count)]
@@ -109,7 +109,7 @@ def test_two_calls_give_equal_images_and_two_clients_different_ones():
 
 
 def test_a_worker_gives_the_client_the_same_images():
-    """Those that a federated run would train on, at the same places."""
+    """The images equal those of a federated run, in the same order."""
     table = LabelCounts([[5, 5, 5], SKEWED, [0, 9, 1]])
     worker = Worker(
         algorithm=None,
@@ -136,7 +136,7 @@ def client_data(own):
     return ClientData.of(np.zeros((own.sum(), 1, 4, 4), np.uint8), labels_of(own), Normaliser.of((0.5,), (0.5,)))
 
 
-def test_one_cache_generates_nothing_twice(tmp_path):
+def test_a_cache_generates_no_image_twice(tmp_path):
     generator = Hashed()
     first = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
     again = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
@@ -147,7 +147,7 @@ def test_one_cache_generates_nothing_twice(tmp_path):
 
 
 class Untouchable(Dataset):
-    """Has a length and nothing more."""
+    """A dataset that has a length but cannot be read."""
 
     def __len__(self):
         return 12
@@ -170,7 +170,7 @@ def test_the_default_is_the_papers_policy_and_policies_may_be_specs():
     assert augmented(own, policy="full-balance").budget.tolist() == [0, 298, 300]
 
 
-# In PyTorch.
+# Use in PyTorch.
 
 
 def halved(image):
@@ -183,7 +183,7 @@ def tensors(dtype=torch.uint8):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_it_is_a_dataset_for_data_loaders(workers):
+def test_the_result_works_with_data_loaders(workers):
     dataset, labels = tensors(torch.float32)
     data = augment(dataset, labels, 3, Hashed(), transform=halved)
     assert isinstance(data, Dataset)
@@ -195,7 +195,7 @@ def test_it_is_a_dataset_for_data_loaders(workers):
     assert 0.25 < images.max() <= 0.5
 
 
-def test_it_can_be_sent_to_another_process():
+def test_the_result_can_be_sent_to_another_process():
     dataset, labels = tensors()
     data = augment(dataset, labels, 3, Hashed())
     back = pickle.loads(pickle.dumps(data))
@@ -203,7 +203,7 @@ def test_it_can_be_sent_to_another_process():
     assert all(torch.equal(back[place][0], data[place][0]) for place in range(len(data)))
 
 
-def test_places_count_from_both_ends_and_end():
+def test_indices_may_be_negative_and_out_of_range_raises():
     data = augmented()
     assert np.array_equal(data[-1][0], data[len(data) - 1][0])
     assert len(list(data)) == len(data)
@@ -212,7 +212,7 @@ def test_places_count_from_both_ends_and_end():
             data[place]
 
 
-def test_it_cannot_be_changed_by_a_transform_that_works_in_place():
+def test_a_transform_that_works_in_place_does_not_change_the_images():
     dataset, labels = tensors()
     data = augment(dataset, labels, 3, Hashed(), transform=lambda image: image.add_(1))
     first = data[len(data) - 1][0].clone()
@@ -234,7 +234,7 @@ BLANKS = {
 
 
 @pytest.mark.parametrize("name", BLANKS)
-def test_synthetic_images_come_as_the_real_ones_do(name):
+def test_synthetic_images_have_the_form_of_the_real_ones(name):
     shape, blank = BLANKS[name]
     labels = labels_of(SKEWED)
     generator = Hashed(shape=shape)
@@ -250,7 +250,7 @@ def test_synthetic_images_come_as_the_real_ones_do(name):
 @pytest.mark.parametrize(
     "as_label", [int, np.int64, np.uint8, torch.tensor, lambda label: torch.tensor(label, dtype=torch.uint8)]
 )
-def test_labels_come_as_the_real_ones_do(as_label):
+def test_synthetic_labels_have_the_type_of_the_real_ones(as_label):
     labels = labels_of(SKEWED)
     samples = [(np.zeros((1, 4, 4), np.uint8), as_label(int(label))) for label in labels]
     data = augment(samples, labels, 3, Hashed())
@@ -276,7 +276,7 @@ def digits(counts, shape=(1, 8, 8)):
     return [(np.zeros(shape, np.uint8), int(label)) for label in labels], labels
 
 
-def test_a_spec_names_the_generator_that_an_object_is():
+def test_a_spec_and_its_generator_give_the_same_images():
     samples, labels = digits([40, *[3] * 9])
     named = augment(samples, labels, 10, "diffusion(weights=digits)", "fedeas(beta=12)", client=7)
     given = augment(samples, labels, 10, DiffusionGenerator(Weights.load("digits")), "fedeas(beta=12)", client=7)
@@ -285,7 +285,7 @@ def test_a_spec_names_the_generator_that_an_object_is():
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8, 1), (8, 8)])
-def test_your_own_function_is_told_the_shape_of_the_images(shape):
+def test_a_users_function_gets_the_shape_of_the_images(shape):
     samples, labels = digits([9, *[0] * 9], shape)
     data = augment(samples, labels, 10, "python:examples.custom_generator:stripes")
     assert pixels(data).shape == (data.num_synthetic, *shape)
@@ -333,7 +333,7 @@ def test_specs_are_made_for_the_shape_of_the_first_image(image, shape):
     refused(message, dataset=[(image, 0)] * 32, generator="diffusion(weights=digits)")
 
 
-# What does not fit.
+# Refused arguments.
 
 
 def refused(message, dataset=None, labels=None, num_classes=3, generator=None, **options):
@@ -417,23 +417,23 @@ FLOATS = tensors(torch.float32)[0]
         ),
     ],
 )
-def test_images_that_would_not_fit_one_batch_are_refused_before_any_is_made(arguments, message):
+def test_images_that_cannot_share_a_batch_are_refused_before_any_is_generated(arguments, message):
     generator = arguments.get("generator", Hashed())
     refused(message, **{**arguments, "generator": generator})
     assert isinstance(generator, str) or not generator.made
 
 
 @pytest.mark.parametrize(("missing", "dtype"), [(0, np.float32), (1, np.uint8)])
-def test_answers_of_a_generator_are_checked(missing, dtype):
+def test_the_output_of_a_generator_is_checked(missing, dtype):
     generator = Hashed()
     generator.sample = lambda labels, index: np.zeros((len(labels) - missing, 1, 4, 4), dtype)
     refused("the generator must give uint8", generator=generator)
 
 
-# At the top of the package.
+# Import from the package.
 
 
-def test_it_is_there_without_being_loaded():
+def test_augment_is_not_loaded_before_its_first_use():
     script = (
         "import sys, fedeas; assert 'torch' not in sys.modules; fedeas.augment; assert 'torch' in sys.modules;"
         "from fedeas import Augmented, augment; assert augment is fedeas.augment"
@@ -441,7 +441,7 @@ def test_it_is_there_without_being_loaded():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_without_torch_it_says_what_to_install():
+def test_without_torch_the_error_says_what_to_install():
     script = "import sys; sys.modules['torch'] = None; import fedeas; fedeas.augment"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stderr.endswith("torch is missing; get it with: pip install 'fedeas[train]'\n")
@@ -452,6 +452,6 @@ def test_other_names_are_still_unknown():
         fedeas.augmented  # noqa: B018
 
 
-def test_the_signature_is_its_own():
+def test_the_signature_is_visible():
     names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "transform"]
     assert list(inspect.signature(augment).parameters) == names

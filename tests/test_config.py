@@ -63,7 +63,7 @@ def test_participants_are_at_least_one():
         ("seed.deep=1", "seed: Input should be a valid integer"),
     ],
 )
-def test_bad_keys_and_values_are_one_line(override, message):
+def test_bad_keys_and_values_are_refused_in_one_line(override, message):
     with pytest.raises(InputError) as caught:
         load_config(None, [override])
     assert message in str(caught.value)

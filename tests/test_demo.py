@@ -1,4 +1,4 @@
-"""The demo compares like with like, and says only what intervals show."""
+"""The demo compares policies at equal work, and states only what the intervals support."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_policies_do_the_same_work_on_the_same_clients_and_three_share_one_total
     assert totals["full-balance"] > totals["fedeas"]
 
 
-def test_each_method_is_named_under_what_its_differences_show(finished):
+def test_each_method_is_named_in_the_sentence_that_its_differences_support(finished):
     steady = [0.9 + step for step in WOBBLE]
     runs = [
         *finished("fedeas", steady, (20, 21, 22)),

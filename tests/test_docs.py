@@ -1,4 +1,4 @@
-"""What the docs take from the code is up to date, and their examples and links work."""
+"""Rendered parts of the docs are up to date, and their examples and links work."""
 
 import importlib.util
 import re
@@ -31,7 +31,7 @@ def test_rendered_blocks_are_up_to_date(page, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
-def test_the_clean_protocol_leads(name):
+def test_the_clean_protocol_comes_first(name):
     tables = re.findall(r"<!-- \$ fedeas reproduce (.*--show.*) -->", (ROOT / name).read_text())
     assert tables[0].startswith("references --protocol clean ")
 
@@ -51,7 +51,7 @@ def test_links_lead_somewhere(page):
 
 
 def anchors(page):
-    """What the headings of a page are called in links."""
+    """The link targets of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 

@@ -47,7 +47,7 @@ def test_the_readme_shows_these_lines():
 
 @pytest.fixture
 def environment(tmp_path):
-    """Nothing is sent anywhere, and nothing is left in the home folder."""
+    """An environment without telemetry and with its own home folder."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     sources = os.pathsep.join(filter(None, [str(APPS.parents[1] / "src"), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **quiet, "FLWR_HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": sources}
@@ -84,7 +84,7 @@ def rounds_of(process):
 
 
 def client_counts(folder, environment):
-    """Label counts of the app's clients, and that its test part is the one that the generator has not seen."""
+    """Label counts of the app's clients; check that its test part is the one that the generator has not seen."""
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import before, torch;"
         "parts = before.load_split();"

@@ -1,4 +1,4 @@
-"""What nobody can mean is refused by the command line at once: one line, exit code 2, and nothing left behind."""
+"""The command line refuses impossible requests at once: one line, exit code 2, and no files left."""
 
 import json
 import os
@@ -70,7 +70,7 @@ RUNS = [
 
 
 def refused(arguments, capsys):
-    """The command's one line of complaint."""
+    """The command's one line of error."""
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     error = capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_run_refuses(arguments, capsys):
 @pytest.mark.parametrize(
     "text", ["a = " + "[" * 5000, "a." * 5000 + "b = 1", f"seed = {LONG_NUMBER}", "seed = 1\xff", "label = '\0'"]
 )
-def test_a_config_that_cannot_be_is_refused(folder, capsys, text):
+def test_an_impossible_config_is_refused(folder, capsys, text):
     (folder / "in").mkdir()
     (folder / "in" / "run.toml").write_text(text, encoding="latin-1")
     assert refused(["run", str(folder / "in" / "run.toml")], capsys).count("\n") == 1
@@ -132,7 +132,7 @@ def test_an_archive_that_would_fill_the_memory_is_refused(folder):
         Partition.load(folder / "in" / "bomb.npz")
 
 
-def test_hopeless_draws_are_not_made_and_others_are_told(folder):
+def test_a_hopeless_draw_is_refused_and_others_report_each_attempt(folder):
     labels, told = np.repeat(np.arange(10), 100), []
     with pytest.raises(InputError, match="no Dirichlet"):
         dirichlet(labels, 20, 1e-7, on_draw=told.append)
@@ -141,8 +141,8 @@ def test_hopeless_draws_are_not_made_and_others_are_told(folder):
     assert told == list(range(1, split.recipe["draws"] + 1))
 
 
-def test_hopeless_means_what_it_says(folder):
-    """Where a draw has a chance of some percent, it is not given up."""
+def test_an_unlikely_draw_is_not_called_hopeless(folder):
+    """A draw that succeeds with a chance of some percent is tried."""
     labels = np.repeat(np.arange(2), 1000)
     assert dirichlet(labels, 4, 0.02, seed=1).counts.num_clients == 4
 
@@ -155,7 +155,7 @@ def test_seeds_out_of_range_are_refused(folder, seed):
             split(*arguments, seed=seed)
 
 
-def test_numbers_end_where_totals_would_not_fit(folder):
+def test_numbers_too_large_for_totals_are_refused(folder):
     counts = LabelCounts([[100, 0]])
     with pytest.raises(PolicyError, match="smaller beta"):
         FedEAS(beta=1e12).allocate(counts)

@@ -1,4 +1,4 @@
-"""One spec for one object: whatever spelling is read, the same text is printed."""
+"""Each object has one spec: every spelling that is read prints the same text."""
 
 from dataclasses import fields
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -124,13 +124,13 @@ def test_equal_numbers_print_alike(same):
     assert len({each.spec for each in same}) == 1
 
 
-def test_words_that_are_names_elsewhere_can_be_texts():
+def test_words_that_are_names_can_also_be_text():
     for text in ("gaussian", "true"):
         assert parse_generator(Diffusion(weights=text).spec) == Diffusion(weights=text)
 
 
 @pytest.mark.parametrize("number", ["1__0", "1_", "9" * 400])
-def test_numbers_that_cannot_be_are_refused_in_words(number):
+def test_impossible_numbers_are_refused(number):
     with pytest.raises(SpecError, match="fedeas"):
         parse_policy(f"fedeas(beta={number})")
 

@@ -6,11 +6,11 @@ LIMIT = 600.0
 """Seconds. A test that waits this long hangs."""
 
 PAUSE = 0.02
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 def wait_until(happened, describe=lambda: ""):
-    """Wait until `happened()` is true and return its value; `describe()` says what was there instead."""
+    """Wait until `happened()` is true and return its value; after the limit fail with `describe()`."""
     end = time.monotonic() + LIMIT
     while not (value := happened()):
         assert time.monotonic() < end, f"{happened} did not become true within {LIMIT:g} s; {describe()}"

@@ -110,7 +110,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`augment` and what it returns are loaded when they are asked for: they need torch, which planning does not."""
+    """Load `augment` and `Augmented` on first use: they need torch, which planning does not."""
     if name not in ("Augmented", "augment"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fedeas.data.cache import train_extra

@@ -1,4 +1,4 @@
-"""``python -m fedeas`` is the command line."""
+"""Run the command line with ``python -m fedeas``."""
 
 from fedeas.cli import main
 

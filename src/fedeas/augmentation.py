@@ -1,6 +1,6 @@
-"""One client's own dataset with its synthetic part joined on, for training loops that are not FedEAS's.
+"""Add synthetic samples to one client's own dataset, for use in any training loop.
 
-Images are those of a federated run: the same policy, generator and client number give the same ones, from one bank.
+The images are those of a federated run: the same policy, generator and client number give the same images.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Container = Literal["tensor", "array", "picture"]
 
 PAPER = FedEAS(12)
 CHANNELS = (1, 3, 4)
-"""Numbers of channels by which an array whose channels come last is told from one whose channels come first."""
+"""Usual numbers of channels; they tell whether an array has its channels first or last."""
 
 
 @contextmanager
 def _refused_as_input() -> Iterator[None]:
-    """Whatever is wrong with an argument is an `InputError`, also what is wrong inside a spec."""
+    """Raise `InputError` for every faulty argument, also for a faulty spec."""
     try:
         yield
     except (SpecError, PolicyError) as error:
@@ -56,7 +56,7 @@ def _refused_as_input() -> Iterator[None]:
 class Augmented(Dataset[Any]):
     """The samples of one client, real ones first, then synthetic ones; a map-style dataset for any `DataLoader`.
 
-    Training draws on all of them alike; the client's weight in the federation is `num_real` alone.
+    Training uses all of them in the same way; the client's weight in the federation is `num_real` alone.
     """
 
     num_real: int
@@ -81,7 +81,7 @@ class Augmented(Dataset[Any]):
 
 @dataclass(frozen=True, eq=False)
 class Synthetic:
-    """Generated samples; the transform is applied each time, so that a random one differs from epoch to epoch."""
+    """Generated samples. The transform is applied at each access, so a random transform varies between epochs."""
 
     images: Tensor
     labels: Any
@@ -94,14 +94,14 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class AsReal:
-    """The transform where none is given: the layout and the container of the real images, pixels as they are."""
+    """The default transform: give an image the layout and container of the real ones, and keep its pixels."""
 
     container: Container
     layout: Layout
 
     @classmethod
     def of(cls, real: Any, shape: Shape) -> AsReal:
-        """What makes generated images of this shape like this real one, as far as that goes."""
+        """The transform that gives generated images of this shape the form of this real image, where possible."""
         channels, height, width = shape
         if _is_picture(real):
             return cls("picture", "hw" if channels == 1 else "hwc")
@@ -138,19 +138,19 @@ def augment(
     client: int = 0,
     transform: Transform | None = None,
 ) -> Augmented:
-    """The dataset of one client with the synthetic samples that its label counts ask for.
+    """Join one client's dataset with the synthetic samples that the policy computes from its label counts.
 
     Args:
         dataset: samples (image, label) of this client alone, by number.
-        labels: of all of them, in their order.
+        labels: the labels of all samples, in their order.
         num_classes: C; labels are 0 to C - 1.
-        generator: a generator, or a spec such as ``diffusion(weights=digits)`` or ``python:module:name``. What a spec
-            names is made for images as the first real one is; one that needs more than that has to be given itself.
-        policy: a local one, which needs only this client's counts, or its spec.
-        cache: folder of an image bank; without one, images are made anew at each call.
+        generator: a generator, or a spec such as ``diffusion(weights=digits)`` or ``python:module:name``. A spec is
+            built for the shape of the first real image; build a generator that needs more yourself.
+        policy: a local policy, which needs only this client's counts, or its spec.
+        cache: folder of an image bank; without one, images are generated again at each call.
         client: this client's number in the federation, so that no two clients get the same images.
-        transform: from a generated image, a uint8 tensor (channels, height, width), to what the dataset gives. Not
-            needed where that is uint8 as well (tensor or array, channels first or last), or a PIL image.
+        transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
+            gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
 
     >>> from fedeas.generators import GaussianGenerator
     >>> pixels = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4), dtype=np.uint8)
@@ -163,7 +163,7 @@ def augment(
     budget = _budget(policy, classes, num_classes)
     made, index = _addresses(client, budget)
     ready = _maker(generator)
-    if not budget.any():  # then nothing is loaded, and nothing asked of the dataset
+    if not budget.any():  # neither load the generator nor read the dataset
         return Augmented(classes.size, budget, dataset, ())
     image, label = _first_sample(dataset, int(classes[0]))
     source = ready(image, num_classes)
@@ -198,14 +198,14 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
 
 
 def _addresses(client: int, budget: IntArray) -> tuple[IntArray, IntArray]:
-    """Labels and indices of this client's images, as a federated run's worker asks for them."""
+    """Labels and indices of this client's images, the same as in a federated run."""
     if not isinstance(client, int | np.integer):
         raise InputError(f"client must be a whole number, not {client!r}")
     return plan_addresses(int(client), budget)
 
 
 def _maker(generator: Generator | str) -> Callable[[Any, int], Generator]:
-    """What gives the generator, told a real image and the number of classes; a hopeless one is refused at once."""
+    """A function from a real image and the number of classes to the generator; refuse an unusable one at once."""
     if isinstance(generator, str):
         source = parse_generator(generator)
         _check_needs_no_data(source)
@@ -218,7 +218,7 @@ def _maker(generator: Generator | str) -> Callable[[Any, int], Generator]:
 
 
 def _check_needs_no_data(source: object) -> None:
-    """A run tells a generator its dataset: name, class names, training part. A client has only its own samples."""
+    """Refuse a spec that needs the dataset's name, class names or training part: a client has its own samples only."""
     match source:
         case Gaussian():
             raise InputError("gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it")
@@ -233,14 +233,14 @@ def _check_needs_no_data(source: object) -> None:
 
 
 def _setting(image: Any, num_classes: int) -> GeneratorContext:
-    """What a client can tell a generator: how many classes, and the shape of its images."""
+    """What a client knows for its generator: the number of classes and the shape of its images."""
     names = tuple(map(str, range(num_classes)))
     nothing = np.empty((0, *_shape(image)), np.uint8), np.empty(0, np.int64)
     return GeneratorContext("the dataset", *nothing, names, device=str(chosen_device("auto")))
 
 
 def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
-    """Image and label as the dataset gives them, if the labels are indeed its own."""
+    """The first image and label as the dataset gives them; refuse labels that do not match the samples."""
     sample = dataset[0]
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise InputError(f"samples must be pairs (image, label), not {type(sample).__name__}; wrap the dataset")
@@ -253,14 +253,14 @@ def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
 
 
 def _labels_like(real: Any, classes: IntArray) -> Any:
-    """Labels whose entries are of the type of this one: a batch has to be of one type."""
+    """The labels with the type of a real label: a batch must be of one type."""
     if isinstance(real, Tensor):
         return torch.from_numpy(classes).to(real.device, real.dtype)
     return classes.astype(real.dtype) if isinstance(real, np.generic | np.ndarray) else classes.tolist()
 
 
 def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transform) -> None:
-    """Tried on a blank image, before minutes are spent on generation, rather than by a batch that cannot be made."""
+    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
     if source.num_classes != num_classes:
         raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
     blank = torch.zeros(source.shape, dtype=torch.uint8)
@@ -284,7 +284,7 @@ def _sampled(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
 
 
 def _is_picture(image: object) -> bool:
-    """Whether it is a PIL image, without a need for PIL."""
+    """Whether this is a PIL image, without importing PIL."""
     return hasattr(image, "getbands")
 
 
@@ -305,7 +305,7 @@ def _shape(image: Any) -> Shape:
 
 
 def _form(thing: Any) -> str:
-    """In words, all that has to be the same in the samples of one batch."""
+    """Describe everything that must be the same in all samples of a batch: container, type, shape, device."""
     if isinstance(thing, Tensor):
         place = "" if thing.device.type == "cpu" else f" on {thing.device}"
         return f"{str(thing.dtype).removeprefix('torch.')} tensor {tuple(thing.shape)}{place}"

@@ -1,8 +1,8 @@
-"""A run as data: frozen sections with every field named, read from TOML, overridden by ``key=value``, hashed.
+"""The config of a run: frozen sections, read from TOML, overridden by ``key=value``, hashed to a fingerprint.
 
 Unknown keys, unknown names and wrong types are errors. The fingerprint follows the meaning of a config: all spellings
-of a run have one fingerprint, and what does not change the result (where data lie, which device computes) has no part
-in it. When a run starts, the section ``content`` takes up digests of its data, weights and code
+of a run have one fingerprint. Keys that do not change the result (where data are, which device computes) are left out
+of it. When a run starts, it writes digests of its data, weights and code into the section ``content``
 (`fedeas.federation.identity`).
 """
 
@@ -28,7 +28,7 @@ from fedeas.hyperparameters import SCAFFOLD, parse_hyperparameters
 from fedeas.planning.policies import parse_policy
 
 RULES = 2
-"""Part of every fingerprint. Raise it when the same config gives other numbers, so that no old result stands for it."""
+"""Part of every fingerprint. Raise it when the same config gives other numbers, so that old results are not reused."""
 
 NO_GENERATION = "no-generation"
 
@@ -36,8 +36,8 @@ MAX_CONFIG_BYTES = 2**20
 MAX_NUMBER = 2**63 - 1
 
 Positive = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
-Seed = Annotated[int, Field(ge=0, lt=2**62)]  # so that seeds can be counted on from it
-Share = Annotated[float, Field(gt=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**62)]  # leaves room to add to it
+Proportion = Annotated[float, Field(gt=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
@@ -47,12 +47,12 @@ class _Section(BaseModel):
 
 
 class DataConfig(_Section):
-    """Which images, and who tests on what.
+    """Which images are used, and which of them are for testing.
 
     Protocol ``clean``: the official training part goes to the clients, the official test part to the server.
     Protocol ``paper``: both are merged and split as the paper did; the clients' test parts are pooled at the server.
-    In the clean protocol `held_out` images of the training part, as many of each class, go to no client: the generator
-    ``held-out`` has them.
+    In the clean protocol `held_out` images of the training part, the same number of each class, go to no client: they
+    are for the generator ``held-out``.
     """
 
     dataset: str = "digits"
@@ -93,16 +93,16 @@ class ModelConfig(_Section):
 
     @property
     def usual_norm(self) -> str:
-        """The norm, where it is left to the model the one that suits it."""
+        """The norm; for ``auto`` the usual one of the model."""
         return {"resnet18": "batch", "small-cnn": "none"}.get(self.name, "auto") if self.norm == "auto" else self.norm
 
 
 class TrainConfig(_Section):
-    """Local training; the defaults are the paper's, with nothing where it says nothing.
+    """Local training; the defaults are the paper's, and off where the paper says nothing.
 
     With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
-    with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also looks at all
-    data of a client once a round, which is not counted.)
+    with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
+    of a client once a round, which is not counted.)
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -116,26 +116,26 @@ class TrainConfig(_Section):
 
 
 class RoundsConfig(_Section):
-    """How long, with how many clients, and what is looked at."""
+    """How many rounds, how many clients in each, and what is measured."""
 
     total: Positive = 200
-    participation: Share = 0.5
+    participation: Proportion = 0.5
     eval_every: Positive = 1
-    threshold: Share = 0.7
+    threshold: Proportion = 0.7
     gamma_hat: bool = True
 
 
 class EngineConfig(_Section):
-    """What computes it. Of these only the precision is part of the fingerprint.
+    """How a run is computed. Only the precision is part of the fingerprint.
 
     ``fast`` trains several clients at once, in the way that suits device, model and algorithm: stacked into one model
     (``fused``) or in ``lanes`` on a GPU, in processes on a CPU. ``local`` trains one after the other; ``flower`` sends
     them to the nodes of a Flower federation, or simulates one.
-    `lanes` is how many, 0 to choose by memory; `compile` compiles the model of each, which pays for long runs.
-    `processes` is how many, 0 to choose by cores and time, 1 for none.
-    `threads` is how many cores a run takes; on Flower, a client.
-    On Flower, a round waits for its clients `timeout` seconds and goes on if at least `min_share` of them answered;
-    `share_counts` allows what needs the clients' label counts.
+    `lanes` is the number of lanes, 0 to choose by memory; `compile` compiles the model of each, worthwhile in long
+    runs. `processes` is the number of processes, 0 to choose by cores and time, 1 for none.
+    `threads` is the number of cores for a run; on Flower, for a client.
+    On Flower, a round waits `timeout` seconds for its clients and continues if at least `min_share` of them replied;
+    `share_counts` allows policies and measures that need the clients' label counts.
     """
 
     name: Literal["fast", "local", "lanes", "fused", "flower"] = "fast"
@@ -146,14 +146,14 @@ class EngineConfig(_Section):
     processes: Annotated[int, Field(ge=0)] = 0
     compile: bool = False
     timeout: Annotated[float, Field(gt=0)] = 3600.0
-    min_share: Share = 0.5
+    min_share: Proportion = 0.5
     share_counts: bool = False
 
 
 class ContentConfig(_Section):
-    """What the parts of a run hold, as SHA-256 digests: data, split, initial weights, and what makes the images.
+    """SHA-256 digests of the parts of a run: data, split, initial weights, and generator.
 
-    A run fills them in when it starts. A config that gives one insists on it: with other content the run is refused.
+    A run fills them in when it starts. If a config gives a digest and the content differs, the run is refused.
     """
 
     data: Digest = ""
@@ -202,33 +202,33 @@ class RunConfig(_Section):
 
     @property
     def generates(self) -> bool:
-        """Whether the policy can ask for images at all."""
+        """Whether the policy can allocate any images."""
         return _canonical("policy", self.policy) != NO_GENERATION
 
     @property
     def drawn_partition(self) -> PartitionConfig:
-        """The split with the seed that this run draws it by."""
+        """The partition with the seed that this run uses for it."""
         seed = self.partition.seed + (self.seed if self.partition.redraw else 0)
         return self.partition.model_copy(update={"seed": seed, "redraw": False})
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that determines the result: equal for two configs that mean the same run."""
+        """A hash of everything that determines the result: equal for two configs of the same run."""
         return hashlib.sha256(json.dumps([RULES, self._meaning()], sort_keys=True).encode()).hexdigest()
 
     @property
     def method(self) -> str:
-        """The fingerprint of all runs that differ from this one in nothing but the seed and what is drawn by it."""
+        """The fingerprint without the seed and what is drawn with it: the same for all seeds of a method."""
         redrawn = {"partition": ""} if self.partition.redraw else {}
         return self.model_copy(update={"seed": 0, "content": self.content.model_copy(update=redrawn)}).fingerprint
 
     @property
     def unpinned(self) -> RunConfig:
-        """The same config without digests. Tables look runs up by it, because they do not load data."""
+        """The same config without digests. Tables use it to look runs up, because they do not load data."""
         return self.model_copy(update={"content": ContentConfig()})
 
     def _meaning(self) -> dict[str, Any]:
-        """Every choice in one spelling, without those that change nothing."""
+        """Every choice in its canonical spelling, without those that do not change the result."""
         place: Any = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
         meaning = self.model_dump(exclude=place)
         for kind in ("policy", "generator", "algorithm"):
@@ -237,13 +237,13 @@ class RunConfig(_Section):
         _drop(meaning["train"], {"epochs"} if self.train.steps else set())
         meaning["rounds"]["participation"] = self.participants
         meaning["model"]["norm"] = self.model.usual_norm
-        self._drop_what_content_says(meaning)
+        self._drop_names_of_content(meaning)
         for (section, name), value in ADDED_LATER.items():
             _drop(meaning[section], {name} if meaning[section].get(name) == value else set())
         return meaning
 
-    def _drop_what_content_says(self, meaning: dict[str, Any]) -> None:
-        """Where a digest is known, names and paths that lead to the content do not count."""
+    def _drop_names_of_content(self, meaning: dict[str, Any]) -> None:
+        """Drop names and paths of content whose digest is known."""
         if not self.generates:
             _drop(meaning, {"generator"})
             _drop(meaning["content"], {"generator"})
@@ -285,7 +285,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 @lru_cache(maxsize=1024)
 def _canonical(kind: str, text: str) -> str:
-    """The one spelling of a policy, a generator or an algorithm; an error if there is no such thing.
+    """The canonical spelling of a policy, a generator or an algorithm; an error if it is unknown.
 
     >>> _canonical("policy", "FedEAS( beta=12.0, gamma=0.5 )")
     'fedeas(beta=12)'
@@ -337,7 +337,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """A TOML value where it is one, else the text itself."""
+    """The text as a TOML value; the text itself if it is not valid TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, KeyError, RecursionError):
@@ -350,13 +350,13 @@ def _in_words(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(first["loc"][-1]), _all_keys(), n=1)
         return f"unknown key {_shortened(key)}" + (f"; did you mean {near[0]!r}?" if near else "")
-    if first["type"] == "value_error":  # one of our own, which names what it found
+    if first["type"] == "value_error":  # raised by this module, with a full message
         return str(first["ctx"]["error"])
     return f"{key}: {first['msg']}, not {_shortened(first['input'])}"
 
 
 def _shortened(value: object) -> str:
-    """A value as it was given, cut where it is long."""
+    """A value as it was given, shortened if it is long."""
     try:
         shown = repr(value)
     except (ValueError, RecursionError):  # numbers of thousands of digits have no text

@@ -1,4 +1,4 @@
-"""The demo: five policies on scikit-learn's digits, compared after the same training over several seeds."""
+"""The demo: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedeas.runs.store import Record, Run, RunStore, read_run
 
 REFERENCE = "fedeas"
 
-# Every client takes the same number of steps, whatever it generates: policies differ in their images and not in work.
-# The learning rate falls to nothing, so that accuracy has settled in the last rounds.
+# Every client takes the same number of steps, whatever it generates: policies differ in their images, not in work.
+# The learning rate falls to zero, so that accuracy is stable in the last rounds.
 BASE = RunConfig(
     generator="diffusion",
     partition=PartitionConfig(clients=20, alpha=0.1, min_size=10),
@@ -34,7 +34,7 @@ BASE = RunConfig(
 
 
 def run_demo(store: RunStore, seeds: int, console: Console) -> list[Run]:
-    """Run every policy with every seed, as many at a time as there are cores, and give the runs back in order."""
+    """Run every policy with every seed, one run on each core at a time, and return the runs in order."""
     configs = list(demo_configs(seeds))
     workers = min(cores(), len(configs))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool, Progress(console=console, transient=True) as bar:
@@ -84,7 +84,7 @@ def _conclusion(methods: Mapping[str, Mapping[int, float]], *words: str) -> str:
 
 
 def _rounds_to_threshold(seeds: Seeds) -> dict[int, float] | None:
-    """By seed; None if a seed did not reach it, for a mean over the others would favour what fails more often."""
+    """Rounds by seed; None if any seed missed the threshold, since a mean over the others would be biased."""
     found = {seed: each["rounds_to_threshold"] for seed, each in seeds.summaries.items()}
     return None if None in found.values() else found
 

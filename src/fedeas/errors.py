@@ -1,4 +1,4 @@
-"""What can go wrong, each as one line that names the place and the remedy."""
+"""The errors that FedEAS raises on purpose: one line each, with the place and the remedy."""
 
 
 class FedEASError(Exception):
@@ -8,9 +8,9 @@ class FedEASError(Exception):
 
 
 class InputError(FedEASError, ValueError):
-    """Counts, labels or a file that cannot be used as they are.
+    """Counts, labels or a file that cannot be used.
 
-    `row` counts from 0 and is shown, counted from 1, before the message; a reader of files in parts can shift it.
+    `row` starts at 0 and is shown before the message, starting at 1. Code that reads a file in parts can shift it.
     """
 
     def __init__(self, message: str, row: int | None = None) -> None:
@@ -31,6 +31,6 @@ class SpecError(FedEASError, ValueError):
 
 
 class RunError(FedEASError, RuntimeError):
-    """A run that had to stop after it had begun; what it recorded is kept, and it can go on from there."""
+    """A run had to stop after its start. Its records are kept, and it can resume from them."""
 
     exit_code = 3

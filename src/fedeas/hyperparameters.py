@@ -1,6 +1,6 @@
 """Hyperparameters of the algorithms: fields, defaults and checks, without torch, so that configs can be checked early.
 
-The classes of `fedeas.algorithms` inherit from these and add what an algorithm does.
+The classes of `fedeas.algorithms` inherit from these and add the computation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fedeas.errors import InputError
 
 @dataclass(frozen=True)
 class FedAvg(Described):
-    """FedAvg has none of its own."""
+    """Hyperparameters of FedAvg: none."""
 
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """Of FedProx; the default is the paper's, supplement D.
+    """Hyperparameters of FedProx; the default is the paper's, supplement D.
 
     Args:
         mu: weight of the proximal term; 0 is FedAvg.
@@ -33,12 +33,12 @@ class FedProx(FedAvg):
 
 @dataclass(frozen=True)
 class SCAFFOLD(FedAvg):
-    """Of SCAFFOLD.
+    """Hyperparameters of SCAFFOLD.
 
     Args:
-        server_lr: how far the server moves along the clients' mean way.
-        option: how a client renews its control, by the full gradient (I) or by the way it took (II).
-        weighting: of clients, by ``"size"`` N_k or ``"uniform"``.
+        server_lr: the server's step size along the mean of the clients' updates.
+        option: how a client updates its control variate: from the full gradient (I) or from its own update (II).
+        weighting: weights of the clients, by ``"size"`` N_k or ``"uniform"``.
     """
 
     server_lr: float = 1.0
@@ -53,14 +53,14 @@ class SCAFFOLD(FedAvg):
             raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
 
     def check_momentum(self, momentum: float) -> None:
-        """Refuse momentum with option II, which reads the mean gradient off the way that a client took."""
+        """Refuse momentum with option II, which computes the mean gradient from a client's update."""
         if momentum and self.option == "II":
             raise InputError("scaffold's option II does not go with momentum; set train.momentum=0 or option=I")
 
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
-    """Of MOON; the defaults are the paper's, supplement D.
+    """Hyperparameters of MOON; the defaults are the paper's, supplement D.
 
     Args:
         mu: weight of the contrastive loss; 0 is FedAvg.
@@ -77,15 +77,15 @@ class MOON(FedAvg):
 
 @dataclass(frozen=True)
 class FedGen(FedAvg):
-    """Of FedGen; the first five defaults are the paper's, supplement D, the others those of FedGen's own code.
+    """Hyperparameters of FedGen; the first five defaults are the paper's, supplement D, the others FedGen's own code's.
 
     Args:
         ensemble_lr: Adam's learning rate for the generator.
-        batch: generated features at a time, at the server and at the clients.
-        noise: length of the noise.
+        batch: batch size of generated features, at the server and at the clients.
+        noise: length of the noise vector.
         hidden: width of the generator's hidden layer.
-        ensemble_epochs: steps of the generator after each round.
-        weight: of the loss on generated features at the clients, in the first round.
+        ensemble_epochs: training steps of the generator after each round.
+        weight: weight of the loss on generated features at the clients, in the first round.
         latent: weight of the divergence from predictions on generated features, in the first round.
         diversity: weight of the diversity term.
     """
@@ -108,11 +108,11 @@ class FedGen(FedAvg):
 
 @dataclass(frozen=True)
 class FedMix(FedAvg):
-    """Of FedMix; the defaults are its paper's for CIFAR-10, as Flower's FedMix baseline records them.
+    """Hyperparameters of FedMix; the defaults are its paper's for CIFAR-10, as Flower's FedMix baseline records them.
 
     Args:
         lam: share of the averages in a mixed image; 0 is FedAvg.
-        mash: images of an average, 0 for all of a client's. An average of few images shows them.
+        mash: images in an average, 0 for all of a client's. An average of few images reveals them.
     """
 
     lam: float = 0.05

@@ -182,7 +182,7 @@ BAD_CALLS = {
 
 
 @pytest.mark.parametrize("command", BAD_CALLS)
-def test_bad_input_is_one_line_exit_code_2_and_no_file(run, counts_file, tmp_path, command):
+def test_bad_input_gives_one_line_exit_code_2_and_no_file(run, counts_file, tmp_path, command):
     full = tmp_path / "full.csv"
     write_counts(full, LabelCounts([[5, 1], [2, 9]]))
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -277,7 +277,7 @@ BAD_RUNS = {
 
 
 @pytest.mark.parametrize("command", BAD_RUNS)
-def test_bad_runs_are_one_line_and_exit_code_2(run, tmp_path, monkeypatch, command):
+def test_bad_runs_give_one_line_and_exit_code_2(run, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*command.format(folder=tmp_path).split())
     assert code == 2
@@ -292,7 +292,7 @@ def test_tensorboard_is_an_optional_tracker(run, tmp_path):
     assert list(tmp_path.glob("run-*/tensorboard/events*"))
 
 
-def test_tensorboard_is_asked_for_by_name_where_it_is_missing(run, tmp_path, monkeypatch):
+def test_an_error_names_tensorboard_if_it_is_missing(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     code, _, err = run("run", *QUICK, "--tensorboard", "--runs", tmp_path)
     assert code == 2

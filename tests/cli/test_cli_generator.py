@@ -65,7 +65,7 @@ def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path):
     assert Weights.load(path).fingerprint == weights.fingerprint
 
 
-def test_a_training_that_was_broken_off_goes_on(run, fast, tmp_path):
+def test_an_interrupted_training_is_resumed(run, fast, tmp_path):
     common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
     code, out, _ = run(*common, "--minutes", 1e-7, "--out", tmp_path / "broken")
     assert (code, "0 images seen" in out) == (0, True)
@@ -79,13 +79,13 @@ def test_a_training_that_was_broken_off_goes_on(run, fast, tmp_path):
     assert "a training of other data, preset, updates, seed or start; choose another folder" in err
 
 
-def test_by_default_it_goes_to_a_folder_of_its_own_and_is_found_by_name(run, fast, tmp_path, monkeypatch):
+def test_by_default_weights_have_their_own_folder_and_are_found_by_name(run, fast, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
     run("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
     assert generator_weights("digits-fast") == tmp_path / "digits-fast" / "generator.safetensors"
 
 
-def test_what_was_seen_once_stays_in_the_record(run, fast, tmp_path):
+def test_training_data_stay_in_the_record(run, fast, tmp_path):
     common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0)
     run(*common, "--protocol", "merged", "--out", tmp_path / "first")
     first = tmp_path / "first" / "generator.safetensors"
@@ -151,7 +151,7 @@ def test_a_check_without_a_folder_writes_nothing(run, fast, tmp_path, monkeypatc
         ("check gaussian(components=99) digits", "components must be between 1 and the 64 pixels, not 99"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, message):
+def test_unusable_arguments_give_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*arguments.split())
     assert code == 2

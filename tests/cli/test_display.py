@@ -58,14 +58,14 @@ def test_one_seed_has_no_interval(add):
     assert row(lines, "none")[4:] == ["−10.00", "one seed: no interval"]
 
 
-def test_rounds_stand_in_the_head_or_if_they_differ_in_each_row(add):
+def test_rounds_are_in_the_head_or_in_each_row_if_they_differ(add):
     ours, longer = add("ours", 0, 0.8), add("longer", 0, 0.8, "fedeas", window=(181, 200))
     assert any("19-20" in cells for cells in shown([ours]))
     both = shown([ours, longer])
     assert (row(both, "ours")[2], row(both, "longer")[2]) == ("19-20", "181-200")
 
 
-def test_unfinished_runs_are_named_with_how_far_they_are(add):
+def test_unfinished_runs_are_listed_with_their_progress(add):
     run = add("ours", 0, 0.8)
     (run.path / "summary.json").unlink()
     run.append_round({"round": 1, "accuracy": 0.1})

@@ -1,4 +1,4 @@
-"""A limit that is kept at the ends of rounds."""
+"""A time limit that is checked between rounds."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ SECONDS = st.floats(0, 1000)
 
 
 @given(SECONDS, SECONDS, SECONDS, st.floats(0.1, 10), SECONDS)
-def test_it_pauses_when_another_round_without_what_is_done_once_would_end_too_late(train, test, once, minutes, now):
+def test_it_pauses_if_the_next_round_would_end_too_late_without_counting_one_time_work(train, test, once, minutes, now):
     times = iter([0.0, now, now])
     deadline = Deadline(minutes, lambda: next(times))
     record = {"seconds": {"generate": once, "prepare": once, "train": train, "evaluate": test}}

@@ -1,4 +1,4 @@
-"""Names that come from files are shown as text, wherever that is, and never interpreted."""
+"""Names from files are shown as text everywhere and are never interpreted."""
 
 import csv
 import io

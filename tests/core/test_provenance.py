@@ -1,4 +1,4 @@
-"""What weights have seen: kept in files, followed through the trainings they were continued from."""
+"""What weights were trained on: recorded in files, including the trainings that they continue."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_a_record_comes_back_from_json(parts):
 
 
 @given(chains)
-def test_what_was_seen_once_is_never_unseen(parts):
+def test_test_images_seen_in_any_training_of_a_chain_count(parts):
     answer = chained(parts).seen_test_images_of("digits")
     tested = any(one.parts == BOTH and one.dataset in ("digits", "") for one in parts)
     complete = all(one.parts and (one.dataset or one.parts == BOTH) for one in parts)
@@ -55,12 +55,12 @@ def test_what_was_seen_once_is_never_unseen(parts):
         (NOT_KNOWN, "cifar10", None),
     ],
 )
-def test_datasets_are_told_apart_by_their_names(seen, dataset, answer):
+def test_datasets_are_compared_by_name(seen, dataset, answer):
     assert seen.seen_test_images_of(dataset) is answer
 
 
 @pytest.mark.parametrize("record", [None, "digits", 3, {}, {"parts": "train"}, {"dataset": "digits", "parts": None}])
-def test_a_record_that_cannot_be_read_is_not_known(record):
+def test_a_record_that_cannot_be_read_is_unknown(record):
     assert Seen.of(record).seen_test_images_of("digits") is None
 
 
@@ -81,18 +81,18 @@ def written(path, about, key="fedeas"):
         ({"dataset": "x", "seen": Seen("digits", BOTH, start=NOT_KNOWN).record}, Seen("digits", BOTH, start=NOT_KNOWN)),
     ],
 )
-def test_files_say_what_they_have_seen_in_today_s_words_or_in_older_ones(tmp_path, about, expected):
+def test_training_data_are_read_from_new_and_old_formats(tmp_path, about, expected):
     assert seen_by(written(tmp_path / "w.safetensors", about)) == expected
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar10"])
-def test_the_generators_that_come_along_have_seen_training_parts_only(name):
+def test_packaged_generators_have_seen_training_parts_only(name):
     seen = seen_by(generator_weights(name))
     assert (seen.dataset, seen.parts) == (name, TRAIN)
     assert seen.seen_test_images_of(name) is False
 
 
-def test_a_clean_run_refuses_what_has_seen_its_test_images_and_is_told_what_is_not_known(tmp_path):
+def test_a_clean_run_refuses_weights_that_saw_its_test_images_and_notes_unknown_ones(tmp_path):
     path = written(tmp_path / "w.safetensors", {"seen": Seen("digits", TRAIN, start=Seen("digits", BOTH)).record})
     with pytest.raises(InputError) as caught:
         check_clean(path, "digits", "take another")
@@ -105,14 +105,14 @@ def test_a_clean_run_refuses_what_has_seen_its_test_images_and_is_told_what_is_n
     assert unknown_to_be_clean(path, "digits") == (f"{path}: which images it has seen",)
 
 
-def test_the_digest_of_data_follows_images_and_labels_alone():
+def test_the_digest_of_data_depends_on_images_and_labels_only():
     images, labels = np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4), np.array([0, 1])
     first = data_digest(images, labels)
     assert data_digest(np.asfortranarray(images), labels.astype(np.int32)) == first
     assert len({first, data_digest(images[::-1], labels), data_digest(images, labels[::-1])}) == 3
 
 
-def test_the_training_part_of_a_file_may_hold_any_images():
+def test_the_training_part_of_a_file_may_contain_any_test_images():
     assert Seen("npz:all.npz", ("train",)).seen_test_images_of("cifar10") is None
     assert Seen("npz:all.npz", ("train",)).seen_test_images_of("npz:all.npz") is False
     assert Seen("cifar10", ("train",)).seen_test_images_of("hub:owner/name") is None

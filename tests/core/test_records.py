@@ -1,4 +1,4 @@
-"""Records on disk: what is written is what is read, and damage never passes for content."""
+"""Records on disk: they are read as they were written, and damage is noticed."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_records_without_a_digest_are_accepted(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"digest": 3}'])
-def test_what_is_no_record_is_named(tmp_path, content):
+def test_a_file_that_is_not_a_record_is_named(tmp_path, content):
     (tmp_path / "r.json").write_bytes(content)
     with pytest.raises(InputError, match=r"r\.json: damaged \(.*\); remove the folder"):
         read_record(tmp_path / "r.json", "remove the folder")
@@ -91,7 +91,7 @@ def test_every_flipped_bit_of_arrays_is_noticed_or_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("make", ["directory", "loop", "missing"])
-def test_what_cannot_be_read_is_named(tmp_path, make):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, make):
     path = tmp_path / "r.json"
     if make == "directory":
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Every use of randomness in a run has a stream of its own."""
+"""Every use of randomness in a run has its own stream."""
 
 import ast
 from itertools import product
@@ -27,11 +27,12 @@ def calls(names, *patterns):
 
 
 def uses():
-    """The uses that the source names, each with the number of its numbers."""
+    """The uses in the source, each with how many numbers it is called with."""
     found = [
         (node.args[0].value, len(node.args) - 1)
         for path, node in calls({"stream", "stream_seed"}, "**/*.py")
-        if path.name != "streams.py" and isinstance(node.args[0], ast.Constant)  # torch has streams of its own
+        if path.name != "streams.py"
+        and isinstance(node.args[0], ast.Constant)  # torch's own streams have another meaning
     ]
     names = [name for name, _ in found]
     assert len(names) == len(set(names)), "two places draw from one stream"

@@ -1,4 +1,4 @@
-"""Files of tensors: what is written is what is read, and damage never passes for content."""
+"""Files of tensors: they are read as they were written, and damage is noticed."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def path(tmp_path_factory):
     return path
 
 
-def test_what_is_written_is_read(path):
+def test_tensors_are_read_as_they_were_written(path):
     about, tensors = read_tensors(path)
     assert about == ABOUT
     assert tensors.keys() == TENSORS.keys()

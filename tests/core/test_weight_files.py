@@ -33,7 +33,7 @@ ROOT = Path(weights.__file__).parents[3]
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """Four folders in the place of the four that are searched, and a file for each name that is asked for."""
+    """Four folders that replace the ones that are searched."""
     package, chosen, checkout, here = (tmp_path / name for name in ("package", "chosen", "checkout", "here"))
     monkeypatch.setattr(weights, "PACKAGED", package)
     monkeypatch.setattr(weights, "_checkout_folders", lambda: [checkout])
@@ -63,7 +63,7 @@ def test_a_generator_is_found_in_the_folder_of_its_training(places):
     assert generator_weights("own-compact") == places[2] / "own-compact" / "generator.safetensors"
 
 
-def test_what_is_not_found_names_every_place_searched(places):
+def test_an_error_for_missing_weights_names_every_folder_searched(places):
     put(places[1], "mine")
     put(places[1], "cifar100-pretrained")
     for find in (generator_weights, model_weights):
@@ -81,7 +81,7 @@ def test_what_is_not_found_names_every_place_searched(places):
     ("name", "command"),
     [("fashion-mnist-pretrained", "fashion-mnist"), ("cifar100-imagenet-stem", "cifar100 --stem imagenet")],
 )
-def test_initial_weights_that_are_missing_name_the_command_that_makes_them(places, name, command):
+def test_an_error_for_missing_initial_weights_names_the_command_that_makes_them(places, name, command):
     with pytest.raises(InputError) as caught:
         model_weights(name)
     assert str(caught.value).endswith(f"; make them with `fedeas pretrain {command}`")
@@ -93,7 +93,7 @@ def test_paths_are_taken_as_they_are(places):
     assert model_weights("") is model_weights("torchvision") is None
 
 
-def test_new_weights_go_where_they_are_found_again(places, monkeypatch):
+def test_new_weights_are_found_by_name(places, monkeypatch):
     assert folder_for_new() == places[1].parent / "empty"
     monkeypatch.delenv("FEDEAS_WEIGHTS")
     assert folder_for_new() == places[2]
@@ -126,7 +126,7 @@ def test_the_weights_of_the_checkout_are_found_from_any_folder(tmp_path):
         ("site-packages/fedeas", '[project]\nname = "fedeas"', False),
     ],
 )
-def test_a_checkout_is_known_by_its_layout_and_its_project(tmp_path, inner, project, found):
+def test_a_checkout_is_recognised_by_its_layout_and_its_project(tmp_path, inner, project, found):
     (tmp_path / inner).mkdir(parents=True)
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
@@ -141,14 +141,14 @@ def written(path, tensors=TENSORS, **metadata):
     return path
 
 
-def test_the_digest_is_that_of_names_types_shapes_and_bytes_in_order(tmp_path):
+def test_the_digest_covers_names_types_shapes_and_bytes_in_order(tmp_path):
     digest = hashlib.sha256(b'["a", "I64", []]' + TENSORS["a"].tobytes())
     digest.update(b'["b", "F32", [2, 3]]' + TENSORS["b"].tobytes())
     assert weights_digest(written(tmp_path / "w.safetensors")) == digest.hexdigest()
 
 
 @given(st.dictionaries(st.text("ab", min_size=1), st.lists(st.integers(0, 255), max_size=4), min_size=1))
-def test_metadata_and_order_do_not_count(tmp_path_factory, lists):
+def test_metadata_and_order_do_not_change_the_digest(tmp_path_factory, lists):
     folder = tmp_path_factory.mktemp("w")
     tensors = {name: np.array(values, dtype=np.uint8) for name, values in lists.items()}
     one = written(folder / "one.safetensors", tensors)
@@ -165,7 +165,7 @@ def test_metadata_and_order_do_not_count(tmp_path_factory, lists):
         {"c": TENSORS["b"]},
     ],
 )
-def test_every_change_of_a_tensor_counts(tmp_path, change):
+def test_every_change_of_a_tensor_changes_the_digest(tmp_path, change):
     before = weights_digest(written(tmp_path / "w.safetensors"))
     assert weights_digest(written(tmp_path / "v.safetensors", {**TENSORS, **change})) != before
 
@@ -187,7 +187,7 @@ def test_a_file_that_changes_within_a_process_is_read_again(tmp_path):
 
 @pytest.mark.parametrize("content", [None, b"", b"no tensors", b"\x02\0\0\0\0\0\0\0[]", b"\xff" * 20])
 @pytest.mark.parametrize("read", [weights_digest, description])
-def test_what_is_no_file_of_tensors_is_refused_in_one_line(tmp_path, content, read):
+def test_a_file_without_tensors_is_refused_in_one_line(tmp_path, content, read):
     path = tmp_path / "w.safetensors"
     if content is not None:
         path.write_bytes(content)
@@ -204,7 +204,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path):
         weights_digest(path)
 
 
-def test_a_file_tells_what_this_project_wrote_into_it(tmp_path):
+def test_the_description_is_what_this_project_wrote(tmp_path):
     about = {"format": "x", "dataset": "digits"}
     assert description(written(tmp_path / "w.safetensors", fedeas=json.dumps(about))) == about
     assert description(written(tmp_path / "v.safetensors", about=json.dumps(about))) == about

@@ -99,7 +99,7 @@ def test_a_second_call_changes_nothing(run, tmp_path):
     before = contents(tmp_path)
     code, again, _ = run(*arguments)
     assert code == 0
-    assert again == first.splitlines(keepends=True)[-1].replace(": test", " is there already: test")
+    assert again == first.splitlines(keepends=True)[-1].replace(": test", " exists already: test")
     assert contents(tmp_path) == before
     assert default_file("digits").exists()  # that is where it goes by default
 

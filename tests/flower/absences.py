@@ -1,4 +1,4 @@
-"""The reference engine with clients that are away in some rounds, to hold real absences against."""
+"""The reference engine with clients that are absent in some rounds, to compare real absences with."""
 
 from fedeas.config import load_config
 from fedeas.federation.engines.local import LocalEngine

@@ -1,4 +1,4 @@
-"""A grid without a network: messages go straight to the client half of the app, in this process, and are kept."""
+"""A grid without a network: it passes messages to the client app in this process and records them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class StraightGrid:
     folder: Path
     clients: int
     seen: list[tuple[str, RecordDict, RecordDict]] = field(default_factory=list)
-    """Action, what was sent, what came back."""
+    """Action, message sent, reply."""
     off: set[int] = field(default_factory=set)
-    """Clients whose nodes are not there."""
+    """Clients whose nodes are not connected."""
     silent: set[int] = field(default_factory=set)
-    """Clients that take messages and never answer."""
+    """Clients that accept messages and never answer."""
     change: dict[int, object] = field(default_factory=dict)
-    """By client, what is done to its replies on the way."""
+    """By client, a function that changes its replies."""
     node_config: dict[str, object] = field(default_factory=dict)
     log: list[tuple[str, int]] = field(default_factory=list)
     replies: dict[str, Message] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A real deployment on loopback, with TLS and a key for each node, computes what one process computes."""
+"""A real deployment on loopback, with TLS and a key for each node, gives the same result as one process."""
 
 import importlib.util
 import json
@@ -74,7 +74,7 @@ class Started:
         self.thread.start()
 
     def wait_for(self, gates, name):
-        """Until somebody is at the gate."""
+        """Wait until a process is at the gate."""
 
         def reached():
             assert self.thread.is_alive(), (self.failure, self.log[-30:])
@@ -96,7 +96,7 @@ def assert_same(one, other):
     assert all(torch.equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
 
 
-def test_a_node_that_is_killed_is_missing_until_it_comes_back(loopback, gates, tmp_path):
+def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
     store = RunStore(tmp_path / "flower")
     gates.close("client1-2", "server-2")
     started = Started(loopback, store, BASE, GATED)
@@ -127,7 +127,7 @@ def has_ended(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # Flower does not reap them
 
 
-def test_a_server_that_is_killed_goes_on_where_it_was(loopback, gates, tmp_path):
+def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
     from fedeas.flower.deployment.app import write_app
 
     overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")

@@ -1,4 +1,4 @@
-"""The Flower engine computes what the local one computes, keeps counts at home, and goes on without those who fail."""
+"""The Flower engine equals the local one, does not reveal counts, and continues without clients that fail."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.run import Federation, execute, identified
 from fedeas.flower.app import run_on
-from fedeas.flower.client import About, Node, Participant
+from fedeas.flower.client import About, NodeSettings, Participant
 from fedeas.flower.engine import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -31,7 +31,7 @@ CLIENTS = 4
 BASE = [f"partition.clients={CLIENTS}", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1",
         "train.lr=0.05", "engine.threads=1"]  # fmt: skip
 BRIEF = "engine.timeout=0.3"
-"""For runs that wait for somebody who never answers."""
+"""For runs that wait for a client that never answers."""
 LOCAL_POLICY = "policy=fedeas(beta=2)"
 
 
@@ -73,7 +73,7 @@ def assert_same(one, other):
         max_size=4,
     )
 )
-def test_tensors_of_every_type_and_shape_come_back(kinds):
+def test_tensors_of_every_type_and_shape_are_unpacked_as_they_were(kinds):
     arrays = {name: (torch.rand(shape) * 9 - 3).to(dtype) for name, (shape, dtype) in kinds.items()}
     header, found = unpacked(packed({"a": [1, 0.1]}, Parcel.of(arrays)))
     assert header == {"a": [1, 0.1]}
@@ -83,7 +83,7 @@ def test_tensors_of_every_type_and_shape_come_back(kinds):
         assert torch.equal(found[name], tensor)
 
 
-def test_what_is_not_a_number_travels_too():
+def test_nan_and_infinity_are_sent_unchanged():
     values = torch.tensor([float("nan"), float("-inf"), -0.0])
     _, found = unpacked(packed({}, Parcel.of({"x": values.t()})))
     assert torch.equal(found["x"].view(torch.int32), values.view(torch.int32))
@@ -138,7 +138,7 @@ def test_no_label_count_leaves_a_client(tmp_path, policy):
 
 
 @pytest.mark.parametrize("setting", ["policy=greedy(budget=9)", "algorithm=fedgen", "algorithm=fedmix"])
-def test_what_needs_counts_is_refused_unless_they_may_be_shared(tmp_path, setting):
+def test_policies_that_need_counts_are_refused_unless_sharing_is_allowed(tmp_path, setting):
     grid = StraightGrid(tmp_path, CLIENTS)
     with pytest.raises(RunError, match=r"needs the clients' label counts; set engine.share_counts=true"):
         run_on(grid, config(setting, "engine.name=flower"), RunStore(tmp_path / "runs"))
@@ -151,7 +151,7 @@ def test_a_node_may_refuse_to_share_its_counts(tmp_path):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
 
 
-def test_code_that_the_server_names_is_not_run(tmp_path):
+def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path):
     grid = StraightGrid(tmp_path, CLIENTS)
     settings = [LOCAL_POLICY, "generator=python:os:getcwd", "engine.name=flower"]
     with pytest.raises(InputError, match="would run code of the server's choice"):
@@ -160,7 +160,7 @@ def test_code_that_the_server_names_is_not_run(tmp_path):
     header = config(*settings).model_dump(mode="json")
     about = About.of(load_dataset("digits"))
     with pytest.raises(InputError, match="would run code of the server's choice"):  # whatever a server sends
-        Participant(RunConfig.model_validate(header), 0, about, Node(tmp_path / "state"))
+        Participant(RunConfig.model_validate(header), 0, about, NodeSettings(tmp_path / "state"))
 
 
 def test_a_nodes_own_generator_is_used(tmp_path, local):
@@ -233,7 +233,7 @@ def with_an_absence(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, with_an_absence):
+def test_a_round_continues_without_a_client_that_fails(tmp_path, caplog, fault, with_an_absence):
     grid, (settings, expected) = StraightGrid(tmp_path / "nodes", CLIENTS), with_an_absence
 
     def after(record):  # client 1 fails in the second round and is back in the third
@@ -250,13 +250,13 @@ def test_a_round_goes_on_without_a_client_that_fails(tmp_path, caplog, fault, wi
     assert_same(run, expected)
 
 
-def test_a_server_that_looks_late_takes_what_came_in_time(tmp_path):
+def test_a_late_server_accepts_replies_that_came_in_time(tmp_path):
     grid, settings = StraightGrid(tmp_path / "nodes", CLIENTS), [LOCAL_POLICY, "engine.timeout=1e-9"]
     run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"))
     assert [record.get("missing") for record in run.rounds()] == [None, None, None]
 
 
-def test_too_few_answers_end_the_run_in_words(tmp_path):
+def test_too_few_answers_end_the_run_with_a_reason(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={0, 1, 2, 3})
     with pytest.raises(
         RunError, match=r"round 0: 0 of 3 .* answered, and 50% must \(client \d: no answer within 0.3 s\)"
@@ -264,7 +264,7 @@ def test_too_few_answers_end_the_run_in_words(tmp_path):
         run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
-def test_a_federation_that_is_not_complete_does_not_begin(tmp_path):
+def test_an_incomplete_federation_does_not_start(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, off={2})
     with pytest.raises(RunError, match=r"clients \[2\] did not come within 0.3 s"):
         run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
@@ -274,7 +274,7 @@ CLAIMS = {9: "partition-id 9: the run has 4 clients", 0: r"it says that it is cl
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_node_with_a_number_that_is_not_its_own_is_not_met(tmp_path, claim):
+def test_a_node_with_a_wrong_client_id_is_not_accepted(tmp_path, claim):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     plain = grid.delivered
 
@@ -293,8 +293,8 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("share", [float("inf"), 1e-9], ids=["checkpoints after every round", "after the first alone"])
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
-def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, local, monkeypatch, share, algorithm):
-    """Clients may be further than the checkpoint; they go back with the server."""
+def test_a_killed_server_resumes_from_its_checkpoint(tmp_path, local, monkeypatch, share, algorithm):
+    """Clients may be ahead of the checkpoint; they return to it with the server."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", share)
     settings = [LOCAL_POLICY, f"algorithm={algorithm}", "rounds.total=4"]
     grid, store = StraightGrid(tmp_path / "nodes", CLIENTS), RunStore(tmp_path / "flower")
@@ -310,14 +310,14 @@ def test_a_server_that_was_killed_goes_on_where_its_checkpoint_was(tmp_path, loc
     assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4]
 
 
-def test_a_run_that_begins_anew_does_not_find_the_states_of_an_earlier_one(tmp_path):
+def test_a_new_run_does_not_use_the_states_of_an_earlier_one(tmp_path):
     settings = [LOCAL_POLICY, "algorithm=scaffold", "engine.name=flower"]
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     first, second = (run_on(grid, config(*settings), RunStore(tmp_path / name)) for name in ("one", "two"))
     assert_same(first, second)
 
 
-def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
+def test_images_are_generated_once_and_then_read(tmp_path, monkeypatch):
 
     made, generated = [], Participant._generated
     monkeypatch.setattr(
@@ -331,13 +331,13 @@ def test_images_are_made_once_and_then_read(tmp_path, monkeypatch):
 
 
 def forget_between_messages(grid, monkeypatch):
-    """As where every message starts a process."""
+    """As if every message started a new process."""
     plain = grid.delivered
     monkeypatch.setattr("fedeas.flower.app._known", known := {})
     grid.delivered = lambda message: known.clear() or plain(message)
 
 
-def test_a_process_for_every_message_changes_nothing(tmp_path, local, monkeypatch):
+def test_a_new_process_for_every_message_does_not_change_the_result(tmp_path, local, monkeypatch):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     forget_between_messages(grid, monkeypatch)
     settings = ["algorithm=scaffold", LOCAL_POLICY]
@@ -345,7 +345,7 @@ def test_a_process_for_every_message_changes_nothing(tmp_path, local, monkeypatc
     assert_same(run, local(*settings))
 
 
-def test_states_that_nobody_will_ask_for_are_removed(tmp_path, monkeypatch):
+def test_states_that_are_no_longer_needed_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     settings = [LOCAL_POLICY, "algorithm=scaffold", "rounds.participation=1.0", "rounds.total=6", "engine.name=flower"]
@@ -364,13 +364,13 @@ def test_data_that_do_not_fit_the_federation_are_named(tmp_path):
         run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
-def test_without_its_nodes_the_engine_says_what_to_use(tmp_path):
+def test_without_nodes_the_error_says_what_to_use(tmp_path):
     with pytest.raises(InputError, match="use `fedeas run`"):
         execute(config("engine.name=flower"), RunStore(tmp_path))
 
 
-def test_header_and_settings_travel_as_json(tmp_path):
-    """Nothing is pickled: whoever reads a message runs no code."""
+def test_headers_and_settings_are_sent_as_json(tmp_path):
+    """Nothing is pickled: reading a message runs no code."""
     _, grid = on_flower(tmp_path, LOCAL_POLICY)
     for _, sent, reply in grid.seen:
         for content in (sent, reply):
@@ -379,26 +379,26 @@ def test_header_and_settings_travel_as_json(tmp_path):
 
 
 def test_overrides_can_be_written_as_on_a_command_line():
-    from fedeas.flower.app import _listed
+    from fedeas.flower.app import _split_overrides
 
-    assert _listed("") == []
+    assert _split_overrides("") == []
     spaced = "rounds.total=2 'policy=fedeas(beta=2, fill=all)'"
-    assert _listed(spaced) == ["rounds.total=2", "policy=fedeas(beta=2, fill=all)"]
-    assert _listed('["rounds.total=2", "label=a b"]') == ["rounds.total=2", "label=a b"]
+    assert _split_overrides(spaced) == ["rounds.total=2", "policy=fedeas(beta=2, fill=all)"]
+    assert _split_overrides('["rounds.total=2", "label=a b"]') == ["rounds.total=2", "label=a b"]
 
 
 def test_a_node_with_other_data_under_the_runs_name_is_refused(tmp_path):
     known = identified(config(LOCAL_POLICY))
-    about, node = About.of(load_dataset("digits")), Node(tmp_path / "state")
-    assert Participant(known, 0, about, node).introduced()["size"] > 0
+    about, node = About.of(load_dataset("digits")), NodeSettings(tmp_path / "state")
+    assert Participant(known, 0, about, node).introduce()["size"] > 0
     for part in ("data", "partition"):
         content = known.content.model_copy(update={part: "0" * 64})
         other = known.model_copy(update={"content": content})
         with pytest.raises(InputError, match=f"its {part} differs"):
-            Participant(other, 0, about, Node(tmp_path / part)).introduced()
+            Participant(other, 0, about, NodeSettings(tmp_path / part)).introduce()
 
 
-def test_a_clean_run_on_flower_refuses_a_start_that_saw_its_test_images(tmp_path):
+def test_a_clean_run_on_flower_refuses_initial_weights_that_saw_its_test_images(tmp_path):
     path = tmp_path / "dirty.safetensors"
     seen = Seen("digits", ("train", "test")).record
     save_file(

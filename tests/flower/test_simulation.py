@@ -1,4 +1,4 @@
-"""Real processes with Flower's messages between them give what one process gives, bit for bit."""
+"""Processes that exchange Flower's messages give the same result as one process, bit for bit."""
 
 import importlib.util
 import json
@@ -72,14 +72,14 @@ def assert_same_run(overrides, folder, tmp_path):
     assert [record["accuracy"] for record in local.rounds()] == [record["accuracy"] for record in flower.rounds()]
 
 
-def test_several_algorithms_on_one_simulation(tmp_path):
+def test_several_algorithms_run_in_one_simulation(tmp_path):
     runs = [[*BASE, *own] for own in ALGORITHMS.values()]
     in_another_process("-c", SEVERAL, tmp_path / "flower", json.dumps(runs))
     for overrides in runs:
         assert_same_run(overrides, tmp_path / "flower", tmp_path)
 
 
-def test_the_command_line_starts_a_simulation_by_itself(tmp_path):
+def test_the_command_line_starts_a_simulation(tmp_path):
     said = in_another_process("-m", "fedeas", "run", *BASE, "--engine", "flower", "--runs", tmp_path / "flower")
     assert "run" in said
     assert_same_run(BASE, tmp_path / "flower", tmp_path)

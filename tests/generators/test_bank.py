@@ -614,7 +614,7 @@ def test_verify_says_what_is_damaged(filled):
     result = run("verify", NAME[:5], FINGERPRINT.upper(), bank=filled)
     assert isinstance(result.exception, RunError)
     assert result.exception.exit_code == 3
-    assert "2 of 24 images are damaged; they will be made anew at their next use" in str(result.exception)
+    assert "2 of 24 images are damaged; they will be generated again at their next use" in str(result.exception)
     assert result.stdout.splitlines() == [
         f"{NAME}: class 0, client 1, image 0 is damaged",
         f"{NAME}: class 7, client 2, image 3 is damaged",

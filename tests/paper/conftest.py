@@ -9,7 +9,7 @@ from fedeas.runs.store import RunStore
 
 @pytest.fixture
 def finished(tmp_path):
-    """Puts a finished run with such a summary into the folder `tmp_path`."""
+    """A function that makes a finished run with this summary in `tmp_path`."""
 
     def make(config, **summary):
         run = RunStore(tmp_path).open(config)

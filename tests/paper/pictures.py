@@ -1,4 +1,4 @@
-"""What there is to see in a figure."""
+"""The texts and the SVG of a figure."""
 
 from matplotlib.text import Text
 

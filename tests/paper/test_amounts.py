@@ -1,4 +1,4 @@
-"""Figures of amounts: every artist stands where the numbers say, and what is missing is said, not drawn."""
+"""Figures of amounts: every artist is where the numbers are, and missing runs are noted, not drawn."""
 
 from itertools import pairwise
 
@@ -43,7 +43,7 @@ def test_bars_are_as_high_as_the_numbers():
     assert paper == [55.5, 70.2, 71.7]
 
 
-def test_bars_stand_beside_each_other():
+def test_bars_are_side_by_side():
     spans = sorted(
         (bar.get_x(), bar.get_x() + bar.get_width()) for bar in allocation_figure(BARS, "one", WINDOW).axes[0].patches
     )
@@ -70,7 +70,7 @@ def test_bars_without_the_papers_numbers_have_no_hollow_ones_and_no_legend():
     assert not figure.legends
 
 
-def test_the_sweep_passes_through_its_points_and_breaks_off_where_it_was_not_run():
+def test_the_sweep_passes_through_its_points_and_has_gaps_where_it_was_not_run():
     figure = budget_figure(SWEEPS, FEDAVG, FULL, "sweep", WINDOW)
     drawn = {
         (one.get_color(), one.get_linestyle()): one.get_ydata()
@@ -139,7 +139,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("draw", NOTHING.values(), ids=NOTHING)
-def test_nothing_to_draw_still_gives_a_picture_that_says_so(draw, tmp_path):
+def test_a_figure_without_data_says_so(draw, tmp_path):
     assert "not run" in svg_of(draw(), tmp_path)
 
 

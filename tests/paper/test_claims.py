@@ -19,7 +19,7 @@ def claims():
     return count_claims()
 
 
-def test_no_number_that_should_match_fails_to(claims):
+def test_every_number_that_should_match_does(claims):
     assert [claim for claim in claims if claim.status is Status.WRONG] == []
 
 
@@ -46,7 +46,7 @@ def test_every_fact_of_the_data_files_is_checked(claims):
     assert {fact.says for fact in (*published().facts, *recorded().facts)} <= said
 
 
-def test_eq_gen_to_the_letter_gives_the_recorded_totals():
+def test_eq_gen_as_printed_gives_the_recorded_totals():
     policy = FedEAS(12, fill="all")
     assert tuple(policy.allocate(each.counts()).total for each in published().settings) == recorded().as_printed.value
     counts = setting("c10-k20-a0.1").counts()
@@ -57,7 +57,7 @@ def test_eq_gen_to_the_letter_gives_the_recorded_totals():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for name in SETTINGS]
 )
-def test_the_shipped_partitions_come_out_of_the_replay(name):
+def test_the_replay_gives_the_shipped_partitions(name):
     this = setting(name)
     replay = paper_replay(this.dataset, this.clients, float(this.alpha))
     assert replay.recipe["draws"] == SETTINGS[name]

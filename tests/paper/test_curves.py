@@ -1,4 +1,4 @@
-"""Figures over rounds: every artist stands where the numbers say, and what is missing is said, not drawn."""
+"""Figures over rounds: every artist is where the numbers are, and missing runs are noted, not drawn."""
 
 from itertools import combinations
 
@@ -31,7 +31,7 @@ def diamonds(axes):
     return [tuple(map(float, drawn.get_xydata()[0])) for drawn in axes.lines if drawn.get_marker() == "D"]
 
 
-def test_dotted_lines_stand_where_the_mean_first_reaches_the_threshold():
+def test_dotted_lines_are_where_the_mean_first_reaches_the_threshold():
     lines = [line("FedEAS", speed=6), line("Missing-only", speed=10)]
     expected = [
         ROUNDS[int(np.argmax(np.mean([each.accuracy for each in method.courses], axis=0) >= 0.7))] for method in lines
@@ -66,7 +66,7 @@ def test_the_papers_rounds_are_diamonds_on_the_threshold():
     assert "the paper's round" in texts(figure)
 
 
-def test_without_the_papers_rounds_nothing_speaks_of_it():
+def test_without_the_papers_rounds_there_is_no_mention_of_the_paper():
     figure = convergence_figure({"here": [line("FedEAS")]}, 0.7)
     assert diamonds(figure.axes[0]) == []
     assert not any("paper" in text for text in texts(figure))
@@ -93,7 +93,7 @@ def test_the_band_spans_the_extremes_and_one_seed_has_none():
     assert len(one.axes[0].collections) == 0
 
 
-def test_a_seed_that_broke_off_does_not_bend_the_mean():
+def test_an_interrupted_seed_does_not_distort_the_mean():
     courses = [Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])]
     axes = convergence_figure({"here": [Line("FedEAS", courses)]}, 0.7).axes[0]
     mean = next(drawn for drawn in axes.lines if drawn.get_color() == plots.BLUE)
@@ -145,7 +145,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("draw", NOTHING.values(), ids=NOTHING)
-def test_nothing_to_draw_still_gives_a_picture_that_says_so(draw, tmp_path):
+def test_a_figure_without_data_says_so(draw, tmp_path):
     assert "not run" in svg_of(draw(), tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_the_same_numbers_give_the_same_bytes(draw, tmp_path):
     assert svg_of(draw(), tmp_path) == svg_of(draw(), tmp_path)
 
 
-def test_titles_of_panels_beside_each_other_stay_within_their_own():
+def test_titles_of_neighbouring_panels_do_not_overlap():
     title = "CIFAR-100, K=100, alpha=0.05 (clean protocol, start scratch)"
     figure = convergence_figure({title: [line("FedEAS")], f"{title} ": [line("FedEAS")]}, 0.7)
     figure.draw_without_rendering()

@@ -1,4 +1,4 @@
-"""What a reproduction takes, counted without data."""
+"""The cost of a reproduction, estimated without data."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fedeas.federation.split import split_data
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.estimate import _speeds, estimate
 from fedeas.paper.published import setting
-from fedeas.paper.run_plans import counts_of, plan_of
+from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, study
 
 FULL, HERE = study("full"), setting("c10-k100-a0.1")
@@ -22,13 +22,13 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def addresses(config):
-    """Every image that a run has made, by generator, client, class and number; a pool is that of client 0."""
+    """Every image that a run needs, by generator, client, class and number; a shared pool has those of client 0."""
     if config.generator == "held-out":
         return set()
     inner = config.generator.removeprefix("shared(of=").removesuffix(")") if "shared" in config.generator else ""
     return {
         (inner or config.generator, 0 if inner else client, label, number)
-        for client, row in enumerate(plan_of(config).n)
+        for client, row in enumerate(allocation_of(config).n)
         for label, wanted in enumerate(row)
         for number in range(wanted)
     }
@@ -55,12 +55,12 @@ def test_minutes_add_up_and_grow_with_the_samples():
     assert shared.images < 2 * 33650
 
 
-def test_nothing_is_claimed_about_the_time_of_what_was_not_measured():
+def test_no_time_is_given_for_what_was_not_measured():
     assert estimate([study("smoke").config(HERE, FEDAVG)]).minutes is None
 
 
 @pytest.mark.parametrize("protocol", ["paper", "clean"])
-def test_counts_without_data_are_those_of_the_data(protocol):
+def test_counts_without_data_equal_those_of_the_data(protocol):
     config = study("smoke", protocol).config(HERE, FEDEAS)
     real = split_data(config, load_dataset("digits")).counts
     assert counts_of(config).n.tolist() == real.n.tolist()
@@ -77,13 +77,13 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("scheme", SPLITS)
-def test_counts_are_those_of_the_run_in_every_scheme(scheme):
+def test_counts_equal_those_of_the_run_in_every_scheme(scheme):
     config = load_config(None, ["partition.clients=8", "partition.seed=5", *SPLITS[scheme]])
     real = split_data(config, load_dataset("digits")).counts
     assert counts_of(config).n.tolist() == real.n.tolist()
 
 
-def test_shipped_counts_stand_for_the_papers_seed_alone():
+def test_shipped_counts_are_used_for_the_papers_seed_only():
     def config(seed: int) -> RunConfig:
         return load_config(None, [*PAPER, "data.dataset=cifar10", "partition.alpha=0.3", f"partition.seed={seed}"])
 
@@ -91,11 +91,11 @@ def test_shipped_counts_stand_for_the_papers_seed_alone():
     assert counts_of(config(7)) == paper_replay("cifar10", 20, 0.3, seed=7).counts
 
 
-def test_training_that_was_not_timed_takes_no_minutes_but_its_start():
+def test_training_that_was_not_measured_counts_only_its_start():
     assert estimate([FULL.config(HERE, METHODS["fedgen"])]).minutes == pytest.approx(_speeds()["start"] / 60)
 
 
-def test_generators_that_were_not_timed_take_no_minutes():
+def test_generators_that_were_not_measured_take_no_minutes():
     ours, other = FULL.config(HERE, FEDEAS), FULL.config(HERE, replace(FEDEAS, other_generator=True))
     assert estimate([other]).images == estimate([ours]).images
     assert estimate([other]).minutes < estimate([ours]).minutes
@@ -119,7 +119,7 @@ def test_the_speeds_are_the_measured_ones():
     assert _speeds()["start"] == round(whole["total"] - whole["train"], 1)
 
 
-def test_the_speed_is_that_of_the_stem_where_it_was_measured_and_else_a_bound():
+def test_the_speed_of_an_unmeasured_stem_is_a_bound():
     speeds = _speeds()["training"]["fast"]["bf16"]
     own, slow = (study("full", start=start).config(HERE, FEDAVG) for start in ("cifar100-imagenet-stem", "scratch"))
     begins = _speeds()["start"]
@@ -145,7 +145,7 @@ def test_the_speed_of_another_engine_is_not_used(engine):
 
 
 def test_a_pool_makes_the_images_of_one_client_and_real_images_none():
-    plan = plan_of(FULL.config(HERE, FEDEAS)).n
+    plan = allocation_of(FULL.config(HERE, FEDEAS)).n
     pool, real = (replace(FEDEAS, generator=name) for name in ("shared(of={generator})", "held-out"))
     assert estimate([FULL.config(HERE, pool)]).images == plan.max(axis=0).sum()
     assert estimate([FULL.config(HERE, real)]).images == 0

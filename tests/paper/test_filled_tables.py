@@ -1,4 +1,4 @@
-"""Cells filled from run directories. The paper's own numbers, put into runs, must give its own tables back."""
+"""Cells filled from run directories. Runs with the paper's own numbers must give the paper's tables."""
 
 import csv
 import json
@@ -52,7 +52,7 @@ def entries(filled):
 
 
 def agrees(entry):
-    """Whether ours, rounded to the paper's digits, is the paper's."""
+    """Whether our number, rounded to the paper's digits, equals the paper's."""
     return (
         abs(Decimal(entry.ours.mean) - entry.paper)
         <= Decimal("0.5000001") * Decimal(10) ** entry.paper.as_tuple().exponent
@@ -102,7 +102,7 @@ def test_reductions_of_gamma_hat_follow_from_the_printed_medians(finished, tmp_p
     assert all(agrees(entry) for entry in reductions)
 
 
-def test_a_threshold_that_was_not_reached_is_not_taken_for_a_run_that_is_missing(finished, tmp_path):
+def test_a_threshold_that_was_not_reached_differs_from_a_missing_run(finished, tmp_path):
     finished(FULL.config(HERE, FEDEAS))
     rows = table(convergence_sheet, tmp_path).rows
     assert [entry.number for entry in rows["FedEAS"]] == ["not reached", "not run"]
@@ -115,7 +115,7 @@ def test_a_threshold_that_some_seeds_missed_has_no_mean_over_the_others(finished
     assert (entry.number, entry.difference) == ("not reached by 2 of 3 seeds", "")
 
 
-def test_other_weights_under_the_same_name_are_told(finished, tmp_path):
+def test_different_weights_with_one_name_are_noted(finished, tmp_path):
     where = setting("c10-k100-a0.1")
     for method, fingerprint in ((FEDEAS, "a"), (MISSING_ONLY, "a"), (FEDAVG, None)):
         run = finished(FULL.config(where, method))
@@ -139,7 +139,7 @@ def test_runs_with_other_weights_than_todays_do_not_count(finished, tmp_path):
     assert Results([tmp_path]).has(config)
 
 
-def test_other_images_under_the_same_name_are_told(finished, tmp_path):
+def test_different_images_with_one_name_are_noted(finished, tmp_path):
     where = setting("c10-k100-a0.1")
     for method, digest in ((FEDEAS, "a"), (FEDAVG, "b")):
         finished(FULL.config(where, method).model_copy(update={"content": ContentConfig(data=digest * 64)}))
@@ -179,7 +179,7 @@ def test_work_that_was_not_recorded_says_so(finished, tmp_path):
     ]
 
 
-def test_the_final_accuracy_stands_beside_that_of_the_window_in_all_formats(finished, tmp_path):
+def test_all_formats_show_the_final_accuracy_with_that_of_the_window(finished, tmp_path):
     for config, last in zip(with_seeds(FULL.config(HERE, FEDEAS), 2), (0.51, 0.53), strict=True):
         finished(config, accuracy=0.5, final=last)
     filled = table(accuracy_sheet, tmp_path)
@@ -191,7 +191,7 @@ def test_the_final_accuracy_stands_beside_that_of_the_window_in_all_formats(fini
     assert float(row["final"]) == pytest.approx(52)
 
 
-def test_what_follows_from_counts_is_told_without_runs(tmp_path):
+def test_numbers_from_counts_need_no_runs(tmp_path):
     filled = table(references_sheet, tmp_path)
     removed = {name: row[0] for name, row in filled.rows.items()}
     assert removed["FedEAS"].number == "74.8"
@@ -200,7 +200,7 @@ def test_what_follows_from_counts_is_told_without_runs(tmp_path):
     assert all(entry.ours.mean == float(entry.paper) for entry in totals)
 
 
-def test_times_are_told_only_of_runs_that_generated_all_their_images(finished, tmp_path):
+def test_times_are_given_only_for_runs_that_generated_all_their_images(finished, tmp_path):
     finished(FULL.config(HERE, FEDEAS), images={"found": 0, "made": 5}, seconds={"total": 120.0})
     finished(FULL.config(HERE, METHODS["full-balance"]), images={"found": 5, "made": 0})
     numbers = [row[0].number for row in table(wall_clock_sheet, tmp_path).rows.values()]
@@ -229,7 +229,7 @@ def test_numbers_over_seeds_are_mean_and_deviation_and_pair_the_same_seeds(finis
     assert row[2].ours == Difference(pytest.approx(20), pytest.approx(14.1421356), 2)  # only the seeds that both have
 
 
-def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finished, tmp_path):
+def test_the_best_and_the_second_are_marked_among_ranked_rows_only(finished, tmp_path):
     levels = {"fedavg": 0.4, "missing-only": 0.6, "fedeas": 0.7, "full-balance": 0.9}
     for name, accuracy in levels.items():
         for config, step in zip(with_seeds(FULL.config(HERE, METHODS[name]), 3), (-0.01, 0, 0.01), strict=True):
@@ -243,7 +243,7 @@ def test_the_best_and_the_second_are_marked_without_those_that_stand_aside(finis
     assert r"\textbf{70.00} $\pm$ 1.60" in latex(filled)
 
 
-def test_what_seeds_cannot_tell_apart_is_not_marked(finished, tmp_path):
+def test_methods_without_a_clear_difference_are_not_marked(finished, tmp_path):
     at_all_seeds(finished, {FEDEAS: (0.70, 0.75, 0.72), MISSING_ONLY: (0.71, 0.70, 0.73), GREEDY: (0.3, 0.31, 0.32)})
     assert not any(entry.rank for entry in entries(table(references_sheet, tmp_path)))
 
@@ -253,7 +253,7 @@ def test_a_single_result_is_not_called_the_best(finished, tmp_path):
     assert not any(entry.rank for entry in entries(table(accuracy_sheet, tmp_path)))
 
 
-def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_not(finished, tmp_path):
+def test_the_number_of_seeds_is_given_once_if_equal_and_else_in_each_cell(finished, tmp_path):
     for config in with_seeds(FULL.config(HERE, FEDEAS), 2):
         finished(config)
     alike = markdown(table(accuracy_sheet, tmp_path))
@@ -265,7 +265,7 @@ def test_seeds_are_counted_once_where_they_agree_and_in_each_cell_where_they_do_
     assert "n=1" in unlike
 
 
-def test_where_a_row_is_one_method_a_column_counts_its_seeds_and_a_pair_that_has_fewer_says_so(finished, tmp_path):
+def test_in_tables_by_method_a_column_has_the_seeds_and_pairs_with_fewer_say_so(finished, tmp_path):
     at_all_seeds(finished, {FEDEAS: (0.7, 0.71), GREEDY: (0.7, 0.72, 0.73), MISSING_ONLY: (0.6,)})
     filled = table(references_sheet, tmp_path)
     assert filled.heads[0] == "n"
@@ -280,7 +280,7 @@ def test_where_a_row_is_one_method_a_column_counts_its_seeds_and_a_pair_that_has
     assert "n=" not in lines["FedEAS"] + lines["Missing-only"]
 
 
-def test_peaks_stand_apart_from_the_accuracy_that_is_compared():
+def test_peaks_are_separate_from_the_accuracy_that_is_compared():
     assert not any("peak" in column for column in references_sheet(FULL).columns)
     assert "peak, %" in measures_sheet(FULL).columns
     assert not measures_sheet(FULL).ranked
@@ -333,7 +333,7 @@ def test_csv_has_every_cell_with_unrounded_numbers(finished, tmp_path):
     assert float(run["difference"]) == pytest.approx(12.3456789 - 71.65)
 
 
-def test_kept_results_are_small_hold_no_place_and_are_found_whatever_they_are_called(finished, tmp_path):
+def test_kept_results_are_small_name_no_folder_and_are_found_under_any_name(finished, tmp_path):
     config = FULL.config(HERE, FEDEAS)
     elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
@@ -360,7 +360,7 @@ def test_only_finished_runs_of_this_version_count(finished, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[1, 2]"])
-def test_a_damaged_summary_is_left_out_with_a_word(content, finished, tmp_path, caplog):
+def test_a_damaged_summary_is_left_out_and_logged(content, finished, tmp_path, caplog):
     good, bad = finished(FULL.config(HERE, FEDEAS)), finished(FULL.config(HERE, FEDAVG))
     (bad.path / "summary.json").write_text(content)
     found = Results([tmp_path])

@@ -1,4 +1,4 @@
-"""The ledger and the paragraph: the paper's own numbers, put into runs, agree with the paper in every line."""
+"""The ledger and the paragraph: runs with the paper's own numbers agree with the paper in every line."""
 
 import re
 
@@ -17,7 +17,7 @@ STEPS = (-0.002, 0.0, 0.003)  # of three seeds
 
 @pytest.fixture
 def run_as_printed(finished):
-    """Puts runs into the folder that reach what the paper prints for these methods, with a small spread."""
+    """A function that makes runs with the paper's numbers for these methods, with a small spread."""
 
     def make(where=HERE, protocol="paper", names=("fedavg", "uniform", "missing-only", "fedeas"), seeds=3, **changes):
         gamma = dict(zip(published().gamma_hat.method, published().gamma_hat.median, strict=True))
@@ -76,7 +76,7 @@ def test_one_seed_leaves_every_comparison_open(run_as_printed, tmp_path):
     assert set(compared.values()) == {Standing.OPEN}
 
 
-def test_an_interval_that_holds_both_nothing_and_the_papers_number_decides_nothing(finished, tmp_path):
+def test_an_interval_that_contains_both_zero_and_the_papers_number_leaves_it_open(finished, tmp_path):
     config = {method: study("full").config(HERE, method) for method in (FEDEAS, FEDAVG)}
     for seed, (own, base) in enumerate([(0.7, 0.5), (0.75, 0.7)]):
         finished(config[FEDEAS].model_copy(update={"seed": seed}), accuracy=own)
@@ -95,14 +95,14 @@ def test_a_seed_that_never_reaches_the_threshold_leaves_the_rounds_open(missed, 
     assert standing(tmp_path, "before Missing-only") is expected
 
 
-def test_gamma_hat_of_another_setting_is_named_as_such(run_as_printed, tmp_path):
+def test_gamma_hat_of_another_setting_names_that_setting(run_as_printed, tmp_path):
     run_as_printed(HERE, "clean")
     (line,) = [line for line in ledger(Results([tmp_path])) if line.says.startswith("Gamma-hat of")]
     assert line.where == setting(EXAMPLE).title
     assert "K=100" in line.found["clean"].evidence
 
 
-def test_a_line_about_which_nothing_was_run_is_left_out_and_its_setting_is_named(run_as_printed, tmp_path):
+def test_a_line_without_runs_is_left_out_and_its_setting_is_named(run_as_printed, tmp_path):
     assert ledger(Results([tmp_path])) == []
     run_as_printed(names=("fedavg",))
     assert {line.where for line in ledger(Results([tmp_path]))} == {HERE.title, setting(EXAMPLE).title}

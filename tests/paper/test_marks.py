@@ -1,4 +1,4 @@
-"""How methods look: in the paper's figures a policy's colour is its own, on pages all colours go before dashes."""
+"""Looks of methods: in the paper's figures a policy has its own colour; pages use all colours before dashes."""
 
 from fedeas.paper.figures.style import looks_by_name
 from fedeas.plotting import figures as plots
@@ -13,19 +13,19 @@ def test_a_policy_has_its_usual_colour_by_either_name():
     }
 
 
-def test_the_second_of_a_policy_is_told_apart_from_the_first():
+def test_two_methods_of_one_policy_look_different():
     assert looks_of(["uniform", "uniform"]) == [Look(plots.ORANGE), Look(plots.PURPLE)]
     assert len(set(looks_by_name(["FedEAS (beta = 8)", "FedEAS (beta = 12)", "FedEAS (beta = 8)"]).values())) == 2
 
 
-def test_pages_use_up_all_colours_before_they_dash():
+def test_pages_use_all_colours_before_dashes():
     looks = looks_of([f"policy-{number}" for number in range(24)])
     assert len(set(looks)) == 24
     assert [look.dash for look in looks] == ["solid"] * 8 + ["dashed"] * 8 + ["dotted"] * 8
     assert len({look.colour for look in looks[:8]}) == 8
 
 
-def test_figures_of_the_paper_lend_no_policys_colour():
+def test_figures_of_the_paper_use_a_policys_colour_only_for_it():
     looks = looks_by_name([*"abcdefghi", "FedEAS"])
     assert len(set(looks.values())) == 10
     assert not {look.colour for name, look in looks.items() if name != "FedEAS"} & set(plots.USUAL.values())

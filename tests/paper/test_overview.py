@@ -1,4 +1,4 @@
-"""The summary figure: a marker for each number, where the numbers say, and no word on another."""
+"""The summary figure: a marker for each number at its place, and no overlapping text."""
 
 from itertools import combinations
 
@@ -38,14 +38,14 @@ def test_every_number_has_its_marker():
     assert heights(axes, "D") == [50.2, 58.8, 72.6, 79.3]
 
 
-def test_budgets_grow_to_the_right_and_markers_of_a_policy_stand_beside_each_other():
+def test_budgets_grow_to_the_right_and_markers_of_a_policy_are_side_by_side():
     (axes,) = overview_figure({"here": SPOTS}, WINDOW).axes
     assert places(axes, "D") == sorted(places(axes, "D"))
     ours, theirs = places(axes, "o")[1], places(axes, "D")[2]
     assert 0 < theirs - ours < 1
 
 
-def test_what_nobody_ran_has_no_key():
+def test_protocols_without_runs_have_no_legend_key():
     figure = overview_figure({"here": SPOTS}, WINDOW)
     assert "Greedy" not in texts(figure)
     assert {"FedAvg", "Uniform", "FedEAS", "Full-Balance"} <= set(texts(figure))
@@ -62,7 +62,7 @@ def test_the_labels_of_many_budgets_do_not_overlap():
         assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-def test_the_paper_alone_is_shown_where_nothing_was_run(tmp_path):
+def test_without_runs_only_the_paper_is_shown(tmp_path):
     (axes,) = overview(Results([tmp_path])).axes
     assert axes.get_title(loc="left") == setting(HEADLINE).title
     printed = [published().printed(row, name, setting(HEADLINE)) for row in [published().accuracy] for name in row]

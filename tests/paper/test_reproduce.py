@@ -1,4 +1,4 @@
-"""``fedeas reproduce`` as a person meets it, on digits."""
+"""``fedeas reproduce`` from the command line and from Python, on digits."""
 
 import csv
 import shutil
@@ -46,7 +46,7 @@ def call(*arguments, code=0):
     assert stopped.value.code == code
 
 
-def test_all_of_it_runs_on_digits(everything):
+def test_all_artefacts_run_on_digits(everything):
     written = {path.name for path in (everything / "out").iterdir()}
     for artefact in ARTEFACTS:
         if artefact.sheets(SMOKE):
@@ -60,7 +60,7 @@ def test_all_of_it_runs_on_digits(everything):
     assert {f"{name}.{ending}" for name in pictures for ending in ("png", "svg")} | {"samples.png"} <= written
 
 
-def test_what_is_finished_is_not_run_again(everything, capsys):
+def test_finished_runs_are_not_repeated(everything, capsys):
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in RunStore(everything / "runs").all()}
     call("all", *places(everything))
     assert " of " not in capsys.readouterr().out.split("Accuracy, %")[0]  # no run was begun
@@ -93,7 +93,7 @@ def test_the_tables_numbers_are_those_of_the_summaries(everything):
         assert float(row["ours"]) == pytest.approx(100 * run.summary()["accuracy"])
 
 
-def test_times_can_be_had_by_their_own_command(tmp_path):
+def test_times_have_their_own_command(tmp_path):
     call("wall-clock", *places(tmp_path))
     rows = cells(tmp_path, "wall-clock")
     assert [row["seeds"] for row in rows] == ["1", "1", "1"]
@@ -101,13 +101,13 @@ def test_times_can_be_had_by_their_own_command(tmp_path):
     assert minutes[2] == pytest.approx(minutes[1] / minutes[0])
 
 
-def test_runs_are_kept_that_were_finished_before(everything, tmp_path):
+def test_earlier_finished_runs_are_kept_too(everything, tmp_path):
     later = tmp_path / "later"
     call("fig1", *places(everything), "--results", later, "--keep")
     assert len(list(later.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
 
 
-def test_a_run_has_one_directory_whatever_needs_it():
+def test_a_run_has_one_directory_for_all_artefacts():
     for name in PROFILES:
         directories = {}
         for artefact in ARTEFACTS:
@@ -116,13 +116,13 @@ def test_a_run_has_one_directory_whatever_needs_it():
         assert len(set(directories.values())) == len(directories)
 
 
-def test_a_mistake_that_all_runs_share_is_told_once_before_any_begins(tmp_path, capsys):
+def test_an_error_of_all_runs_is_reported_once_before_any_starts(tmp_path, capsys):
     call("table1", *places(tmp_path), "--start", "nonsense", code=2)
     assert capsys.readouterr().err.count("nonsense") == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_data_that_cannot_be_had_are_told_once_and_write_no_tables(tmp_path, capsys):
+def test_missing_data_are_reported_once_and_write_no_tables(tmp_path, capsys):
     where = [*places(tmp_path)[2:], "--precision", "fp32", "--data-root", tmp_path]
     call("fig1", *where, code=1)
     said = capsys.readouterr()
@@ -142,7 +142,7 @@ def test_no_start_has_seen_the_clients_images():
     ("option", "words"),
     [("--out", "cannot be created"), ("--results", "cannot be created"), ("--runs", "not a folder")],
 )
-def test_a_folder_that_cannot_be_made_is_told_before_any_run_begins(option, words, tmp_path, capsys):
+def test_a_folder_that_cannot_be_created_is_reported_before_any_run_starts(option, words, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     call("fig1", *places(tmp_path), option, tmp_path / "file", "--keep", code=2)
     assert capsys.readouterr().err.count(words) == 1
@@ -156,14 +156,14 @@ def test_an_estimate_starts_nothing(tmp_path, capsys):
     assert all(artefact.name in out for artefact in ARTEFACTS)
 
 
-def test_without_a_gpu_the_full_study_says_at_once_what_it_needs(tmp_path, capsys, monkeypatch):
+def test_without_a_gpu_the_full_study_is_refused_at_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     call("table1", "--runs", tmp_path / "runs", "--results", tmp_path / "results", code=2)
     assert "needs a GPU" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
+def test_a_run_that_fails_does_not_stop_the_others(everything):
     configs = artefacts("fig1")[0].configs(SMOKE)
     store = RunStore(everything / "runs")
 
@@ -180,7 +180,7 @@ def test_a_run_that_cannot_be_done_does_not_keep_the_others_from_it(everything):
     assert all((o.run is None) == bool(o.problem) for o in outcomes)
 
 
-def test_a_damaged_course_costs_its_line_and_not_the_figures(everything, tmp_path, caplog):
+def test_a_damaged_run_is_left_out_of_the_figures(everything, tmp_path, caplog):
     shutil.copytree(everything / "runs", tmp_path / "runs")
     run = RunStore(tmp_path / "runs").at(identified(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS)))
     (run.path / "rounds.jsonl").write_text("{\n")
@@ -202,7 +202,7 @@ class Done:
     [(10, 275, 2), (0.5, 5, 5), (0.1, 20, 1), (10, 1, 8)],
     ids=["almost up", "quick runs", "the first", "all of them"],
 )
-def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first(minutes, takes, expected):
+def test_only_the_first_run_is_started_when_little_time_is_left(minutes, takes, expected):
     configs, now = artefacts("fig1")[0].configs(SMOKE), [0.0]
 
     def execute(config):
@@ -213,7 +213,7 @@ def test_no_run_is_begun_when_the_time_is_almost_up_but_the_first(minutes, takes
     assert [outcome.config for outcome in begun] == configs[:expected]
 
 
-def test_a_finished_run_with_a_damaged_summary_is_a_problem_of_its_own(everything, tmp_path):
+def test_a_finished_run_with_a_damaged_summary_is_reported(everything, tmp_path):
     shutil.copytree(everything / "runs", tmp_path / "runs")
     configs = [identified(config) for config in artefacts("fig1")[0].configs(SMOKE)]
     store = RunStore(tmp_path / "runs")
@@ -223,14 +223,14 @@ def test_a_finished_run_with_a_damaged_summary_is_a_problem_of_its_own(everythin
     assert not any(problems[1:])
 
 
-def test_after_a_run_that_paused_no_other_begins():
+def test_after_a_paused_run_no_other_starts():
     configs = artefacts("fig1")[0].configs(SMOKE)
     outcomes = list(carry_out(configs, lambda config: Done(finished=config != configs[2])))
     assert [outcome.config for outcome in outcomes] == configs[:3]
 
 
-def test_a_run_in_pieces_made_the_images_that_it_made(tmp_path):
-    """Images of an earlier piece, read again from the bank, are not taken for another run's."""
+def test_a_resumed_run_counts_its_own_earlier_images_as_generated(tmp_path):
+    """Images from before the pause, read from the bank, are not counted as another run's."""
     from fedeas.federation.run import execute
 
     config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
@@ -242,8 +242,8 @@ def test_a_run_in_pieces_made_the_images_that_it_made(tmp_path):
     assert 0 < after["images"]["found"] <= sum(after["images"].values()) == after["generated"]
 
 
-def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
-    """Paused at the end of a round, copied, and gone on with elsewhere."""
+def test_a_run_resumed_on_another_machine_equals_an_uninterrupted_one(everything, tmp_path):
+    """Paused at the end of a round, copied, and resumed elsewhere."""
     from fedeas.federation.run import execute
 
     where = setting("c10-k20-a0.1")
@@ -260,13 +260,13 @@ def test_pieces_on_two_machines_give_the_undisturbed_run(everything, tmp_path):
         assert rest.summary()["accuracy"] == whole.summary()["accuracy"]
 
 
-def test_only_algorithms_whose_clients_keep_state_are_said_to_stay():
+def test_only_algorithms_with_client_states_should_stay_on_one_machine():
     where = setting("c10-k20-a0.1")
     staying = {name for name, method in METHODS.items() if stays_here(study("full").config(where, method))}
     assert staying == {"scaffold", "moon"}
 
 
-def test_the_same_can_be_had_from_python(everything, tmp_path):
+def test_python_gives_the_same_as_the_command(everything, tmp_path):
     done = reproduce("table1", profile="smoke", places=Places(everything / "runs", tmp_path), out=tmp_path / "out")
     assert not done.outcomes
     assert not done.missing
@@ -275,7 +275,7 @@ def test_the_same_can_be_had_from_python(everything, tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {f"table1.{ending}" for ending in WRITERS}
 
 
-def test_python_makes_the_runs_that_are_missing_and_tells_of_each(tmp_path):
+def test_python_makes_the_missing_runs_and_reports_each(tmp_path):
     lines, where = [], Places(tmp_path / "runs", tmp_path / "results", keeps=True)
     before = reproduce("combination", profile="smoke", places=where, train=False)
     assert len(before.missing) == 3
@@ -307,7 +307,7 @@ def test_a_command_reads_each_run_once_and_builds_each_table_once(everything, mo
     assert built == Counter(titles)
 
 
-def test_a_folder_that_is_named_twice_is_read_once(everything):
+def test_a_folder_given_twice_is_read_once(everything):
     once, twice = Results([everything / "runs"]), Results([everything / "runs", everything / "." / "runs"])
     config = SMOKE.config(setting("c10-k20-a0.1"), FEDEAS)
     assert len(once.copies(config)) == len(twice.copies(config)) == 1

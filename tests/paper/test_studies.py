@@ -1,4 +1,4 @@
-"""The runs behind the paper's cells: the right config for each, and no number beside a protocol it is not from."""
+"""The runs behind the paper's cells: the right config for each, and the paper's numbers only with its protocol."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_the_full_study_runs_what_the_shipped_configs_say(where, name):
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("protocol", ["paper", "clean"])
-def test_every_artefact_has_runs_that_can_be_begun_each_once(profile, protocol):
+def test_every_artefact_has_valid_runs_each_once(profile, protocol):
     chosen = study(profile, protocol)
     for artefact in ARTEFACTS:
         configs = artefact.configs(chosen)
@@ -40,7 +40,7 @@ def test_every_artefact_has_runs_that_can_be_begun_each_once(profile, protocol):
             assert (config.data.dataset == "digits") == (profile in ("digits", "smoke"))
 
 
-def test_the_papers_numbers_stand_only_beside_its_own_protocol():
+def test_the_papers_numbers_are_shown_only_with_its_own_protocol():
     beside = {
         (profile, protocol): any(
             cell.paper is not None
@@ -74,12 +74,12 @@ def test_every_start_is_another_run_with_its_own_stem():
     assert study("full").config(where, FEDEAS) == runs["cifar100-imagenet-stem"]
 
 
-def test_digits_start_from_scratch_alone():
+def test_digits_start_only_from_scratch():
     with pytest.raises(InputError, match="scratch"):
         study("digits", start="cifar100")
 
 
-def test_partitions_are_redrawn_where_it_is_asked():
+def test_partitions_are_redrawn_on_request():
     fixed, redrawn = (
         study("digits", redraw=redraw).config(setting("c10-k20-a0.1"), FEDEAS) for redraw in (False, True)
     )
@@ -88,14 +88,14 @@ def test_partitions_are_redrawn_where_it_is_asked():
     assert len({run.method for run in with_seeds(redrawn, 2)}) == 1
 
 
-def test_unknown_names_are_answered_with_the_known_ones():
+def test_errors_for_unknown_names_list_the_known_ones():
     with pytest.raises(InputError, match="full, digits, smoke"):
         study("short")
     with pytest.raises(InputError, match="table1, table2"):
         artefacts("table9")
 
 
-def test_titles_say_in_what_a_study_differs_from_the_papers():
+def test_titles_say_how_a_study_differs_from_the_papers():
     assert study("full").named("Here") == "Here"
     assert study("full", "clean", "scratch").named("Here") == "Here (clean protocol, start scratch)"
     studies = [study(profile, protocol) for profile in PROFILES for protocol in ("paper", "clean")]
@@ -104,7 +104,7 @@ def test_titles_say_in_what_a_study_differs_from_the_papers():
         assert len(set(titles)) == len(titles)
 
 
-def test_what_is_run_is_said_as_it_is_run():
+def test_the_description_matches_what_is_run():
     said = study("full", "clean", "scratch", "tf32").says
     assert all(word in said for word in ("200 rounds", "clean", "tf32", "from scratch"))
     assert "bf16" in study("full").says

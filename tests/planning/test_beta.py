@@ -57,7 +57,7 @@ def test_beta_for_total_is_the_largest_that_fits(policy, counts, total):
     assert replace(policy, beta=next_beta).allocate(counts).total > total
 
 
-def test_beta_for_total_of_balanced_clients_has_no_end():
+def test_beta_for_total_of_balanced_clients_is_infinite():
     assert beta_for_total(FedEAS(), LabelCounts([[5, 5]]), 10) == (math.inf, 0, 10)
 
 
@@ -112,7 +112,7 @@ def test_an_empty_interval_says_which_condition_fails_and_cannot_be_rounded():
         (2, math.inf, 2),
     ],
 )
-def test_the_roundest_beta_is_what_a_person_would_choose(lo, hi, roundest):
+def test_the_roundest_beta_has_the_fewest_decimals(lo, hi, roundest):
     interval = BetaInterval(lo, hi)
     assert interval.roundest == roundest
     assert interval.roundest in interval
@@ -152,7 +152,7 @@ def test_limits_out_of_range_are_refused():
             call()
 
 
-def test_a_path_with_gaps_leads_to_the_same_choice(monkeypatch):
+def test_a_sampled_path_leads_to_the_same_choice(monkeypatch):
     counts, policy = example_counts(), FedEAS()
     whole, least = select_beta(counts), beta_for_removed(policy, counts, 0.7)
     monkeypatch.setattr(selection, "MAX_STEPS", 1000)

@@ -88,7 +88,7 @@ def written_plan(path):
     return np.stack([table.column(name).to_numpy() for name in table.schema.names[1:]], axis=1)
 
 
-def test_a_policy_that_needs_everyone_refuses_parts(tmp_path):
+def test_a_policy_that_needs_all_clients_refuses_parts(tmp_path):
     write_counts(tmp_path / "counts.parquet", COUNTS)
     with pytest.raises(PolicyError, match=r"uniform\(budget=9\) needs all clients at once"):
         plan_chunks(
@@ -119,6 +119,6 @@ def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
     assert removed(COUNTS, plans["greedy"]) <= removed(COUNTS, plans["optimal"]) + 1e-12
 
 
-def test_a_comparison_leaves_out_missing_only_where_nothing_is_missing():
+def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():
     full = LabelCounts([[5, 1], [2, 9]])
     assert "missing-only" not in {plan.policy.partition("(")[0] for plan in matched(full, FedEAS(3))}

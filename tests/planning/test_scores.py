@@ -89,7 +89,7 @@ def test_full_balance_removes_all_exactly():
     assert removed(counts, FullBalance().allocate(counts)) == 1
 
 
-def test_nothing_to_remove_counts_as_nothing_removed():
+def test_balanced_clients_have_nothing_removed():
     counts = LabelCounts([[5, 5]])
     assert removed(counts, Allocation([[0, 0]])) == 0
 
@@ -124,7 +124,7 @@ def test_concentration_orders_clients_by_their_part_of_imbalance():
     assert result.imbalance[0] == pytest.approx(parts[1] / parts.sum())
 
 
-def test_concentration_without_a_budget_has_none_to_share():
+def test_concentration_without_a_budget_has_no_shares():
     assert concentration(LabelCounts([[5, 5], [4, 0]])).budget.tolist() == [0, 0]
 
 

@@ -51,7 +51,7 @@ def test_rows_of_samples_are_tallied(tmp_path):
     assert read_counts(tmp_path / "samples.parquet") == counts
 
 
-def test_classes_that_nobody_holds_can_be_named_by_their_number(tmp_path):
+def test_classes_without_samples_are_added_by_their_number(tmp_path):
     (tmp_path / "samples.csv").write_text("client,label\na,0\na,3\nb,1\n")
     assert read_counts(tmp_path / "samples.csv", num_classes=5).n.tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
     with pytest.raises(InputError, match="labels are not all whole numbers from 0 to 2"):
@@ -59,7 +59,7 @@ def test_classes_that_nobody_holds_can_be_named_by_their_number(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [-1, 0, 1])
-def test_a_number_of_classes_that_cannot_be_is_refused(tmp_path, classes):
+def test_an_impossible_number_of_classes_is_refused(tmp_path, classes):
     (tmp_path / "samples.csv").write_text("client,label\na,0\n")
     with pytest.raises(InputError, match=f"the number of classes must be at least 2, not {classes}"):
         read_counts(tmp_path / "samples.csv", num_classes=classes)
@@ -130,7 +130,7 @@ def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
         list(count_chunks(tmp_path / "twice.parquet", cells=6))
 
 
-def test_equal_hashes_of_different_names_are_no_duplicate(tmp_path, monkeypatch):
+def test_different_names_with_equal_hashes_are_not_duplicates(tmp_path, monkeypatch):
     from fedeas.planning.tables import reading
 
     monkeypatch.setattr(reading, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
@@ -232,7 +232,7 @@ POOLS = []  # arrays may live longer than the test, and need the pool that they 
 
 
 def allocated(call):
-    """Bytes of Python and numpy, and of Arrow, at the most."""
+    """Peak bytes of Python and numpy, and of Arrow."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
     POOLS.append(counted)

@@ -1,4 +1,4 @@
-"""The report as a reader meets it: what the page says, and that it needs nothing but itself."""
+"""The report: the content of the page, and that it needs no other files."""
 
 import base64
 import re
@@ -127,7 +127,7 @@ def five(add):
     ]
 
 
-def test_nothing_is_fetched_from_elsewhere(five, page, tmp_path):
+def test_the_page_loads_nothing_from_elsewhere(five, page, tmp_path):
     found = page(*five)
     text = (tmp_path / "report.html").read_text("utf-8")
     assert "http" not in text and "url(" not in text and "@import" not in text
@@ -139,7 +139,7 @@ def test_nothing_is_fetched_from_elsewhere(five, page, tmp_path):
     assert len(text) < 3e6
 
 
-def test_the_page_is_sound_html(five, page):
+def test_the_page_is_valid_html(five, page):
     found = page(*five, title="Digits")
     assert ("html", {"lang": "en"}) in found.tags
     assert found.text("h1") == found.text("title") == "Digits"
@@ -256,7 +256,7 @@ def test_without_fedeas_the_first_method_is_the_reference(add, page):
     assert rows["even"][DIFFERENCE].startswith("0.00")
 
 
-def test_methods_on_other_data_have_a_reference_of_their_own(add, page):
+def test_methods_on_other_data_have_their_own_reference(add, page):
     here = [add("a", "fedeas", 0, 0.8), add("b", "no-generation", 0, 0.7)]
     elsewhere = {"partition": {"clients": 7}}
     there = [add("c", "no-generation", 0, 0.3, **elsewhere), add("d", "fedeas", 0, 0.5, **elsewhere)]
@@ -280,7 +280,7 @@ def test_the_lead_concludes_from_intervals_alone(add, page):
     assert "a shows no difference to b." in lead
 
 
-def test_methods_go_by_label_by_spec_or_by_what_differs(add, page):
+def test_methods_are_named_by_label_by_spec_or_by_what_differs(add, page):
     assert set(page(add("s0", "fedeas", 0), add("s1", "fedeas", 1)).result()) == {"fedeas(beta=12) + fedavg"}
     runs = [add("run", policy, train=TrainConfig(lr=lr)) for policy, lr in [("fedeas", 0.1), ("full-balance", 0.1)]]
     assert set(page(*runs).result()) == {"fedeas(beta=12) + fedavg", "full-balance + fedavg"}
@@ -330,14 +330,14 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
     assert "Dotted" in found.text("figcaption") and "Dotted" not in without.text("figcaption")
 
 
-def test_a_round_that_a_seed_lacks_does_not_bend_the_mean():
+def test_a_missing_round_of_a_seed_does_not_distort_the_mean():
     whole, short = Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])
     both_short = [Course([1, 2], [0.2, 0.4]), short]
     one, other = (convergence([Curve(Look("#0072b2"), courses)], []) for courses in ([whole, short], both_short))
     assert one == other
 
 
-def test_an_unfinished_method_competes_with_nobody(add, page):
+def test_an_unfinished_method_is_not_ranked(add, page):
     done = add("a", "fedeas", 0, 0.7)
     waiting = add("b", f"uniform(budget={BUDGET})", 0, 0.9, rounds=2, unfinished=True)
     found = page(done, waiting)
@@ -353,7 +353,7 @@ def test_unfinished_runs_alone_make_a_page_without_a_table(add, page):
     assert len(found.pictures()) == 4  # the curve, two maps and their scale
 
 
-def test_only_keys_that_differ_are_set_side_by_side(add, page, tmp_path):
+def test_only_differing_keys_are_compared(add, page, tmp_path):
     runs = [add("a", "fedeas", seed) for seed in (0, 1)]
     assert "What differs" not in page(*runs).tables
     found = page(*runs, add("b", "full-balance", train=TrainConfig(lr=0.5), data={"root": str(tmp_path)}))

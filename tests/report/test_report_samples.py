@@ -1,4 +1,4 @@
-"""The report's grid of synthetic images: those that the runs trained on, from the bank alone, whatever became of it."""
+"""The report's grid of synthetic images: those that the runs trained on, as far as the bank still has them."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ PLAN = [[3, 0, 20, 0], [50, 0, 1, 2], [9, 0, 9, 0]]
 
 
 class Numbered:
-    """Every image is a function of its address that differs from all others."""
+    """Every image is a function of its address, and all images differ."""
 
     num_classes, batch_size, description = CLASSES, 16, "numbered <images>"
 
@@ -43,7 +43,7 @@ class Numbered:
 
 
 def trained(root, plan=PLAN, generator=None, *, kept=True, **more):
-    """A run of which clients 0 and 1 have taken part, with their images in the bank beside it."""
+    """A run in which clients 0 and 1 took part, with their images in the bank beside it."""
     generator, plan = generator or Numbered(), np.array(plan)
     run = RunStore(root).open(RunConfig(policy="fedeas", **more))
     run.save_allocation(LabelCounts(np.full(plan.shape, 7)), Allocation(plan))
@@ -59,7 +59,7 @@ def trained(root, plan=PLAN, generator=None, *, kept=True, **more):
 
 
 def report(*runs):
-    """What the page says in words, and its rows of images by class."""
+    """The text of the page, and its rows of images by class."""
     path = runs[0].path.parent / "report.html"
     write_report(runs, path)
     text = path.read_text("utf-8")
@@ -94,7 +94,7 @@ def test_each_class_shows_its_first_images_of_clients_that_took_part(tmp_path):
     assert "Generator: numbered &lt;images&gt;, fingerprint aaaaaaaa." in text
 
 
-def test_there_is_a_grid_for_each_generator_and_not_for_each_run(tmp_path):
+def test_there_is_one_grid_for_each_generator(tmp_path):
     one = trained(tmp_path, label="one")
     more = trained(tmp_path, [[0, 6, 0, 0], [60, 0, 0, 0], [0, 0, 0, 0]], label="more", seed=1)
     other = trained(tmp_path, generator=Numbered("b"), label="other", seed=2)
@@ -105,14 +105,14 @@ def test_there_is_a_grid_for_each_generator_and_not_for_each_run(tmp_path):
     assert same(tiles(rows[4][1])[:1], drawn(Numbered("b"), 0, (0, 0)))
 
 
-def test_classes_go_by_their_names_where_these_are_known(tmp_path):
+def test_known_classes_are_shown_by_name(tmp_path):
     generator = Numbered()
     generator.num_classes = 10
     _, rows = report(trained(tmp_path, [[1] * 10] * 3, generator, data={"dataset": "cifar10"}))
     assert [name for name, _ in rows][:3] == ["airplane", "automobile", "bird"]
 
 
-def test_of_very_many_classes_the_first_are_shown(tmp_path):
+def test_only_the_first_of_very_many_classes_are_shown(tmp_path):
     generator = Numbered()
     generator.num_classes = 30
     text, rows = report(trained(tmp_path, [[1] * 30] * 3, generator, data={"dataset": "folder:x"}))
@@ -148,7 +148,7 @@ def _header(**changes):
     ],
     ids=["removed", "pruned", "header", "no header", "emptied", "another", "classes", "huge", "channels"],
 )
-def test_without_images_the_page_says_so_and_makes_none(tmp_path, spoil):
+def test_without_images_the_page_says_so_and_generates_none(tmp_path, spoil):
     run = trained(tmp_path)
     spoil(run)
     before = sorted(tmp_path.rglob("*"))
@@ -158,7 +158,7 @@ def test_without_images_the_page_says_so_and_makes_none(tmp_path, spoil):
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "report.html"])
 
 
-def test_damaged_images_are_passed_over(tmp_path):
+def test_damaged_images_are_skipped(tmp_path):
     run = trained(tmp_path)
     path = bank_of(run) / "c0" / "k0.images"
     content = bytearray(path.read_bytes())
@@ -169,7 +169,7 @@ def test_damaged_images_are_passed_over(tmp_path):
     assert same(tiles(rows[0][1]), drawn(Numbered(), 0, *good))
 
 
-def test_a_run_that_does_not_know_its_generator_has_no_grid(tmp_path):
+def test_a_run_without_a_recorded_generator_has_no_grid(tmp_path):
     run = trained(tmp_path, kept=False)
     (run.path / "generator.json").unlink()
     assert "Synthetic images" not in report(run)[0]
@@ -183,7 +183,7 @@ def test_a_damaged_record_of_the_generator_is_refused(tmp_path, content):
         report(run)
 
 
-def test_a_fingerprint_that_is_no_fingerprint_leads_nowhere(tmp_path):
+def test_a_fingerprint_that_is_a_path_is_not_followed(tmp_path):
     run = trained(tmp_path, kept=False)
     run.write_json("generator.json", {"fingerprint": "../" + run.path.name, "description": "x"})
     assert GONE in report(run)[0]
@@ -201,7 +201,7 @@ def test_the_images_are_found_from_a_relative_path(tmp_path, monkeypatch):
     assert "uncurated" in (tmp_path / "here.html").read_text()
 
 
-def test_a_real_run_shows_what_its_generator_draws(tmp_path):
+def test_a_real_run_shows_its_generators_images(tmp_path):
     small = ["rounds.total=1", "train.epochs=1", "partition.clients=5", "engine.threads=1", "policy=uniform(budget=99)"]
     run = execute(load_config(None, small), RunStore(tmp_path))
     _, rows = report(run)
@@ -216,7 +216,7 @@ def test_a_real_run_shows_what_its_generator_draws(tmp_path):
         assert same(tiles(sheet, 8)[:count], list(expected[:, 0]))
 
 
-def test_strips_keep_pixels_and_shrink_what_is_large():
+def test_strips_keep_pixels_and_shrink_large_images():
     colour = np.random.default_rng(0).integers(0, 256, (3, 3, 5, 4), dtype=np.uint8)
     png, width, height = strip(colour, columns=4)
     sheet = np.asarray(Image.open(BytesIO(png)))

@@ -1,4 +1,4 @@
-"""A real browser, a planner on a free port of loopback for it to open, and run directories to show."""
+"""A real browser, a planner on a free loopback port, and run directories to show."""
 
 import os
 import socket
@@ -68,7 +68,7 @@ def overflow(page):
 
 
 def complaints_of(page):
-    """A list that fills with whatever the page reports as an error."""
+    """A list of all errors that the page reports."""
     found = []
     page.on("console", lambda message: found.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: found.append(str(error)))
@@ -76,7 +76,7 @@ def complaints_of(page):
 
 
 def recorded_runs(root):
-    """A finished run and one under way, as `fedeas run` leaves them."""
+    """A finished run and one in progress, as `fedeas run` makes them."""
     for policy, label, done in (("fedeas(beta=2)", "finished", 6), ("uniform(budget=9)", "under-way", 3)):
         run = RunStore(root).open(load_config(None, [f"policy={policy}", f"label={label}", "rounds.total=6"]))
         for number in range(1, done + 1):

@@ -23,7 +23,7 @@ COUNTS = LabelCounts(
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A page on the planner; at the end nothing may have left loopback, nor been reported on the console."""
+    """The planner's page; at the end there must be no request beyond loopback and no error on the console."""
     folder = tmp_path_factory.mktemp("planner")
     recorded_runs(folder / "runs")
     hosts = set()
@@ -41,7 +41,7 @@ def page(tmp_path_factory):
 
 
 def settle(page):
-    """Wait until the script has run: a list that opens meanwhile is closed again."""
+    """Wait until the script has run: a list that is opened before would be closed again."""
     page.wait_for_timeout(200)
     page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
 

@@ -1,4 +1,4 @@
-"""The list of runs follows them in a real browser by itself, and rests when they have come to their end."""
+"""In a real browser the list of runs refreshes by itself, and stops when all runs have ended."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from waiting import LIMIT
 from web.browser import chromium, complaints_of, recorded_runs, served
 
 from fedeas.runs.store import RunStore
-from fedeas.web.planner import LOOK_EVERY
+from fedeas.web.planner import REFRESH_SECONDS
 
 PATIENCE = 1000 * LIMIT  # milliseconds
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """The tab of runs, the run that is under way, and every request of the page to be computed again."""
+    """The tab of runs, the run in progress, and all requests to compute the page again."""
     recorded_runs(tmp_path / "runs")
     (run,) = (run for run in RunStore(tmp_path / "runs").all() if not run.finished)
     asked = []
@@ -39,7 +39,7 @@ def _reruns(frame):
 
 
 def says(page, state):
-    """Wait for a run in this state; the grid is a canvas, whose text is in a table for those who cannot see it."""
+    """Wait for a run in this state; the grid is a canvas, and its accessible table has the text."""
     page.locator("td[role=gridcell]", has_text=state).wait_for(state="attached", timeout=PATIENCE)
 
 
@@ -48,10 +48,10 @@ def add_round(run, number):
 
 
 def rests(page):
-    page.get_by_text("none is under way").wait_for(timeout=PATIENCE)
+    page.get_by_text("none is in progress").wait_for(timeout=PATIENCE)
 
 
-def test_new_rounds_show_by_themselves_until_all_runs_have_ended_and_again_on_request(opened):
+def test_new_rounds_appear_until_all_runs_have_ended_and_then_on_request(opened):
     page, run, asked = opened
     asked.clear()
     for number in (4, 5):
@@ -63,7 +63,7 @@ def test_new_rounds_show_by_themselves_until_all_runs_have_ended_and_again_on_re
     run.write_json("summary.json", {"accuracy": 0.66, "window": [5, 5]})
     rests(page)
     asked.clear()
-    page.wait_for_timeout(3 * 1000 * LOOK_EVERY)
+    page.wait_for_timeout(3 * 1000 * REFRESH_SECONDS)
     assert asked == []
 
     (run.path / "summary.json").unlink()  # as if another run had begun

@@ -1,4 +1,4 @@
-"""The page's logic without a browser: every number it shows is the library's."""
+"""The page's logic without a browser: every number that it shows equals the library's."""
 
 import json
 import shlex
@@ -42,9 +42,7 @@ from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
 from fedeas.runs.store import RunStore
-from fedeas.web import charts, references, runs, sources
-from fedeas.web import downloads as takeaway
-from fedeas.web import plan_result as outcome
+from fedeas.web import charts, downloads, plan_result, references, runs, sources
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -77,7 +75,7 @@ def test_beta_policy_and_limit_give_the_librarys_totals(app):
     assert app.code[0].value == "fedeas plan --example --min-removed 0.6"
 
 
-def test_policies_at_one_budget_are_not_taken_for_each_other(app):
+def test_policies_at_one_budget_have_their_own_results(app):
     counts = example_counts()
     app.selectbox(key="size").set_value(str(Size.TOTAL)).run()
     for policy in (Uniform, Optimal, Uniform):
@@ -105,7 +103,7 @@ def test_a_bad_table_is_explained_and_a_good_one_planned(app):
 
 
 @pytest.mark.parametrize("content", [b"\x89PN\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\0", b"a,b\n1,[1]\n"])
-def test_whatever_is_uploaded_the_page_says_one_line(app, content):
+def test_an_odd_upload_gives_one_line_of_error(app, content):
     app.segmented_control(key="source").set_value("My file").run()
     app.file_uploader(key="file").set_value(("odd.csv", content, "text/csv")).run()
     assert not app.exception
@@ -136,14 +134,14 @@ def test_a_drawn_federation_is_planned(app):
 def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     choice = Choice(policy, Limits(total=700))
     chosen = choice.resolved(COUNTS)
-    federation = sources.Federation("mine", COUNTS, str(tmp_path / "counts.csv"))
-    (tmp_path / "counts.csv").write_bytes(takeaway.counts_file(COUNTS))
-    (tmp_path / "run.toml").write_text(takeaway.run_config(federation, chosen))
+    federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"))
+    (tmp_path / "counts.csv").write_bytes(downloads.counts_file(COUNTS))
+    (tmp_path / "run.toml").write_text(downloads.run_config(federation, chosen))
     assert load_config(tmp_path / "run.toml").policy == chosen.spec
     with pytest.raises(SystemExit):
-        main([*shlex.split(takeaway.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])
+        main([*shlex.split(downloads.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])
     by_command = json.loads((tmp_path / "plan.json").read_text())
-    by_page = json.loads(takeaway.allocation_file(COUNTS, chosen.allocate(COUNTS), ".json"))
+    by_page = json.loads(downloads.allocation_file(COUNTS, chosen.allocate(COUNTS), ".json"))
     assert [row["n"] for row in by_command["clients"]] == [row["n"] for row in by_page["clients"]]
     assert POLICY_WORDS[policy]
     assert set(SIZE_WORDS) == set(Size)
@@ -152,7 +150,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
 def test_the_config_of_a_known_federation_holds_the_same_clients():
     split = {"paper": paper_replay, "dirichlet": dirichlet}
     for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
-        content = tomllib.loads(takeaway.run_config(federation, FedEAS(beta=3)))
+        content = tomllib.loads(downloads.run_config(federation, FedEAS(beta=3)))
         section, scheme = content["partition"], content["partition"].pop("scheme")
         labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
         assert np.array_equal(split[scheme](labels, **section).counts.n, federation.counts.n)
@@ -166,7 +164,7 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
         assert found.counts == read_counts(tmp_path / f"wide{ending}")
     rows = sources.uploaded("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
     assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
-    assert takeaway.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
+    assert downloads.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,7 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
         ("a.csv", b"client,label\n" + b"".join(b"%d,%d\n" % (i, i) for i in range(900)), "900 clients x 900 classes"),
     ],
 )
-def test_uploads_that_cannot_be_are_refused_in_words(name, content, words):
+def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
     with pytest.raises(InputError) as refused:
         sources.uploaded(name, content)
     assert words in str(refused.value)
@@ -190,7 +188,7 @@ def test_uploads_that_cannot_be_are_refused_in_words(name, content, words):
 
 def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum():
     counts = example_counts()
-    found = outcome.curves(counts)
+    found = plan_result.curves(counts)
     reachable = cache(lambda total: removed(counts, Optimal(budget=total).allocate(counts)))
     for name, path in found.paths.items():
         assert path.total[0] < found.demand.total / 500, name
@@ -223,9 +221,9 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
 
 def test_balanced_and_tiny_federations_are_drawn_too():
     for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
-        found = outcome.outcome(counts, "fedeas(beta=3)")
+        found = plan_result.plan_and_compare(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
-        curves = outcome.curves(counts)
+        curves = plan_result.curves(counts)
         charts.trade_off(curves, *point)
         charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
         charts.demand_bars(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
@@ -234,7 +232,7 @@ def test_balanced_and_tiny_federations_are_drawn_too():
 
 def test_prices_are_images_times_rate_and_size():
     plan = Uniform(budget=1200).allocate(COUNTS)
-    (price,) = outcome.prices(COUNTS, [plan], images_per_second=2, side=100)
+    (price,) = plan_result.prices(COUNTS, [plan], images_per_second=2, side=100)
     assert (price.images, price.minutes, price.megabytes) == (1200, 10, 36)
 
 
@@ -246,7 +244,7 @@ def test_names_from_files_stay_text():
     assert "&lt;b&gt;" in figure
 
 
-def test_runs_are_listed_with_their_courses_and_broken_ones_say_so(tmp_path):
+def test_runs_are_listed_with_their_courses_and_unreadable_ones_say_so(tmp_path):
     recorded_runs(tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
@@ -277,7 +275,7 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
     assert latest[0].accuracy == 0.8
 
 
-def test_a_run_that_was_broken_off_long_ago_is_not_waited_for(tmp_path):
+def test_a_run_interrupted_long_ago_does_not_count_as_in_progress(tmp_path):
     recorded_runs(tmp_path)
     soon, later = (runs.listed(tmp_path, lambda wait=wait: time.time() + wait) for wait in (3000, 4000))
     assert (runs.any_under_way(soon), runs.any_under_way(later)) == (True, False)
@@ -289,14 +287,14 @@ def test_the_page_says_whether_it_watches_the_runs(tmp_path, monkeypatch):
     shown = AppTest.from_file(str(PAGE), default_timeout=LIMIT).run()
     assert any("No run directories" in each.value for each in shown.info)
     recorded_runs(tmp_path)
-    assert any("looked at every 3 seconds" in each.value for each in shown.run().caption)
+    assert any("refreshed every 3 seconds" in each.value for each in shown.run().caption)
     (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
     run.write_json("summary.json", {"accuracy": 0.8, "window": [3, 3]})
-    assert any("none is under way" in each.value for each in shown.run().caption)
+    assert any("none is in progress" in each.value for each in shown.run().caption)
     assert not shown.exception
 
 
-def test_the_command_binds_to_loopback_and_reports_to_nobody(monkeypatch):
+def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):
     calls = []
     monkeypatch.setattr("streamlit.web.cli.main", lambda arguments, standalone_mode: calls.append(arguments))
     monkeypatch.setenv("FEDEAS_PLANNER_RUNS", "")
@@ -315,7 +313,7 @@ def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys)
     assert "pip install 'fedeas[web]'" in capsys.readouterr().err
 
 
-def test_the_papers_partitions_can_all_be_taken():
+def test_all_of_the_papers_partitions_can_be_chosen():
     assert len(published().settings) == 8
     for setting in published().settings:
         assert sources.paper(setting.id).counts.num_clients == setting.clients

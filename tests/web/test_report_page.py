@@ -1,4 +1,4 @@
-"""The report in a real browser: one file, opened from disk, that says what the runs' summaries say."""
+"""The report in a real browser: one file, opened from disk, with the numbers of the runs' summaries."""
 
 from statistics import mean, stdev
 
@@ -37,7 +37,7 @@ def _config(label, policy, seed):
 
 @pytest.fixture(scope="module")
 def page(runs):
-    """The report from disk; at the end it may not have asked for anything else, nor complained on the console."""
+    """The report from disk; at the end there must be no other request and no error on the console."""
     path = runs["ours"][0].path.parent / "report.html"
     write_report([run for seeds in runs.values() for run in seeds], path)
     asked = []
@@ -52,7 +52,7 @@ def page(runs):
     assert complaints == []
 
 
-def test_the_table_says_what_the_summaries_say(page, runs):
+def test_the_table_equals_the_summaries(page, runs):
     for label, seeds in runs.items():
         summaries = [run.summary() for run in seeds]
         accuracies = [100 * each["accuracy"] for each in summaries]

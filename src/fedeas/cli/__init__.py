@@ -22,7 +22,7 @@ from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
-"""Those of the extra ``train``, without which budgets are planned but nothing is generated or trained."""
+"""Packages of the extra ``train``; planning works without them, generation and training do not."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,7 +39,7 @@ app.add_typer(flower, name="flower")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; an error on purpose is one line and its exit code."""
+    """Run the command line; an error that FedEAS raises on purpose is printed as one line, with its exit code."""
     try:
         app(args=arguments)
     except FedEASError as error:
@@ -70,6 +70,8 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version.")
+    ] = False,
 ) -> None:
     pass

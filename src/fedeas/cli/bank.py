@@ -1,4 +1,4 @@
-"""``fedeas bank``: the generated images that are kept on disk."""
+"""``fedeas bank``: list, verify and remove generated images on disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fingerprints = Annotated[
     list[str] | None, typer.Argument(help="Generators, by the first digits of their fingerprints.", show_default=False)
 ]
 BANK = Path("runs/.bank")
-SHOWN = 10  # damaged images; the rest is counted
+SHOWN = 10  # damaged images that are listed; the rest is counted
 
 
 @bank.command("ls")
@@ -45,8 +45,8 @@ def verify(fingerprints: Fingerprints = None, folder: Folder = BANK) -> None:
     checked, damaged = sum(each.checked for each in results), sum(len(each.damaged) for each in results)
     if damaged:
         raise RunError(
-            f"{damaged:,} of {checked:,} images are damaged; they will be made anew at their next use, "
-            "or empty their places with `fedeas bank prune --damaged`"
+            f"{damaged:,} of {checked:,} images are damaged; they will be generated again at their next use, "
+            "or remove them with `fedeas bank prune --damaged`"
         )
     print(f"all {checked:,} images are good")
 
@@ -58,7 +58,7 @@ def prune(
     damaged: Annotated[bool, typer.Option("--damaged", help="Remove only images that are damaged.")] = False,
     folder: Folder = BANK,
 ) -> None:
-    """Remove kept images; those that are needed again will be generated again."""
+    """Remove kept images; images that are needed later will be generated again."""
     if everything and (fingerprints or damaged):
         raise InputError("--all goes with neither fingerprints nor --damaged")
     if not (fingerprints or everything or damaged):
@@ -71,7 +71,7 @@ def prune(
 
 
 def kept_table(kept: Sequence[Kept]) -> RenderableType:
-    """A row for each generator; what cannot be used says why below."""
+    """A row for each generator; the reasons why some are unusable are below."""
     tight = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}  # fits eighty columns
     table = Table(title="Generated images", title_justify="left", caption_justify="left", **tight)  # type: ignore[arg-type]
     table.add_column("fingerprint", no_wrap=True)
@@ -89,7 +89,7 @@ def kept_table(kept: Sequence[Kept]) -> RenderableType:
 
 
 def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> list[str]:
-    """Names in the bank, each once; all are looked up before anything is done to the first."""
+    """Names in the bank, each once; all are looked up before anything is changed."""
     if fingerprints:
         return list(dict.fromkeys(Bank(folder).name(each) for each in fingerprints))
     names = Bank(folder).names()

@@ -17,7 +17,7 @@ from fedeas.core.foreign_text import printable
 from fedeas.data.partition import Partition
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
-from fedeas.paper.ledger import Line
+from fedeas.paper.ledger import LedgerLine
 from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -35,7 +35,7 @@ STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES:
 
 
 def summary_table(summary: Summary, policy: str) -> RenderableType:
-    """A plan at a glance."""
+    """The key figures of a plan."""
     table = _facts(policy)
     table.add_row("clients", f"{summary.clients:,}")
     table.add_row("real samples", f"{summary.real:,}")
@@ -50,7 +50,7 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
 
 
 def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: str) -> RenderableType:
-    """Policies side by side; what they spend at pairs of negative gain makes imbalance worse."""
+    """Policies side by side; samples at pairs of negative gain increase the imbalance."""
     table = Table(title="Policies at one budget, framed by none and full", title_justify="left")
     table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
     for name in ("samples", "imbalance removed", "at negative gain", "most for one client"):
@@ -71,7 +71,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
 
 
 def partition_table(partition: Partition, title: str) -> RenderableType:
-    """A partition at a glance."""
+    """The key figures of a partition."""
     counts, table = partition.counts, _facts(title)
     table.add_row("clients x classes", f"{counts.num_clients:,} x {counts.num_classes}")
     table.add_row("training samples", f"{counts.total:,}")
@@ -98,7 +98,7 @@ def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
 
 
 def claims_markdown(claims: Iterable[Claim]) -> str:
-    """The same as Markdown, for docs."""
+    """The same tables as Markdown, for docs."""
     lines = []
     for group, members in groupby(claims, key=lambda claim: claim.group):
         lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
@@ -116,7 +116,7 @@ def claim_record(claim: Claim) -> dict[str, str | float]:
 
 
 def foreign_text(text: object, style: str = "") -> Text:
-    """One line that may hold anything, for a table: never read as markup, without control characters."""
+    """Untrusted text as one line for a table: without markup and control characters."""
     return Text(printable(text), style)
 
 
@@ -146,7 +146,7 @@ def _number(value: Decimal) -> str:
 
 
 def _ours(claim: Claim) -> str:
-    """As many digits as the paper prints, and two more where ours is not the same."""
+    """Our number with the paper's digits, and two more if the numbers differ."""
     if float(claim.ours).is_integer():
         return f"{int(claim.ours):,}"
     printed = -int(claim.paper.as_tuple().exponent)
@@ -154,9 +154,9 @@ def _ours(claim: Claim) -> str:
 
 
 def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
-    """What runs reached and what work they did, a row for all that differ only in their seed; unfinished runs apart.
+    """Accuracy and work of runs, a row for runs that differ only in their seed; unfinished runs are listed below.
 
-    With a `reference`, the label of one of them, also how far accuracy differs from that method's, paired by seed.
+    With a `reference`, the label of one method, also the difference to its accuracy, paired by seed.
     """
     methods = by_method(runs)
     other = next((seeds for label, seeds in methods if label == reference), None)
@@ -167,7 +167,7 @@ def runs_tables(runs: Sequence[Run], reference: str | None = None) -> Renderable
 
 
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
-    """Finished runs that have the same config but for the seed, with the label of the first."""
+    """Finished runs grouped by config without the seed, with the label of the first."""
     methods: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.finished:
@@ -195,7 +195,7 @@ def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: 
 
 
 def _compared(seeds: Seeds, reference: Seeds) -> list[str]:
-    """The difference to the reference in points, its interval, and what that shows."""
+    """The difference to the reference in points, its interval, and the verdict."""
     found = None if seeds == reference else seeds.minus(reference)
     return ["", "", ""] if found is None else [fixed(found.mean, 2), found.range_text(2), found.verdict]
 
@@ -232,7 +232,7 @@ def _numbers(title: str, heads: Sequence[str]) -> Table:
 
 
 def filled_table(table: Filled) -> RenderableType:
-    """Our numbers, and below each the paper's, with the difference; best bold, second underlined."""
+    """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
     entries = [entry for row in table.rows.values() for entry in row if entry is not None]
     compared = any(entry.printed for entry in entries)
     notes = "Below our number the paper's, then how far we are from it. " * compared
@@ -248,7 +248,7 @@ def filled_table(table: Filled) -> RenderableType:
 
 
 def _stacked(head: str) -> str:
-    r"""Each word of a column's head on a line of its own, which leaves room for the numbers.
+    r"""Each word of a column's head on its own line, which makes the column narrow.
 
     >>> _stacked("rounds 55-60, %")
     'rounds\n55-60\n%'
@@ -257,7 +257,7 @@ def _stacked(head: str) -> str:
 
 
 def _short(column: str) -> str:
-    """Settings as researchers write them: ``C10, K=20, α=0.1``."""
+    """Short names of settings: ``C10, K=20, α=0.1``."""
     return column.replace("CIFAR-", "C").replace("alpha", "α")
 
 
@@ -270,8 +270,8 @@ def _entry(entry: Entry | None, count: bool) -> str:
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
-def ledger_table(lines: Sequence[Line], remarks: str) -> RenderableType:
-    """What the paper says, and what our runs say about it."""
+def ledger_table(lines: Sequence[LedgerLine], remarks: str) -> RenderableType:
+    """Statements of the paper, and the results of our runs."""
     table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
     for name in ("what the paper says", "there", "clean protocol", "the paper's protocol"):
         table.add_column(name)
@@ -281,7 +281,7 @@ def ledger_table(lines: Sequence[Line], remarks: str) -> RenderableType:
 
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:
-    """What artefacts take: their runs, and of those that are left the images and the minutes."""
+    """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
     table = Table(title="What it takes", title_justify="left", caption_justify="left")
     table.add_column("artefact")
     for name in ("runs", "left to do", "images to generate", "GPU minutes"):
@@ -294,7 +294,7 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> 
 
 
 def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """Where the speeds come from, and what is not in them."""
+    """Notes on where the speeds come from, and what they leave out."""
     if any(each.minutes for each in estimates):
         yield f"Minutes on one {measured_on()}, by speeds measured there."
     if slower := sorted(set.union(set(), *(each.slower for each in estimates))):

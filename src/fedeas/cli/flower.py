@@ -1,4 +1,4 @@
-"""``fedeas flower``: FedEAS on Flower, between machines or as a whole deployment on one."""
+"""``fedeas flower``: FedEAS on Flower, on several machines or as a whole deployment on one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fedeas.flower.deployment.local_state import Scalar
     from fedeas.flower.deployment.loopback import Loopback
 
-flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that share nothing but messages.")
+flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
 
-Folder = Annotated[Path, typer.Option(help="Folder of the deployment: keys, logs, what runs.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the deployment: keys, logs, state.")]
 FOLDER = Path(".fedeas-flower")
 SERVER_PORT = 8000
 MACHINES = """\
@@ -59,7 +59,7 @@ def up(
 
 @flower.command()
 def down(folder: Folder = FOLDER) -> None:
-    """End the deployment on this machine, whoever started it; keys and logs stay."""
+    """Stop the deployment on this machine; keys and logs are kept."""
     deployment = _deployment(folder)
     known = deployment.file.exists()
     ended = deployment.down()
@@ -68,7 +68,7 @@ def down(folder: Folder = FOLDER) -> None:
 
 @flower.command()
 def status(folder: Folder = FOLDER) -> None:
-    """Show what runs."""
+    """Show the processes of the deployment."""
     _show(_deployment(folder))
 
 
@@ -82,10 +82,10 @@ def run(
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = Path("runs"),
 ) -> None:
-    """Train a federation on the deployment, and show the server's log while it does."""
+    """Train a federation on the deployment and show the server's log."""
     if config is not None and "=" in config.name and not config.exists():
         config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
-    load_config(config, overrides or [])  # what is wrong in it is told here, and not in the log of another process
+    load_config(config, overrides or [])  # report errors here, not in the log of another process
     deployment = _deployment(folder)
     from fedeas.flower.deployment.app import write_app
 
@@ -99,7 +99,7 @@ def run(
         outcome = deployment.run(write_app(deployment.folder / "app"), given)
     except KeyboardInterrupt:
         home = shlex.quote(str(deployment.flwr_home))
-        raise RunError(f"the run goes on; find it with `FLWR_HOME={home} flwr ls`, end it with `flwr stop`") from None
+        raise RunError(f"the run continues; find it with `FLWR_HOME={home} flwr ls`, end it with `flwr stop`") from None
     print(f"run {outcome.run_id}: {outcome.status}")
     if not outcome.completed:
         print(outcome.details or f"the reason is in the log: {deployment.log('superlink')}")
@@ -146,7 +146,7 @@ def _show(deployment: Loopback) -> None:
 
 
 def _scalars(settings: list[str]) -> dict[str, Scalar]:
-    """Each a line of TOML with a scalar, which is all that Flower hands on to a node."""
+    """Read settings, each a line of TOML with a scalar: Flower passes only scalars to a node."""
     read: dict[str, Scalar] = {}
     for setting in settings:
         try:

@@ -1,4 +1,4 @@
-"""``fedeas generator train`` and ``check``: make class-conditional generators, and see what their images are worth."""
+"""``fedeas generator``: train class-conditional generators, and measure the quality of their images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ generator = typer.Typer(no_args_is_help=True, help="Train class-conditional gene
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
 Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-PLAIN_SECONDS = 15.0  # between lines where nobody watches
+PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
 
 
 @generator.command()
@@ -39,18 +39,18 @@ def train(
     preset: Annotated[str, typer.Option(help="digits, compact or paper; by the size of the images if not given.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; weights/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
-    updates: Annotated[int, typer.Option(min=0, help="Of the whole training; the preset's if 0.")] = 0,
+    updates: Annotated[int, typer.Option(min=0, help="Updates in all; 0 for the preset's number.")] = 0,
     protocol: Annotated[
         str, typer.Option(help="clean: the official training part. merged: the test part too.")
     ] = "clean",
-    grid_minutes: Annotated[float, typer.Option(min=0.0, help="A sample grid every so often; 0 for none.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and random streams.")] = 0,
+    grid_minutes: Annotated[float, typer.Option(min=0.0, help="Minutes between sample grids; 0 for none.")] = 5.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and random streams.")] = 0,
     device: Device = "auto",
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the network first.")] = False,
-    start: Annotated[Path | None, typer.Option(help="Weights to begin with instead of random ones.")] = None,
+    start: Annotated[Path | None, typer.Option(help="Initial weights instead of random ones.")] = None,
     data_root: Root = None,
 ) -> None:
-    """Train a diffusion model; a training that was broken off goes on."""
+    """Train a diffusion model; an interrupted training is resumed."""
     from fedeas.data.sources import load_dataset
     from fedeas.generators import diffusion
     from fedeas.gpu.devices import chosen_device
@@ -77,12 +77,12 @@ def check(
     spec: Annotated[str, typer.Argument(help="A generator as in a config, such as 'diffusion(weights=\"FILE\")'.")],
     dataset: Dataset,
     per_class: Annotated[int, typer.Option(min=1, help="Images drawn of each class.")] = 500,
-    classifier: Annotated[Path | None, typer.Option(help="Judge to use, or to keep if there is none yet.")] = None,
+    classifier: Annotated[Path | None, typer.Option(help="Classifier file; trained and saved if missing.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for report.json and grid.png.")] = None,
     device: Device = "auto",
     data_root: Root = None,
 ) -> None:
-    """Judge a generator: class agreement, Frechet distance over the judge's features, nearness to training images."""
+    """Measure a generator: class agreement, Frechet distance of classifier features, nearness to training images."""
     from fedeas.data.sources import load_dataset
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.metrics import Yardstick, check_generator
@@ -108,7 +108,7 @@ def info(
     weights: Annotated[str, typer.Argument(help="A generator.safetensors, or the name of one that is known.")],
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
 ) -> None:
-    """What a generator is, what it has seen, and how it was judged, if NAME.report.json lies beside it."""
+    """Show a generator, its training data, and the result of its check, if NAME.report.json is beside it."""
     from fedeas.generators.diffusion.weights import Weights
 
     path = generator_weights(weights)
@@ -203,7 +203,7 @@ def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], 
 
 @contextmanager
 def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
-    """A live line on a terminal, a plain one now and then elsewhere."""
+    """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
     console = Console()
     if not console.is_terminal:
         yield _plain_lines()

@@ -1,4 +1,4 @@
-"""``fedeas plan`` and ``fedeas partition``: from label counts to budgets, from datasets to label counts."""
+"""``fedeas plan`` and ``fedeas partition``: plan budgets from label counts, and split datasets over clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedeas.planning.tables import Chunk, count_chunks, read_counts, write_count
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
 
-DRAWS_PER_LINE = 1000  # where there is no terminal to show each
+DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
 
 class Scheme(StrEnum):
@@ -94,7 +94,7 @@ def partition(
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or all indices (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
 ) -> None:
-    """Split a dataset over clients. Indices count the samples in class order, as no images are read."""
+    """Split a dataset over clients. No images are read: indices count the samples in class order."""
     _check_plot(plot)
     labels = known_dataset(dataset).labels(merged=False)
     if scheme is Scheme.PAPER:
@@ -120,7 +120,7 @@ def partition(
 
 @contextmanager
 def _counting_draws() -> Iterator[Callable[[int], None]]:
-    """Say how many times the split has been drawn; some settings take thousands."""
+    """Show how many times the split has been drawn; some settings take thousands of draws."""
     console = Console(stderr=True)
     with console.status("drawing") as status:
 
@@ -133,7 +133,7 @@ def _counting_draws() -> Iterator[Callable[[int], None]]:
 
 
 def _check_plot(path: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything else is written."""
+    """Refuse an unknown picture format before anything is written."""
     if path:
         from fedeas.plotting import figures as plots
 

@@ -1,4 +1,4 @@
-"""``fedeas planner``: the page in the browser on which a budget is planned."""
+"""``fedeas planner``: plan a budget on a page in the browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = Path(__file__).parent.parent / "web" / "planner.py"
 def planner(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8501,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than loopback let everyone in.")
+        str, typer.Option(help="Address to listen on; beyond loopback anyone can use the page.")
     ] = "127.0.0.1",
     names: Annotated[
         list[str] | None,
@@ -32,7 +32,7 @@ def planner(
     ] = None,
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
 ) -> None:
-    """Plan in the browser: upload counts, move beta, compare policies, take the plan away."""
+    """Plan in the browser: upload counts, move beta, compare policies, download the plan."""
     if find_spec("streamlit") is None or find_spec("plotly") is None:
         raise InputError("the planner needs Streamlit and Plotly: pip install 'fedeas[web]'")
     from streamlit.web.cli import main as streamlit
@@ -42,7 +42,7 @@ def planner(
 
 
 def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
-    """A quiet server: no browser opened, nothing reported to anyone, no files watched, no foreign names answered."""
+    """Options of a server that opens no browser, sends no statistics, watches no files and answers to known names only."""
     settings = {
         "server.address": host,
         "server.port": port,

@@ -1,4 +1,4 @@
-"""``fedeas pretrain``: initial weights for runs, from central training on a dataset."""
+"""``fedeas pretrain``: train initial weights for runs centrally on a dataset."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def pretrain(
         StemName, typer.Option(help="First layers of a ResNet: for small images, or as for ImageNet.")
     ] = StemName.SMALL,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first weights and the order of batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first weights and the order of batches.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
 ) -> None:
-    """Train a classifier centrally, for model.weights; a training that was broken off goes on."""
+    """Train a classifier centrally, for model.weights; an interrupted training is resumed."""
     from fedeas.federation import pretraining
 
     config = pretraining.pretraining_config(
@@ -49,9 +49,9 @@ def pretrain(
         pause = None if minutes is None else Deadline(minutes)
         about = pretraining.pretrain(config, path, RunStore(folder), show, pause)
     if about is None:
-        print("paused; the same command goes on")
+        print("paused; the same command resumes")
     else:
-        print(f"{path}{' is there already' if there else ''}: {_in_words(about)}")
+        print(f"{path}{' exists already' if there else ''}: {_in_words(about)}")
 
 
 def _in_words(about: Record) -> str:

@@ -1,4 +1,4 @@
-"""``fedeas reproduce``: the paper's tables, figures and numbers beside our own."""
+"""``fedeas reproduce``: reproduce the paper's tables, figures and numbers, and compare ours with them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
 from fedeas.paper.reproduction import reproduce as make
-from fedeas.paper.run_queue import Outcome, stays_here
+from fedeas.paper.run_queue import RunOutcome, stays_here
 from fedeas.paper.studies import study
 from fedeas.paper.tables import markdown
 from fedeas.paper.workbook import Workbook
 
-reproduce = typer.Typer(no_args_is_help=True, help="The paper's tables, figures and numbers beside our own.")
+reproduce = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables, figures and numbers.")
 
 OUT = Path("reproduced")
 
 
 class ProtocolName(StrEnum):
-    """Who tests on what."""
+    """How data are split into training and test parts."""
 
     PAPER = "paper"
     CLEAN = "clean"
 
 
 class PrecisionName(StrEnum):
-    """How exactly the training is computed."""
+    """The precision of the training."""
 
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
 
 
-Kept = Annotated[Path, typer.Option("--results", help="Folder of kept results, read beside the runs.")]
+Kept = Annotated[Path, typer.Option("--results", help="Folder of kept results, read in addition to the runs.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")]
 
 
@@ -53,10 +53,10 @@ def reproduce_counts(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     as_markdown: AsMarkdown = False,
     slow: Annotated[
-        bool, typer.Option("--slow", help="Also draw the partition of 10,826 draws anew (a minute).")
+        bool, typer.Option("--slow", help="Also redraw the partition that takes 10,826 draws (a minute).")
     ] = False,
 ) -> None:
-    """Every number of the paper that follows from label counts, ours beside the paper's."""
+    """Recompute every number of the paper that follows from label counts, and compare."""
     claims = count_claims(slow)
     wrong = sum(claim.status is Status.WRONG for claim in claims)
     if as_json:
@@ -80,7 +80,7 @@ def reproduce_summary(
     results: Kept = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
-    """What was found, in one paragraph: policies at one total, clean protocol; with --out also as a figure."""
+    """Print the main result in one paragraph: policies at one total, clean protocol; --out also writes a figure."""
     found = Places(folder, results).scan()
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
@@ -93,7 +93,7 @@ def reproduce_summary(
 
 @reproduce.command("ledger")
 def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
-    """Where our results agree with the paper, and where they do not."""
+    """Show where our results agree with the paper, and where they do not."""
     found = Places(folder, results).scan()
     lines = ledger(found)
     remarks = ledger_remarks(lines, found)
@@ -103,18 +103,16 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
 def reproduce_artefact(
     context: typer.Context,
     profile: Annotated[str, typer.Option(help="full, digits (on a CPU) or smoke (a minute).")] = "full",
-    protocol: Annotated[ProtocolName, typer.Option(help="Who tests on what.")] = ProtocolName.PAPER,
+    protocol: Annotated[ProtocolName, typer.Option(help="How training and test data are split.")] = ProtocolName.PAPER,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
-    partitions: Annotated[
-        bool, typer.Option("--partitions", help="Draw a partition of its own for each seed.")
-    ] = False,
+    partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
     start: Annotated[
         str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
     ] = None,
-    precision: Annotated[PrecisionName | None, typer.Option(help="Of the training; bf16 needs a GPU.")] = None,
-    only_estimate: Annotated[bool, typer.Option("--estimate", help="Say what it takes, and stop.")] = False,
-    only_show: Annotated[bool, typer.Option("--show", help="Show what there is, and run nothing.")] = False,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
+    precision: Annotated[PrecisionName | None, typer.Option(help="Precision of training; bf16 needs a GPU.")] = None,
+    only_estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the cost; run nothing.")] = False,
+    only_show: Annotated[bool, typer.Option("--show", help="Only show finished results; run nothing.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; reproduced by default.")] = None,
     as_markdown: AsMarkdown = False,
@@ -123,7 +121,7 @@ def reproduce_artefact(
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     folder: Folder = RUNS,
 ) -> None:
-    """Make the runs that are missing, and show and write the tables; the command's name is the artefact's."""
+    """Make the missing runs, then show and write the tables; the command's name is the artefact's."""
     training = not (only_estimate or only_show)
     folder_of_tables = (out or OUT) if training else None if only_estimate else out
     done = make(
@@ -158,7 +156,7 @@ for _name in ("all", *(artefact.name for artefact in ARTEFACTS)):
 
 
 def _show(done: Reproduction, as_markdown: bool) -> None:
-    """Print the tables; of several those that no run has filled share a line."""
+    """Print the tables; if there are several, those without runs share a line."""
     console, tables = Console(), done.tables
     empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
     for table in tables:
@@ -168,7 +166,7 @@ def _show(done: Reproduction, as_markdown: bool) -> None:
         print(f"Not run: {'; '.join(empty)}.\n")
     if tables and not as_markdown:
         console.print(done.study.says)
-    elif tables and not done.study.is_the_papers:  # whose protocol the page around the tables tells
+    elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
         print(done.study.says)
 
 
@@ -177,19 +175,19 @@ def _say(line: str) -> None:
 
 
 def _say_what_is_missing(done: Reproduction) -> None:
-    """Name the runs that are left, and those to resume on this machine; exit with 1 if some could not be done."""
+    """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
     problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing)
     if left > problems:
-        _say(f"{left - problems} runs are left; the same command goes on")
+        _say(f"{left - problems} runs are left; the same command continues")
     for outcome in _paused_here(done.outcomes):
         _say(
-            f"{outcome.config.label}: its clients keep state, which for a deep network is gigabytes in the checkpoint; "
-            "go on on this machine"
+            f"{outcome.config.label}: its checkpoint holds the clients' states, gigabytes for a deep network; "
+            "resume on this machine"
         )
     if problems:
-        _say(f"{problems} runs could not be done, see above")
+        _say(f"{problems} runs failed, see above")
         raise typer.Exit(1)
 
 
-def _paused_here(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _paused_here(outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
     return [each for each in outcomes if each.run is not None and not each.run.finished and stays_here(each.config)]

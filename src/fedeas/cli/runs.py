@@ -1,4 +1,4 @@
-"""``fedeas run``, ``runs``, ``report`` and ``demo``: federated training and what came of it."""
+"""``fedeas run``, ``runs``, ``report`` and ``demo``: federated training and its results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run(
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     engine: Annotated[str | None, typer.Option(help="fast, local, lanes, fused or flower, as engine.name.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from the config's on.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, starting with the config's.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause in time; the same command goes on.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     folder: Folder = RUNS,
 ) -> None:
-    """Train a federation; a finished run is shown at once, a broken-off one goes on."""
+    """Train a federation; a finished run is only shown, an interrupted one is resumed."""
     named = [] if engine is None else [f"engine.name={engine}"]
     chosen = _resolved(config, [*(overrides or []), *named], data_root)
     if dry_run:
@@ -68,9 +68,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about some runs."""
     from fedeas.report import write_report
-    from fedeas.report.methods import recorded
+    from fedeas.report.methods import read_snapshot
 
-    found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, recorded)
+    found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, read_snapshot)
     if not found:
         raise InputError("none of these runs can be shown; the reasons are above")
     write_report(found, out)
@@ -94,7 +94,7 @@ def demo(
 
 
 def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
-    # `fedeas run train.lr=0.05` has no file: what looks like an override is one.
+    # `fedeas run train.lr=0.05` has no file: the first argument is an override.
     if path is not None and "=" in path.name and not _is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
@@ -105,12 +105,12 @@ def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # an override may be longer than a name, or hold a NUL
+    except (OSError, ValueError):  # an override may be too long for a file name, or hold a NUL
         return False
 
 
 def _print_resolved(config: RunConfig) -> None:
-    """The config with the content of its parts and its directory; without them where the data cannot be had."""
+    """Print the config with the digests of its content and its directory; without them if data are missing."""
     from fedeas.federation.run import identified
 
     try:
@@ -150,7 +150,7 @@ def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
 
 @contextmanager
 def progress(config: RunConfig) -> Iterator[Any]:
-    """A live line with round, accuracy and time left; nothing where nobody watches."""
+    """Show a live line with round, accuracy and time left; nothing without a terminal."""
     console = Console()
     if not console.is_terminal:
         yield lambda record: None
@@ -183,7 +183,7 @@ def _tensorboard(store: RunStore, config: RunConfig, wanted: bool) -> Iterator[A
     writers: list[Any] = []
 
     def log(record: Record) -> None:
-        if not writers:  # not before the run has begun: it makes a folder
+        if not writers:  # not before the first round: it creates a folder
             writers.append(SummaryWriter(str(folder)))
         for key in ("accuracy", "test_loss", "train_loss", "gamma_hat"):
             if key in record:

@@ -1,1 +1,1 @@
-"""What everything stands on: arrays, files, specs, random streams, weight files."""
+"""The base that all other packages use: arrays, files, specs, random streams, weight files."""

@@ -1,4 +1,4 @@
-"""The array types of the core, how arrays are kept from changing, and how large ones are worked off in blocks."""
+"""Array types, read-only arrays, and work on large arrays in blocks of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 # About this many cells at a time, so that temporaries stay in the processor's cache.
 BLOCK_CELLS = 2**15
 
-# Tables from this size on are worth more than one thread.
+# Tables of this size or more are processed by several threads.
 THREADED_CELLS = 2**20
 
 
@@ -47,9 +47,9 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> None:
-    """Call `work` for every block, on all cores if the table is large: numpy's loops do not hold the interpreter.
+    """Call `work` for every block, on all cores if the table is large: numpy releases the interpreter lock.
 
-    Blocks must not depend on each other; each then has the same result, whoever comes first.
+    Blocks must not depend on each other, so that their order does not change the result.
     """
     blocks = list(row_blocks(rows, columns))
     threads = min(cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
@@ -58,12 +58,12 @@ def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> No
             work(block)
         return
 
-    def work_off(share: int) -> None:
+    def work_on(share: int) -> None:
         for block in blocks[len(blocks) * share // threads : len(blocks) * (share + 1) // threads]:
             work(block)
 
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work_off, share) for share in range(threads)]:
+        for done in [pool.submit(work_on, share) for share in range(threads)]:
             done.result()  # raises what the thread raised
 
 

@@ -1,4 +1,4 @@
-"""A time limit that is kept at the boundaries of rounds."""
+"""A time limit that is checked between rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 ONCE = ("generate", "prepare")
-"""What a round takes only for clients and sizes that are new."""
+"""Phases of a round that only new clients and sizes need."""
 
 
 class Deadline:
-    """Told of each round, says whether to pause: the next would probably not be over in time.
+    """Called after each round, tells whether to pause because the next round would probably end too late.
 
     >>> Deadline(minutes=60)({"seconds": {"train": 2.0}})
     False
@@ -22,7 +22,7 @@ class Deadline:
         self.end = clock() + 60 * minutes
 
     def __call__(self, record: dict[str, Any]) -> bool:
-        """Whether another round like this one, with nothing to be generated or recorded first, would end too late."""
+        """Whether another round like this one, without the phases in `ONCE`, would end too late."""
         another = sum(spent for name, spent in record["seconds"].items() if name not in ONCE)
         return bool(self.left < another)
 

@@ -1,4 +1,4 @@
-"""Write files so that a kill, a full disk or a power failure never leaves a part of one."""
+"""Write files whole: a kill, a full disk or a power failure never leaves a partial file."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fedeas.core.process_births import birth
 from fedeas.errors import FedEASError, InputError, RunError
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Failures after which the same command may succeed; any other needs another path or other rights."""
+"""Temporary failures: the same command may succeed later."""
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
-"""Failures for which the path or its rights have to change."""
+"""Permanent failures: the path or its permissions must change."""
 
-STRANGER_KEPT = 24 * 3600.0  # seconds that a temporary file of another machine or container is left alone
+STRANGER_KEPT = 24 * 3600.0  # seconds before a temporary file of another machine or container is removed
 _PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<born>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
-_LONGEST_STEM = 40  # characters of a file's name in that of its temporary file: names end at 255 bytes
+_LONGEST_STEM = 40  # characters of a file's name in its temporary file's name, which has at most 255 bytes
 
 PathLike = str | os.PathLike[str]
 
 
 @contextmanager
 def written_whole(path: PathLike) -> Iterator[Path]:
-    """A temporary path beside `path`, moved onto it at the end; after an error `path` is as it was before.
+    """Give a temporary path beside `path` and move it there at the end; after an error `path` is unchanged.
 
-    After the block the content is on the disk, not only in the memory of the operating system.
+    After the block the content is on the disk, not only in the operating system's cache.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -54,13 +54,13 @@ def written_whole(path: PathLike) -> Iterator[Path]:
 
 
 def temporary(target: Path) -> Path:
-    """A new hidden name beside `target` that tells which process uses it."""
+    """A new hidden name beside `target` that names the process using it."""
     owner = f"{_place()}-{os.getpid()}-{_born(os.getpid())}"
     return target.with_name(f".{target.stem[:_LONGEST_STEM]}-{owner}-{secrets.token_hex(4)}{target.suffix}")
 
 
 def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
-    """Write a file whole or not at all; its mode, less the umask, is right before the first byte is in it."""
+    """Write a file whole or not at all; its mode, less the umask, is set before the first byte is written."""
     with (
         written_whole(path) as part,
         os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
@@ -80,7 +80,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Create a folder and those above it, where they are missing."""
+    """Create a folder and its missing parents."""
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
@@ -97,7 +97,7 @@ def writing(path: PathLike) -> Iterator[None]:
 
 
 def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASError:
-    """The error for a path that cannot be written: `RunError` if that may pass, such as a full disk."""
+    """The error for a path that cannot be written: `RunError` for a temporary failure, such as a full disk."""
     reason = error.strerror or str(error)
     if error.errno in PASSING:
         return RunError(f"{path}: cannot be {done} ({reason}); make room, then run the command again")
@@ -105,7 +105,7 @@ def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASE
 
 
 def known_error(error: OSError) -> FedEASError | None:
-    """The one-line error for what a user can mend, such as a path without rights; None for anything else."""
+    """The error as one line if a user can fix it; None for anything else."""
     if error.errno in PASSING | UNUSABLE and error.filename is not None:
         return unwritable(os.fsdecode(error.filename), error, "used")
     return None
@@ -133,7 +133,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _is_left_over(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
-    """Whether the process in the name is dead; processes elsewhere cannot be asked, and only age tells."""
+    """Whether the process in the name is dead; a file of another machine is judged by its age."""
     if named["place"] == _place():
         return _born(int(named["pid"])) != named["born"]
     with suppress(OSError):
@@ -151,7 +151,7 @@ def _remove(path: Path) -> None:
 
 @cache
 def _place() -> str:
-    """Where process numbers mean the same: this machine, and this container in it."""
+    """A hash of the machine and container within which process ids are unique."""
     space = ""
     with suppress(OSError):
         space = str(Path("/proc/self/ns/pid").readlink())
@@ -159,7 +159,7 @@ def _place() -> str:
 
 
 def _born(pid: int) -> str:
-    """When a process began, short enough for a file's name."""
+    """A hash of the start time of a process, short enough for a file's name."""
     return _short_hash(str(birth(pid)))
 
 

@@ -1,7 +1,7 @@
-"""Text from files and from other machines, made safe for the place where it is shown.
+"""Make text from files and other machines safe for the place where it is shown.
 
-Names of clients and classes, paths and messages can hold anything: escape sequences of a terminal, markup, HTML,
-formulas of a spreadsheet. Each function here is for one kind of place.
+Names of clients and classes, paths and messages can hold anything: terminal escape sequences, markup, HTML,
+spreadsheet formulas. Each function here is for one kind of place.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import unicodedata
 # Joiners are invisible, but Persian, Hindi and many emoji are not written without them.
 JOINERS = "\u200c\u200d"
 
-# A spreadsheet takes a cell that begins like this for a formula, unless it is a number.
+# A spreadsheet reads a cell that begins like this as a formula, unless it is a number.
 _FORMULA = re.compile(r"(?![-+]?[\d.]+\Z)'*[=+\-@\t\r\n]")
 
 FORMULA_IN_CSV = (r"^'('*[=+\-@\t\r\n])", r"\1")
-"""What `for_csv` did to a formula, and what undoes it; a pattern that Python and Arrow both read."""
+"""Pattern and replacement that undo `for_csv`; both Python and Arrow can use them."""
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:])")
 
 
 def printable(text: object) -> str:
-    r"""One line without control characters: they, and marks that reverse the direction, are written as escapes.
+    r"""One line in which control characters and marks that reverse the direction are written as escapes.
 
     >>> printable("a\x1b[31m\nb")
     'a\\x1b[31m\\nb'
@@ -42,7 +42,7 @@ def for_html(text: object) -> str:
 
 
 def for_markdown(text: object) -> str:
-    r"""Text where Markdown is read: it does not become a link or a picture.
+    r"""Text for Markdown, escaped so that it does not become a link or a picture.
 
     >>> for_markdown("[x](y)")
     '\\[x\\]\\(y\\)'

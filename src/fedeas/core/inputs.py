@@ -1,4 +1,4 @@
-"""What every reader of a file checks before it opens one."""
+"""Checks that every reader makes before it opens a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
 
 
 def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) -> int:
-    """The size of a regular file in bytes; pipes and devices are refused, since they may be read for ever."""
+    """The size of a regular file in bytes; pipes and devices are refused, since reading them may never end."""
     try:
         about = Path(path).stat()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:  # of a name that is too long, or holds a NUL
+    except (OSError, ValueError) as error:  # ValueError: the name is too long or holds a NUL
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not stat.S_ISREG(about.st_mode):
         kind = "Is a directory" if stat.S_ISDIR(about.st_mode) else "a pipe or a device; give a regular file"
@@ -38,7 +38,7 @@ def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) ->
 
 
 def checked_archive(path: str | os.PathLike[str]) -> None:
-    """Refuse an ``.npz`` file whose arrays would take far more memory than the file can account for."""
+    """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
     size = checked_file(path)
     try:
         with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""Locks between processes: held by one at a time, and gone with the process that holds them."""
+"""Locks between processes: one process holds a lock at a time, and its end releases it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from filelock import FileLock, Timeout
 from fedeas.core.files import make_folder, unwritable
 from fedeas.errors import InputError
 
-POLL = 0.01  # seconds between two looks at a lock that another process holds
+POLL = 0.01  # seconds between two attempts to get a lock
 
 
 @contextmanager
 def locked(path: Path, taken: str = "") -> Iterator[None]:
-    """Hold the lock of this file; where another process holds it, wait, or raise `taken` as an `InputError`."""
+    """Hold the lock of this file. If another process holds it, raise `InputError(taken)`, or wait if that is empty."""
     make_folder(path.parent)
     lock = FileLock(path, blocking=not taken, poll_interval=POLL, thread_local=False, fallback_to_soft=False)
     try:

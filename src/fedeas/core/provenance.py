@@ -1,4 +1,4 @@
-"""What weights have seen: which parts of which dataset, also in the trainings that they were continued from."""
+"""Which parts of which dataset weights were trained on, including the trainings that they continue."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PARTS = {"clean": ("train",), "merged": ("train", "test"), "paper": ("train", "t
 
 @dataclass(frozen=True)
 class Seen:
-    """The record that a file of weights keeps.
+    """The record of training data that a file of weights keeps.
 
     Args:
-        dataset: its name; empty if it is not known.
-        parts: of the dataset, ``train`` and ``test``; empty if they are not known.
+        dataset: its name; empty if unknown.
+        parts: of the dataset, ``train`` and ``test``; empty if unknown.
         data: a hash of images and labels.
-        start: the record of the weights that these were continued from; None if they began at random.
+        start: the record of the weights that this training continued; None if it started from random weights.
     """
 
     dataset: str = ""
@@ -47,7 +47,7 @@ class Seen:
 
     @staticmethod
     def of(record: object) -> Seen:
-        """From `record`, by way of JSON; what cannot be read is not known."""
+        """Read what `record` wrote as JSON; parts that cannot be read are unknown."""
         if not isinstance(record, Mapping):
             return NOT_KNOWN
         data, start, parts = record.get("data"), record.get("start"), record.get("parts")
@@ -60,24 +60,24 @@ class Seen:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For a file."""
+        """The record as a JSON object."""
         start = None if self.start is None else self.start.record
         return {"dataset": self.dataset or None, "parts": list(self.parts), "data": self.data, "start": start}
 
     def seen_test_images_of(self, dataset: str) -> bool | None:
-        """Whether these weights, or any that they were continued from, have seen test images; None if not known.
+        """Whether these weights, or any that they continue, have seen test images; None if unknown.
 
-        Datasets are told apart by name. The name of a file does not tell what is in it, so weights that saw the test
-        part of a file are taken to have seen the test images of every other dataset.
+        Datasets are compared by name. The name of a file does not tell its content, so weights that saw the test
+        part of a file count as having seen the test images of every dataset.
 
         >>> Seen("cifar100", ("train", "test")).seen_test_images_of("cifar10")
         False
         """
-        answers = [one._alone(dataset) for one in self._chain()]
+        answers = [one._seen_alone(dataset) for one in self._chain()]
         return True if True in answers else None if None in answers else False
 
     def __str__(self) -> str:
-        """In words, such as "cifar10 (train), continued from cifar100 (train)"."""
+        """Such as "cifar10 (train), continued from cifar100 (train)"."""
         return ", continued from ".join(one._alone_in_words for one in self._chain())
 
     def _chain(self) -> Iterator[Seen]:
@@ -85,11 +85,12 @@ class Seen:
         if self.start is not None:
             yield from self.start._chain()
 
-    def _alone(self, dataset: str) -> bool | None:
-        other = _tells(self.dataset) and _tells(dataset) and self.dataset != dataset
+    def _seen_alone(self, dataset: str) -> bool | None:
+        """Whether this training by itself has seen test images of the dataset; None if unknown."""
+        other = _is_known_name(self.dataset) and _is_known_name(dataset) and self.dataset != dataset
         if "test" in self.parts:
             return not other
-        # The training part of a file can hold another dataset's test images.
+        # The training part of a file may contain test images of another dataset.
         return False if self.parts and (other or self.dataset == dataset) else None
 
     @property
@@ -101,7 +102,7 @@ NOT_KNOWN = Seen()
 
 
 def seen_in(about: Mapping[str, Any]) -> Seen:
-    """The record in what a file says of itself; older files have dataset and protocol alone."""
+    """The record in a file's description; older files have only dataset and protocol."""
     about = about.get("provenance", about)
     if not isinstance(about, Mapping):
         return NOT_KNOWN
@@ -116,19 +117,19 @@ def seen_by(path: str | os.PathLike[str]) -> Seen:
 
 
 def check_clean(path: str | os.PathLike[str], dataset: str, remedy: str) -> None:
-    """Refuse weights that have seen test images of the dataset of a run in the clean protocol."""
+    """Refuse weights that have seen test images of the dataset; for runs in the clean protocol."""
     seen = seen_by(path)
     if seen.seen_test_images_of(dataset):
         raise InputError(f"{path}: trained on {seen}, which a clean run on {dataset} tests on; {remedy}")
 
 
 def unknown_to_be_clean(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
-    """In words, that nobody recorded whether these weights have seen test images of the dataset; else nothing."""
+    """A note if no record tells whether these weights have seen test images of the dataset; else nothing."""
     return (which_images(path),) if seen_by(path).seen_test_images_of(dataset) is None else ()
 
 
 def which_images(place: str | os.PathLike[str]) -> str:
-    """What is not known of weights without a record.
+    """The note on weights whose training data are unknown.
 
     >>> which_images("torchvision")
     'torchvision: which images it has seen'
@@ -143,6 +144,6 @@ def data_digest(images: NDArray[np.uint8], labels: IntArray) -> str:
     return digest.hexdigest()
 
 
-def _tells(dataset: str) -> bool:
-    """Whether this is the name of one dataset everywhere, such as cifar10; the name of a file is not."""
+def _is_known_name(dataset: str) -> bool:
+    """Whether this names the same dataset everywhere, as cifar10 does and a file's name does not."""
     return re.fullmatch(r"[\w-]+", dataset) is not None

@@ -20,24 +20,24 @@ PathLike = str | os.PathLike[str]
 
 DIGEST = "digest"  # the key in a record
 KIND = "sha256:"  # what its value begins with
-FILE_DIGITS, LINE_DIGITS = 64, 16  # of the hash; a line is short, and a file has many
+FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
 
 READ_AGAIN = "restore it from a copy, or remove it"
 
 
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
-    """Write a JSON object to a file of its own."""
+    """Write a JSON object as a file."""
     with written_whole(path) as part:
         part.write_text(json.dumps(_sealed(content, FILE_DIGITS), indent=1) + "\n", encoding="utf-8")
 
 
 def read_record(path: PathLike, remedy: str = READ_AGAIN) -> Record:
-    """What `write_record` wrote; a file without a digest is accepted as it is."""
+    """Read what `write_record` wrote; a file without a digest is accepted unchecked."""
     return parsed(path, read_bytes(path), remedy)
 
 
 def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN) -> Record:
-    """The record that a file of this content holds."""
+    """The record in the content of a file; `path` is for errors."""
     try:
         return _opened(content)
     except (ValueError, TypeError, RecursionError) as error:
@@ -50,7 +50,7 @@ def line_of(record: Mapping[str, Any]) -> str:
 
 
 def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> list[Record]:
-    """What `line_of` made, of each of these lines of a file."""
+    """The records in lines that `line_of` made; `path` is for errors."""
     found: list[Record] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -88,7 +88,7 @@ def read_bytes(path: PathLike) -> bytes:
 
 
 def unreadable(path: PathLike, error: OSError) -> InputError:
-    """The error for a file that is there and cannot be read."""
+    """The error for a file that exists and cannot be read."""
     return InputError(f"{path}: cannot be read ({_reason(error)})")
 
 
@@ -98,8 +98,8 @@ def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
 
 
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
-    plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys text
-    plain.pop(DIGEST, None)  # of the file that it was read from
+    plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
+    plain.pop(DIGEST, None)  # the digest of the file that this content came from
     return {**plain, DIGEST: KIND + _digest(plain)[:digits]}
 
 

@@ -1,10 +1,10 @@
-"""Objects as text: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``, ``fedprox(mu=0.01)``, and back.
+"""Write objects as text and read them back: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``.
 
 spec   = name [ "(" [ field "=" value { "," field "=" value } ] ")" ]
 value  = number | true | false | word | "text" | spec
 
-Case, spaces, the order of fields, and hyphens or underscores in names make no difference. An object has one spec,
-however it was spelled: equal numbers print alike.
+Case, spaces, the order of fields, and hyphens or underscores in names make no difference. Equal objects have one
+spec, however they were spelled: equal numbers print alike.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from fedeas.errors import FedEASError, SpecError
 
-MAX_WHOLE = 1e15  # below it every whole number is a float, too
-MAX_LENGTH = 500  # far beyond any real spec, and short enough to rule out runaway nesting
+MAX_WHOLE = 1e15  # below it every whole number is exact as a float
+MAX_LENGTH = 500  # longer than any real spec, short enough to prevent deep nesting
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=])"
@@ -41,7 +41,7 @@ class Described:
 
     @property
     def spec(self) -> str:
-        """One line that can be read back: the first field, if not empty, and all that differ from their default."""
+        """One line that `read_spec` reads: the first field, if not empty, and all that differ from their default."""
         kinds = _kinds(type(self))  # type: ignore[arg-type]
         shown = [
             f"{field.name}={_literal(getattr(self, field.name), kinds.get(field.name))}"
@@ -58,7 +58,7 @@ D = TypeVar("D", bound=Described)
 
 
 def read_spec(text: str, known: Mapping[str, type[D]], kind: str) -> D:
-    """The object that a spec describes, one of the `known` classes; `kind` is what they are called in errors."""
+    """Read a spec as an object of one of the `known` classes; `kind` names them in errors."""
     if len(text) > MAX_LENGTH:
         raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
     reader = _Reader(text, known, kind)
@@ -68,21 +68,21 @@ def read_spec(text: str, known: Mapping[str, type[D]], kind: str) -> D:
 
 
 def normalised(name: str) -> str:
-    """Names are the same whatever their case, and with underscores for hyphens."""
+    """The name in lower case, with hyphens for underscores: spellings of one name become equal."""
     return name.strip().lower().replace("_", "-")
 
 
 @cache
 def _kinds(described: type[Described]) -> dict[str, Any]:
-    """The types of the fields; nothing where they cannot be told."""
+    """The types of the fields; empty if they cannot be resolved."""
     try:
         return get_type_hints(described)
-    except NameError:  # a type that is known inside a function only
+    except NameError:  # a type that is local to a function
         return {}
 
 
 def _literal(value: object, kind: Any) -> str:
-    """A field's value as text; `kind` is the field's type, by which True is a number or a word."""
+    """A field's value as text; `kind` is the field's type, which decides whether True is a number or a word."""
     if isinstance(value, Described):
         return value.spec
     if isinstance(value, str):
@@ -153,7 +153,7 @@ class _Reader:
         return arguments
 
     def _value(self, kind: Any) -> object:
-        """The next value; words are text, a choice, true or false, or an object, by the type of their field."""
+        """The next value; the field's type decides if a word is text, a choice, true or false, or an object."""
         word = self._peek()
         if kind is not str and normalised(word) in self.known:
             return self.described()
@@ -168,7 +168,7 @@ class _Reader:
         return choices.get(normalised(word), word)
 
     def _read_number(self, word: str) -> int | float:
-        """A number; one without a fraction is a whole number, however it is written."""
+        """A number; it is an int if it has no fraction, however it is written."""
         try:
             number = float(word)
             if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:

@@ -1,8 +1,8 @@
 """Independent random streams: one for each use and each place in a run.
 
-NumPy fills short seed tuples up with zeros, so that ``(seed, round)`` and ``(seed, round, 0)`` give the same numbers.
-Here the seed of a stream is a hash of what it is used for and of all its numbers, so that no two uses in a run share
-one. Splits over clients keep NumPy's plain seeds, and so do trainings of generators and classifiers.
+NumPy pads short seed tuples with zeros, so that ``(seed, round)`` and ``(seed, round, 0)`` give the same numbers.
+Here the seed of a stream is a hash of its use and all its numbers, so that no two uses in a run share a stream.
+Splits over clients and trainings of generators and classifiers use NumPy's plain seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def stream_seed(use: str, *numbers: int) -> int:
-    """The seed of the stream for this use, 63 bits long, so that NumPy and torch both take it.
+    """The seed of the stream for this use; it has 63 bits, so that NumPy and torch both accept it.
 
     >>> stream_seed("clients", 0, 5) == stream_seed("clients", 0, 5, 0)
     False

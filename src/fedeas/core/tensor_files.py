@@ -25,22 +25,22 @@ KIND = "sha256:"  # what its value begins with
 METADATA = "__metadata__"
 BLOCK = 1 << 20  # bytes read at a time
 
-_unchecked: set[Path] = set()  # files whose lack of a digest has been logged
+_unchecked: set[Path] = set()  # files without a digest that have been logged
 
 
 def write_tensors(
     path: PathLike, tensors: Mapping[str, Any], about: Mapping[str, str], framework: Framework = "torch"
 ) -> None:
-    """Write tensors and what they are, with a digest of both; whole or not at all."""
+    """Write tensors and metadata `about` them, with a digest of both; whole or not at all."""
     from safetensors import SafetensorError
 
-    blank = KIND + "0" * 64  # as long as the digest, which is put in its place
+    blank = KIND + "0" * 64  # as long as the digest that replaces it
     save_file = importlib.import_module(f"safetensors.{framework}").save_file
     with written_whole(path) as part:
         try:
             save_file(dict(tensors), part, metadata={**about, DIGEST: blank})
         except SafetensorError as error:
-            raise _of_the_system(error) from None
+            raise _system_error(error) from None
         with part.open("r+b") as file:
             _seal(file)
 
@@ -48,10 +48,10 @@ def write_tensors(
 def read_tensors(
     path: PathLike, framework: Framework = "torch", device: str = "cpu"
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """What the tensors in a file are, and the tensors by name.
+    """Read the metadata of a file, and its tensors by name.
 
-    A file that does not match its digest is refused. One without a digest, from elsewhere or of an older version, is
-    accepted, and that is logged once.
+    A file that does not match its digest is refused. A file without a digest, from elsewhere or from an older version,
+    is accepted, and that is logged once.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -68,7 +68,7 @@ def read_tensors(
 
 
 def digest_of_tensors(file: BinaryIO) -> str:
-    """SHA-256 of names, types, shapes and bytes of all tensors; what the file says of itself does not count."""
+    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata."""
     header, start = read_header(file)
     digest = hashlib.sha256()
     for name, entry in sorted(header.items()):
@@ -82,7 +82,7 @@ def digest_of_tensors(file: BinaryIO) -> str:
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Entries of the tensors and the metadata, and where the tensors' bytes begin."""
+    """The header, with an entry for each tensor and the metadata, and the position of the tensors' first byte."""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -95,12 +95,12 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def read_metadata(file: BinaryIO) -> dict[str, str]:
-    """What an opened file says of its tensors, unchecked and without the digest."""
+    """The metadata of an open file, unchecked and without the digest."""
     return {name: text for name, text in _metadata(file).items() if name != DIGEST}
 
 
 def described(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What this project has noted in the metadata of a file; empty for files from elsewhere."""
+    """The description that this project wrote into the metadata of a file; empty for files from elsewhere."""
     about = json.loads(metadata.get("fedeas") or metadata.get("about") or "{}")
     return about if isinstance(about, dict) else {}
 
@@ -124,13 +124,13 @@ def _metadata(file: BinaryIO) -> dict[str, str]:
 
 
 def _content_digest(file: BinaryIO) -> str:
-    """SHA-256 of the tensors and of what the file says of them."""
+    """SHA-256 of the tensors and the metadata."""
     content = [sorted(read_metadata(file).items()), digest_of_tensors(file)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _seal(file: BinaryIO) -> None:
-    """Put the digest into the header, and its metadata in order: safetensors writes them in a random one."""
+    """Put the digest into the header and sort the metadata, which safetensors writes in random order."""
     header, start = read_header(file)
     header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
     file.seek(8)
@@ -147,8 +147,8 @@ def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
         yield block
 
 
-def _of_the_system(error: Exception) -> Exception:
-    """The error of the operating system inside one of safetensors, which tells it in words alone."""
+def _system_error(error: Exception) -> Exception:
+    """The operating system's error behind a safetensors error, whose text alone names it."""
     found = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error
 

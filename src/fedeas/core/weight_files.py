@@ -1,4 +1,4 @@
-"""Files of weights: found by name from any folder, read without torch, and known by their content."""
+"""Files of weights: find them by name from any folder, read them without torch, identify them by content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
 from fedeas.errors import InputError
 
 SUFFIX = ".safetensors"
-GENERATOR = f"generator{SUFFIX}"  # what a training of a generator leaves in its folder
+GENERATOR = f"generator{SUFFIX}"  # the result of a generator's training in its folder
 FOLDERS = "FEDEAS_WEIGHTS"
 """The environment variable with more folders of weights, separated as in PATH."""
 
@@ -29,7 +29,7 @@ TORCHVISION = "torchvision"
 PRETRAINED = "-pretrained"
 IMAGENET_STEM = "-imagenet-stem"
 MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} --stem imagenet"}
-"""Commands that make initial weights, by what stands after the name of their dataset."""
+"""Commands that make initial weights, by the suffix after the dataset's name."""
 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
 
@@ -37,7 +37,7 @@ PathLike = str | os.PathLike[str]
 
 
 def is_name(place: PathLike) -> bool:
-    """Whether this names weights, rather than being the path of a file: no suffix and no folder.
+    """Whether this is a name of weights and not the path of a file: no suffix and no folder.
 
     >>> [is_name(place) for place in ("cifar10", "cifar10.safetensors", "weights/cifar10")]
     [True, False, False]
@@ -47,7 +47,7 @@ def is_name(place: PathLike) -> bool:
 
 
 def name_of_dataset(dataset: str) -> str:
-    """The dataset as a part of a file's name.
+    """The dataset's name in the form used in file names.
 
     >>> name_of_dataset("hub:owner/name")
     'hub-owner-name'
@@ -56,7 +56,7 @@ def name_of_dataset(dataset: str) -> str:
 
 
 def search_folders() -> list[Path]:
-    """Where weights are looked up, in this order: package, ``$FEDEAS_WEIGHTS``, checkout, current folder."""
+    """The folders that are searched for weights, in order: package, ``$FEDEAS_WEIGHTS``, checkout, current folder."""
     found: dict[Path, Path] = {}
     for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), CURRENT):
         found.setdefault(folder.resolve(), folder)
@@ -64,7 +64,7 @@ def search_folders() -> list[Path]:
 
 
 def folder_for_new() -> Path:
-    """Where new weights go, to be found by name: the first of the folders searched that is not the package's."""
+    """The folder for new weights: the first folder that is searched after the package's."""
     return [*_chosen_folders(), *_checkout_folders(), CURRENT][0]
 
 
@@ -104,15 +104,15 @@ def model_weights(place: PathLike) -> Path | None:
 
 
 def weights_digest(path: PathLike) -> str:
-    """SHA-256 of names, types, shapes and bytes of all tensors; what the file says of itself does not count.
+    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata.
 
-    A file is read once in a process, unless its time or size has changed.
+    A process reads a file once, unless its time or size changes.
     """
     return _digest_of_file(Path(path), of_tensors=True)
 
 
 def folder_digest(folder: PathLike) -> str:
-    """SHA-256 of names and bytes of all files below a folder, but for hidden ones."""
+    """SHA-256 of names and bytes of all files below a folder, except hidden ones."""
     root = Path(folder).resolve()
     names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
@@ -121,7 +121,7 @@ def folder_digest(folder: PathLike) -> str:
 
 
 def description(path: PathLike) -> dict[str, Any]:
-    """What a file of this project says of itself; empty for files from elsewhere."""
+    """The description in a file of this project; empty for files from elsewhere."""
     with _opened(Path(path)) as file:
         return described(read_metadata(file))
 
@@ -149,7 +149,7 @@ def checkout_of(package: Path) -> Path | None:
 
 
 def _generator_names() -> list[str]:
-    """Names of all weights but those of classifiers."""
+    """Names of all weights except those of classifiers."""
     folders = search_folders()
     names = {file.stem for folder in folders for file in folder.glob(f"*{SUFFIX}")}
     names |= {file.parent.name for folder in folders for file in folder.glob(f"*/{GENERATOR}")}
@@ -171,7 +171,7 @@ def _digest_of_file(path: Path, of_tensors: bool) -> str:
 
 @cache
 def _digest_of_state(path: Path, modified: int, size: int, of_tensors: bool) -> str:
-    """Time and size tell the states of a file apart."""
+    """The digest of a file; cached by its time and size."""
     with _opened(path) as file:
         return digest_of_tensors(file) if of_tensors else hashlib.file_digest(file, "sha256").hexdigest()
 

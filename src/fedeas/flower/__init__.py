@@ -1,1 +1,1 @@
-"""The same federation with its clients as Flower nodes."""
+"""Run a federation with its clients as Flower nodes."""

@@ -21,14 +21,14 @@ from fedeas.config import RunConfig, load_config
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
-from fedeas.flower.client import About, Node, Participant
+from fedeas.flower.client import About, NodeSettings, Participant
 from fedeas.flower.engine import header_of, packed, reply_record, unpacked
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.server import DistributedFederation
 from fedeas.runs.store import Record, Run, RunStore
 
 STATE = "FEDEAS_STATE"
-"""Environment variable: folder of what clients keep, unless the node's config has a ``state-dir``."""
+"""Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -36,7 +36,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray asks which cloud it is in, whatever it is told: this leads nowhere.
+    # Ray always asks which cloud it is in: this proxy makes the request fail.
     "http_proxy": "http://127.0.0.1:9",
     "no_proxy": "127.0.0.1,localhost",
 }
@@ -44,12 +44,12 @@ QUIET = {
 server = ServerApp()
 client = ClientApp()
 
-Answer = Callable[[Participant, dict[str, Any], Message], RecordDict]
-_known: dict[tuple[str, int, Node], Participant] = {}  # of the last run, for processes that live on
+Handler = Callable[[Participant, dict[str, Any], Message], RecordDict]
+_known: dict[tuple[str, int, NodeSettings], Participant] = {}  # of the last run; a process may get several messages
 
 
-def _answered(message: Message, context: Context, answer: Answer) -> Message:
-    """A reply to a message; what the user has to mend goes back in words."""
+def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
+    """Let `answer` handle a message and return the reply; an error for the user becomes a refusal with its text."""
     header = header_of(message.content)
     try:
         content = answer(_participant(header, context), header, message)
@@ -60,42 +60,42 @@ def _answered(message: Message, context: Context, answer: Answer) -> Message:
 
 @client.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Who this is."""
+    """Introduce this client."""
 
     def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
         if header["anew"]:
             own.begin_anew()
             _known.clear()
-        return packed(own.introduced())
+        return packed(own.introduce())
 
-    return _answered(message, context, answer)
+    return _reply_to(message, context, answer)
 
 
 @client.query("settle")
 def settle(message: Message, context: Context) -> Message:
-    """Keep the own row of the plan."""
+    """Store this client's row of the plan."""
 
     def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
         share = Share(**header["share"]) if "share" in header else None
         row = np.array(header["row"], dtype=np.int64) if "row" in header else None
         return packed({"total": own.settle(share, row)})
 
-    return _answered(message, context, answer)
+    return _reply_to(message, context, answer)
 
 
 @client.query("setup")
 def setup(message: Message, context: Context) -> Message:
-    """The algorithm's exchange before the first round."""
-    return _answered(message, context, partial(_worked, Task.SETUP))
+    """Do the algorithm's exchange before the first round."""
+    return _reply_to(message, context, partial(_do_task, Task.SETUP))
 
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """The client's part of a round."""
-    return _answered(message, context, partial(_worked, Task.TRAIN))
+    """Do the client's part of a round."""
+    return _reply_to(message, context, partial(_do_task, Task.TRAIN))
 
 
-def _worked(task: Task, own: Participant, header: dict[str, Any], message: Message) -> RecordDict:
+def _do_task(task: Task, own: Participant, header: dict[str, Any], message: Message) -> RecordDict:
     _, broadcast = unpacked(message.content)
     return reply_record(own.work(task, header["round"], broadcast, header["last"], header["keep"]))
 
@@ -103,7 +103,7 @@ def _worked(task: Task, own: Participant, header: dict[str, Any], message: Messa
 def _participant(header: dict[str, Any], context: Context) -> Participant:
     given = context.node_config
     state = given.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
-    node = Node(
+    node = NodeSettings(
         Path(str(state)),
         str(given.get("data", "")),
         str(given["data-root"]) if "data-root" in given else None,
@@ -120,32 +120,32 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run of the config that ``flwr run`` was given; a broken-off one goes on."""
+    """Run the config that ``flwr run`` was given; resume an interrupted run."""
     given = {name: str(value) for name, value in context.run_config.items()}
-    overrides = _listed(given.get("overrides", ""))
+    overrides = _split_overrides(given.get("overrides", ""))
     if given.get("data-root"):
         overrides.append(f"data.root={json.dumps(given['data-root'])}")
     config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
-    _speak()
-    run = run_on(grid, config, RunStore(given.get("runs") or "runs"), partial(_say, config.rounds.total))
+    _enable_log()
+    run = run_on(grid, config, RunStore(given.get("runs") or "runs"), partial(_log_round, config.rounds.total))
     logging.getLogger("fedeas").info("finished: %s", run.path)
 
 
-def _listed(overrides: str) -> list[str]:
-    """Several ``key=value``: a JSON list, or with spaces between them, as on a command line."""
+def _split_overrides(overrides: str) -> list[str]:
+    """Split several ``key=value``: a JSON list, or separated by spaces, as on a command line."""
     if not overrides.startswith("["):
         return shlex.split(overrides)
     return [str(each) for each in json.loads(overrides)]
 
 
-def _say(total: int, record: Record) -> None:
+def _log_round(total: int, record: Record) -> None:
     accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
     missing = f", missing {record['missing']}" if "missing" in record else ""
     logging.getLogger("fedeas").info("round %d of %d%s%s", record["round"], total, accuracy, missing)
 
 
-def _speak() -> None:
-    """Let the run's log be heard, and nobody else's: Flower sends what is printed to whoever watches."""
+def _enable_log() -> None:
+    """Print the log of FedEAS, and no other: Flower streams what is printed to the user."""
     log = logging.getLogger("fedeas")
     log.setLevel(logging.INFO)
     if not log.handlers:
@@ -154,15 +154,15 @@ def _speak() -> None:
 
 
 def run_on(grid: Grid, config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
-    """Run a config to its end on the nodes behind a grid."""
+    """Run a config to its end on the nodes of a grid."""
     return execute(config, store, progress, federation=lambda each, bank: DistributedFederation(each, grid))
 
 
 def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
-    """Run a config on Flower's simulation: all clients in processes of this machine, with messages between them."""
+    """Run a config in Flower's simulation: clients are processes on this machine that exchange messages."""
     from flwr.simulation import run_simulation
 
-    threads = {"threads": config.engine.threads or 1}  # of each client; there are as many of them as processors
+    threads = {"threads": config.engine.threads or 1}  # for each client; one client runs on each processor
     shared = identified(config.model_copy(update={"engine": config.engine.model_copy(update=threads)}))
     if store.at(shared).finished:
         return store.at(shared)
@@ -184,7 +184,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
 
 @contextmanager
 def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
-    """What Ray is told, and an environment in which clients keep their states in a folder and nobody reports home."""
+    """Give Ray's settings, within an environment with the clients' state folder and without telemetry."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     before = dict(os.environ)
     os.environ.update({**QUIET, STATE: str(folder.resolve())})

@@ -1,4 +1,4 @@
-"""How often to ask for work: often while there is some, ever more rarely while there is none."""
+"""How often to ask for work: often while there is some, less and less often while there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Pace:
     """Pauses of a tenth of the wait so far, within bounds.
 
-    Whoever waits long may wait a little longer, and does not take the cores from those who compute meanwhile.
+    After a long wait a longer pause does not matter, and it leaves the cores to processes that compute.
     """
 
     def __init__(self, shortest: float, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -19,7 +19,7 @@ class Pace:
         self.reset()
 
     def reset(self) -> None:
-        """Work has come."""
+        """Restart with the shortest pause, because there was work."""
         self._since = self.clock()
 
     @property

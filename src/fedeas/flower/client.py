@@ -1,6 +1,7 @@
-"""One client of a distributed federation: its own data, its own plan, and what it keeps on its own disk.
+"""One client of a distributed federation: its own data, its own plan, and its files.
 
-Nothing here knows how messages travel. A participant may be made anew for every message, in another process.
+This module does not depend on how messages are sent. Every message may be handled by a new `Participant`, in another
+process.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ REMEDY = "remove it to have it made again"
 
 @dataclass(frozen=True)
 class About:
-    """What all clients are told of the images: their shape, the classes, and how pixels are normalised."""
+    """What the server tells all clients about the images: shape, classes, and normalisation of pixels."""
 
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
@@ -56,26 +57,26 @@ class About:
 
     @staticmethod
     def of(dataset: Dataset) -> About:
-        """What the server's dataset says."""
+        """The description of the server's dataset."""
         return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
 
     @staticmethod
     def read(content: Mapping[str, Any]) -> About:
-        """From its fields as JSON gives them back."""
+        """Read the fields from JSON."""
         return About(**{name: tuple(value) for name, value in content.items()})
 
 
 @dataclass(frozen=True)
-class Node:
-    """What the owner of a node decides, and nobody else.
+class NodeSettings:
+    """Settings that only the owner of a node decides.
 
     Args:
-        state: folder for what must last: plans, client states, synthetic images.
+        state: folder for files that must last: plans, client states, synthetic images.
         data: the client's own dataset; without one, its part of the run's dataset.
         data_root: folder with datasets on this node.
         generator: the client's own generator; without one, the run's.
-        device: where it computes.
-        share_counts: whether label counts may leave this node if the run asks for them.
+        device: where the node computes.
+        share_counts: whether label counts may leave this node if the run needs them.
     """
 
     state: Path
@@ -87,9 +88,9 @@ class Node:
 
 
 class Participant:
-    """A client, by the run's config and its own id."""
+    """A client of a run, with its id and the settings of its node."""
 
-    def __init__(self, config: RunConfig, client: int, about: About, node: Node) -> None:
+    def __init__(self, config: RunConfig, client: int, about: About, node: NodeSettings) -> None:
         if not 0 <= client < config.partition.clients:
             raise InputError(f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0")
         self.client, self.about, self.node = client, about, node
@@ -103,7 +104,7 @@ class Participant:
         self.config = self._with_own_choices(config)
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
-        """The run's config as this node reads it; initial weights come in messages."""
+        """The run's config with this node's own choices; initial weights come in messages."""
         root = self.node.data_root or config.data.root
         parts = {"data": config.data.model_copy(update={"root": root})}
         model = config.model.model_copy(update={"weights": ""})
@@ -112,14 +113,14 @@ class Participant:
         chosen = self.node.generator or config.generator
         return config.model_copy(update={**parts, "model": model, "generator": chosen})
 
-    # ---- what the server asks before the first round
+    # ---- before the first round
 
     def begin_anew(self) -> None:
-        """Forget what an earlier run with this config left here."""
+        """Remove the files of an earlier run with this config."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def introduced(self) -> dict[str, Any]:
-        """Who this is, its size N_k, and what the policy needs to know: nothing, two numbers, or the counts."""
+    def introduce(self) -> dict[str, Any]:
+        """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
         wanted = needs(self.policy)
         if wanted is Needs.NUMBERS:
@@ -130,7 +131,7 @@ class Participant:
         return about
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
-        """Keep the own row of the plan, computed here or given by a server that was told the counts; its total."""
+        """Store this client's row of the plan, given by the server or computed here; return its total."""
         row = own_row(self.policy, self.counts, share) if row is None else row
         make_folder(self.folder)
         write_record(self._plan, {"row": row.tolist()})
@@ -145,7 +146,7 @@ class Participant:
     # ---- its part of a round
 
     def work(self, task: Task, round: int, broadcast: Arrays, last: int, keep: int) -> Reply | None:
-        """Do a task with the state after round `last`; states from round `keep` on may be asked for again."""
+        """Do a task with the state after round `last`; keep the states from round `keep` on."""
         if task is Task.SETUP and self.algorithm.shares_counts:
             self._check_sharing(f"algorithm {self.config.algorithm}")
         broadcast = {name: tensor.to(self.device) for name, tensor in broadcast.items()}
@@ -155,7 +156,7 @@ class Participant:
         return reply
 
     def _worker(self, task: Task) -> Worker:
-        """The worker of every engine, for one client whose data are already together."""
+        """The same worker as in all engines, for this one client."""
         run, nothing = self.config, np.zeros((0, 0), dtype=np.int64)
         worker = Worker(
             self.algorithm, self.model, lambda client: self.real, nothing, None, run.train, run.seed, run.rounds.total,
@@ -169,7 +170,7 @@ class Participant:
 
     @cached_property
     def model(self) -> nn.Module:
-        """A workspace; weights come in messages."""
+        """The model for training; its weights come in messages."""
         return new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
 
     def _state(self, last: int) -> Arrays:
@@ -199,7 +200,7 @@ class Participant:
         own = load_own(self.node.data, self.node.data_root)
         names, known = own.classes, self.about.classes
         if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
-            names = tuple(known[int(name)] for name in names)  # a file without names has the federation's numbers
+            names = tuple(known[int(name)] for name in names)  # a file without names uses the federation's numbers
         wrong = ", ".join(sorted(set(names) - set(known)))
         wrong = wrong or (f"images of {own.shape}" if own.shape != self.about.shape else "")
         if wrong:
@@ -212,7 +213,7 @@ class Participant:
 
     @cached_property
     def samples(self) -> tuple[NDArray[np.uint8], IntArray]:
-        """The client's real images and labels; its part of a shared dataset is kept apart, and read alone."""
+        """The client's real images and labels; its part of a shared dataset is stored in its own file."""
         if self.node.data:
             return self.dataset.images, self.dataset.labels
         place = self.config.data.root, self.config.data.dataset
@@ -245,10 +246,10 @@ class Participant:
 
     @cached_property
     def data(self) -> ClientData:
-        """Real and synthetic samples; these are made once and then read from disk."""
+        """Real and synthetic samples; synthetic ones are generated once and then read from disk."""
         if not self._plan.exists():
-            raise InputError(f"client {self.client}: no plan has been settled here; start the run anew")
-        row = np.array(read_record(self._plan, "start the run anew")["row"], dtype=np.int64)
+            raise InputError(f"client {self.client}: there is no plan here; start the run from the beginning")
+        row = np.array(read_record(self._plan, "start the run from the beginning")["row"], dtype=np.int64)
         if not row.any():
             return self.real
         labels, index = plan_addresses(self.client, row)
@@ -259,7 +260,7 @@ class Participant:
         return self.real.joined(images, labels)
 
     def _check_content(self, part: str, digest: str) -> None:
-        """A node without data or a generator of its own must have what the run was begun with."""
+        """Refuse content that differs from the run's, on a node without its own data or generator."""
         if getattr(self.config.content, part) not in ("", digest):
             raise InputError(
                 f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
@@ -277,7 +278,7 @@ class Participant:
 
 
 def refuse_foreign_code(generator: str) -> None:
-    """No node runs code that the server names; its owner may name it in the node's config."""
+    """Refuse a generator that would run code of the server's choice; a node's owner may choose it."""
     if generator.startswith(PREFIX):
         raise InputError(f"{generator} would run code of the server's choice; name it in the node's config")
 

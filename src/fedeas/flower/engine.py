@@ -1,7 +1,7 @@
-"""An engine whose clients are nodes of a Flower federation. Flower carries the messages; everything else is ours.
+"""An engine whose clients are nodes of a Flower federation. Flower only transports the messages.
 
-Clients are known by their partition ids, which they tell when they are first met: node ids are random. A client that
-does not answer in time, or answers with something that cannot be averaged, is missing from its round.
+Clients are identified by their partition ids, which they send first: node ids are random. A client that does not
+answer in time, or whose answer cannot be averaged, is missing from its round.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from fedeas.flower.backoff import Pace
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 ALIGNMENT = 16
-"""Bytes; so that tensors can be read where they lie."""
+"""Bytes; alignment lets tensors be read in place."""
 
 POLL, LONGEST_POLL = 0.05, 0.5
-"""Seconds between two looks for replies."""
+"""Seconds between two checks for replies."""
 
 PATIENCE = 10.0
-"""Seconds of waiting for clients after which it is said, and nodes that are nobody yet are asked again."""
+"""Seconds of waiting for clients after which that is logged, and unidentified nodes are asked again."""
 
 INTRODUCTION = 120.0
-"""Seconds that a node has to say who it is, for which it may have to load its data."""
+"""Seconds that a node has to send its client id, for which it may have to load its data."""
 
 log = logging.getLogger("fedeas")
 
@@ -49,14 +49,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Parcel:
-    """Named tensors in one piece, since each piece is a journey of its own; and what is in it."""
+    """Named tensors packed into one array, since Flower sends each array separately; and their index."""
 
     index: str = "[]"
     record: ArrayRecord | None = None
 
     @staticmethod
     def of(arrays: Arrays) -> Parcel:
-        """All tensors, one after the other, each beginning where a tensor of any type may begin."""
+        """Pack all tensors one after the other, each aligned for any type."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in arrays.items()}
         index = json.dumps([[name, _dtype(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
         data = b"".join(piece for tensor in tensors.values() for piece in _bytes(tensor))
@@ -65,7 +65,7 @@ class Parcel:
 
 
 def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
-    """A tensor's bytes, and as many as let the next one begin where it may."""
+    """A tensor's bytes, and the padding that aligns the next one."""
     content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return content, bytes(_room(len(content)) - len(content))
 
@@ -86,7 +86,7 @@ def header_of(content: RecordDict) -> dict[str, Any]:
 
 
 def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
-    """What was packed, with every name, shape and type as it was. The tensors are to be read, not written."""
+    """Unpack what `packed` packed, with every name, shape and type. The tensors must not be written to."""
     index = json.loads(str(content.config_records[HEADER]["index"]))
     data = content.array_records[TENSORS][PACKED].data if TENSORS in content.array_records else b""
     arrays, start = {}, 0
@@ -99,7 +99,7 @@ def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
 
 
 def _read(data: bytes, dtype: torch.dtype, start: int, count: int) -> Tensor:
-    with warnings.catch_warnings():  # of torch, which has no tensors that cannot be written
+    with warnings.catch_warnings():  # torch warns that it has no read-only tensors
         warnings.simplefilter("ignore", UserWarning)
         return torch.frombuffer(data, dtype=dtype, count=count, offset=start) if count else torch.empty(0, dtype=dtype)
 
@@ -113,10 +113,10 @@ class FlowerEngine:
     """Sends each task to the nodes of its clients.
 
     Args:
-        grid: Flower's way to the nodes.
-        num_clients: partitions of the federation.
-        settings: how long to wait, and how many must answer.
-        header: what every message tells.
+        grid: Flower's connection to the nodes.
+        num_clients: number of partitions of the federation.
+        settings: how long to wait, and how many clients must answer.
+        header: sent with every message.
         device: where the server's tensors are.
     """
 
@@ -128,24 +128,24 @@ class FlowerEngine:
     nodes: dict[int, int] = field(default_factory=dict)
     """Node ids by client."""
     accepted: dict[int, int] = field(default_factory=dict)
-    """The last round of each client whose reply was accepted: the state it is to go on from."""
+    """The last round in which each client's reply was accepted: the client continues from its state then."""
     kept: dict[int, int] = field(default_factory=dict)
-    """The same at the last checkpoint, to which the server may have to go back."""
+    """The same at the last checkpoint, to which the server may have to return."""
     introductions: dict[int, Header] = field(default_factory=dict)
-    """What clients said of themselves."""
+    """How clients introduced themselves."""
     failures: dict[int, str] = field(default_factory=dict)
-    """Why clients, or nodes that are nobody yet, did not answer the last time."""
+    """Why clients, or unidentified nodes, did not answer the last time."""
     refusal: str = ""
-    """The last thing that somebody asked to be mended."""
-    asked: dict[int, float] = field(default_factory=dict)
-    """When nodes were asked who they are."""
+    """The last reason why a client refused a request."""
+    asked_at: dict[int, float] = field(default_factory=dict)
+    """When nodes were asked for their client ids."""
 
     def meet(self, anew: bool) -> None:
-        """Wait until all clients have been met; `anew`, they forget what earlier runs left."""
+        """Wait until all clients have introduced themselves; with `anew`, they remove the files of earlier runs."""
         start, pace = time.monotonic(), Pace(POLL, LONGEST_POLL)
         said = start
         while self._unmet():
-            late = time.monotonic() - start > self.settings.timeout  # before asking: who comes meanwhile is not late
+            late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
             self._meet_newcomers(anew, again_after=PATIENCE)
             if self.refusal:
                 raise RunError(self.refusal)
@@ -160,45 +160,47 @@ class FlowerEngine:
                 pace.pause()
 
     def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
-        """Tell all clients something before the first round; what they say to it. One that refuses ends the run."""
-        answers: dict[int, Header] = self._asked(action, headers, Parcel(), lambda client, content: header_of(content))
+        """Send all clients a message before the first round and return their answers; a refusal ends the run."""
+        answers: dict[int, Header] = self._ask_clients(
+            action, headers, Parcel(), lambda client, content: header_of(content)
+        )
         self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."))
         return answers
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """The replies that came and can be used, in the order of client ids."""
+        """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf)
-        headers = {client: self._of_client(client, round) for client in sorted(clients)}
+        headers = {client: self._round_header(client, round) for client in sorted(clients)}
         if task is Task.SETUP:
-            answers = self._asked("query.setup", headers, Parcel.of(broadcast), self._reply)
+            answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
             self._check_enough(len(answers), len(clients), 1.0, "setup")
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        trained = self._asked("train", headers, Parcel.of(broadcast), partial(self._usable, broadcast))
+        trained = self._ask_clients("train", headers, Parcel.of(broadcast), partial(self._usable_reply, broadcast))
         self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
         self.accepted.update(dict.fromkeys(trained, round))
         return [trained[client] for client in sorted(trained)]
 
     def client_states(self) -> dict[int, Arrays]:
-        """None: clients keep their own. Asked at a checkpoint, so that from now on older ones may go."""
+        """Empty: clients store their own states. Called at a checkpoint, after which older states may be removed."""
         self.kept = dict(self.accepted)
         return {}
 
     def restore(self, states: dict[int, Arrays]) -> None:
-        """Nothing to give back."""
+        """Nothing to restore: clients store their own states."""
 
     def close(self) -> None:
-        """Nothing to end: nodes stay."""
+        """Nothing to close: nodes keep running."""
 
-    def _asked(
+    def _ask_clients(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]
     ) -> dict[int, Answer]:
-        """Send clients a message each; what `read` makes of the answers that came."""
+        """Send each client its message; return what `read` makes of each answer."""
         self.failures, online = {}, set(self.grid.get_node_ids())
         for client in (client for client in headers if self.nodes[client] not in online):
-            self._fail(client, "its node is not there")
+            self._fail(client, "its node is not connected")
         sent = {client: header for client, header in headers.items() if client not in self.failures}
         messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
-        return self._exchanged(messages, read, self.settings.timeout)
+        return self._exchange(messages, read, self.settings.timeout)
 
     def _reply(self, client: int, content: RecordDict) -> Reply | None:
         header, arrays = unpacked(content)
@@ -209,8 +211,8 @@ class FlowerEngine:
         tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
 
-    def _usable(self, broadcast: Arrays, client: int, content: RecordDict) -> Reply:
-        """A reply that can be averaged: of the size that the client has, whole, and with finite numbers."""
+    def _usable_reply(self, broadcast: Arrays, client: int, content: RecordDict) -> Reply:
+        """Read a reply and check that it can be averaged: the client's size, all tensors, finite numbers."""
         reply, size = self._reply(client, content), self.introductions[client]["size"]
         if reply is None:
             raise UnusableError("it is empty")
@@ -219,7 +221,7 @@ class FlowerEngine:
         check_tensors(reply.arrays, broadcast)
         return reply
 
-    def _of_client(self, client: int, round: int) -> Header:
+    def _round_header(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
 
     def _check_enough(self, came: int, asked: int, share: float, when: str) -> None:
@@ -227,7 +229,7 @@ class FlowerEngine:
             raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
     def _reason(self) -> str:
-        """The first of the reasons why somebody did not answer."""
+        """The first reason why a client did not answer."""
         return next((f" ({reason})" for reason in self.failures.values()), "")
 
     def _fail(self, key: int, reason: str) -> None:
@@ -236,20 +238,20 @@ class FlowerEngine:
         log.warning("%s", self.failures[key])
 
     def _unmet(self) -> list[int]:
-        """Clients that no node has introduced itself as."""
+        """Clients that have not introduced themselves."""
         return sorted(set(range(self.num_clients)) - set(self.nodes))
 
     def _meet_newcomers(self, anew: bool, again_after: float) -> None:
-        """Ask newly connected nodes for their client id; a client may come back as another node."""
+        """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
-        strangers = [node for node in strangers if now - self.asked.get(node, -math.inf) > again_after]
-        self.asked.update(dict.fromkeys(strangers, now))
+        strangers = [node for node in strangers if now - self.asked_at.get(node, -math.inf) > again_after]
+        self.asked_at.update(dict.fromkeys(strangers, now))
         messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
         if messages:
-            self._exchanged(messages, self._met, min(self.settings.timeout, INTRODUCTION))
+            self._exchange(messages, self._note_client, min(self.settings.timeout, INTRODUCTION))
 
-    def _met(self, node: int, content: RecordDict) -> None:
+    def _note_client(self, node: int, content: RecordDict) -> None:
         who = header_of(content)
         client = int(who["client"])
         if not 0 <= client < self.num_clients:
@@ -262,15 +264,15 @@ class FlowerEngine:
         content = packed({**self.header, **header}, parcel)
         return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
 
-    def _exchanged(
+    def _exchange(
         self, messages: Mapping[int, Message], read: Callable[[int, RecordDict], Answer], timeout: float
     ) -> dict[int, Answer]:
-        """What came back by key, each read when it comes, while others are still at work."""
+        """Send messages and return what `read` makes of each reply, by key; read each reply when it comes."""
         waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
         found: dict[int, Answer] = {}
         end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
         while waiting and not late:
-            late = time.monotonic() > end  # before the last look: a busy server must not lose what came in time
+            late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
             for reply in self.grid.pull_messages(list(waiting)):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
@@ -290,7 +292,7 @@ class UnusableError(Exception):
 
 
 class RefusedError(UnusableError):
-    """The client says what its owner or the run's has to mend."""
+    """A client refused; the message says what its owner, or the run's owner, must change."""
 
 
 def _content(reply: Message) -> RecordDict:
@@ -303,7 +305,7 @@ def _content(reply: Message) -> RecordDict:
 
 
 def reply_record(reply: Reply | None) -> RecordDict:
-    """A client's reply on the wire; one with nothing to say is an empty one."""
+    """A client's reply as the content of a message; None becomes an empty reply."""
     if reply is None:
         return packed({"nothing": True})
     header = {"client": reply.client, "weight": reply.weight, "metrics": reply.metrics}
@@ -311,7 +313,7 @@ def reply_record(reply: Reply | None) -> RecordDict:
 
 
 def check_tensors(arrays: Arrays, broadcast: Arrays) -> None:
-    """All of the model's tensors, those that were sent in the same shape and type, and finite numbers only."""
+    """Refuse missing model tensors, other shapes or types than were sent, and numbers that are not finite."""
     for name in broadcast:
         if name.startswith(MODEL) and name not in arrays:
             raise UnusableError(f"{name} is missing")
@@ -324,7 +326,7 @@ def check_tensors(arrays: Arrays, broadcast: Arrays) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """In one pass and without a copy: the least and the greatest tell, and both are NaN if any number is."""
+    """Whether all numbers are finite; in one pass, since minimum and maximum are NaN if any number is."""
     return not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))
 
 

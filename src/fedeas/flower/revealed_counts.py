@@ -1,4 +1,4 @@
-"""Allocations when clients do not share label counts: what each policy needs of a client, and the client's own row."""
+"""Allocations when clients do not share label counts: what each policy needs from clients, and a client's own row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True)
 class Numbers:
-    """What one client reveals where numbers are needed: the total of the policy to match, and its absent classes."""
+    """What a client reveals if a policy needs numbers: the total of the policy to match, and its absent classes."""
 
     total: int = 0
     absent: int = 0
@@ -33,7 +33,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Share:
-    """What one client is told in return: the fleet's numbers, and where it stands in its order."""
+    """What the server tells a client in return: the sums over all clients, and the client's place among them."""
 
     clients: int
     place: int
@@ -43,7 +43,7 @@ class Share:
 
 
 def needs(policy: AllocationPolicy) -> Needs:
-    """How much of the counts a policy asks for.
+    """What clients must reveal for this policy.
 
     >>> from fedeas.planning.policies import parse_policy
     >>> [str(needs(parse_policy(spec))) for spec in ("fedeas", "uniform(budget=fedeas(beta=12))", "greedy(budget=9)")]
@@ -58,14 +58,14 @@ def needs(policy: AllocationPolicy) -> Needs:
 
 
 def numbers_of(policy: AllocationPolicy, row: IntArray) -> Numbers:
-    """What a client with these counts reveals for a policy that needs numbers, and nothing beyond that."""
+    """The numbers that a client with these counts reveals for a policy that needs them."""
     matched = policy.budget if isinstance(policy, Uniform | MissingOnly) else None
     total = matched.allocate(LabelCounts(row[None])).total if isinstance(matched, Policy) else 0
     return Numbers(total, int((row == 0).sum()) if isinstance(policy, MissingOnly) else 0)
 
 
 def shares(policy: AllocationPolicy, revealed: Sequence[Numbers]) -> list[Share]:
-    """What each client is told, from what all of them revealed in their order."""
+    """What the server tells each client, from what all clients revealed, in their order."""
     budget = policy.budget if isinstance(policy, Uniform | MissingOnly) else 0
     total = sum(each.total for each in revealed) if isinstance(budget, Policy) else int(budget)
     absent = [each.absent for each in revealed]
@@ -78,7 +78,7 @@ def shares(policy: AllocationPolicy, revealed: Sequence[Numbers]) -> list[Share]
 
 
 def own_row(policy: AllocationPolicy, row: IntArray, share: Share | None = None) -> IntArray:
-    """A client's row of the policy's allocation, from its own counts and, where numbers are needed, its share."""
+    """A client's row of the policy's allocation, from its own counts and, if the policy needs numbers, its share."""
     if policy.is_local:
         own: IntArray = policy.allocate(LabelCounts(row[None])).n[0]
         return own

@@ -1,4 +1,4 @@
-"""A run whose clients are elsewhere: the server knows its test set, the clients' sizes, and what they tell it."""
+"""The server of a run whose clients are Flower nodes: it knows its test set and what the clients reveal."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class DistributedFederation(Federation):
         return LabelCounts(np.array(rows), classes=self.data.dataset.classes)
 
     def prepare(self) -> None:
-        """Check what the parts have seen; plan and images are made with the clients, and by them."""
+        """Note content whose training data are unknown; the plan and the images are made later, with the clients."""
         self.unknown = unknown_content(self.config)
 
     def _engine(self, run: Run) -> Engine:
-        """Meet the clients and settle the plan with them."""
+        """Wait for the clients and send each its part of the plan."""
         self.engine.meet(anew=not run.checkpoint.exists())
         own = [client for client, told in sorted(self.engine.introductions.items()) if told.get("own_data")]
         if own:
-            log.warning("not known to the run: the data that clients %s bring along", own)
+            log.warning("not known to the run: the own data of clients %s", own)
         shared = needs(self.policy) is Needs.COUNTS
         if shared:
             run.save_allocation(self.counts, self.allocation)
@@ -61,7 +61,7 @@ class DistributedFederation(Federation):
         return self.engine
 
     def _shares(self, allocation: Allocation | None) -> dict[int, dict[str, Any]]:
-        """What each client is told of the plan."""
+        """What the server tells each client about the plan."""
         clients = range(self.config.partition.clients)
         if allocation is not None:
             return {client: {"row": allocation.n[client].tolist()} for client in clients}
@@ -73,7 +73,7 @@ class DistributedFederation(Federation):
 
     def _starting_point(self, run: Run, engine: Engine) -> tuple[int, Arrays]:
         start, server = super()._starting_point(run, engine)
-        for record in run.rounds():  # those that the checkpoint knows
+        for record in run.rounds():  # rounds before the checkpoint
             self.engine.accepted.update(dict.fromkeys(trained(record), record["round"] - 1))
         self.engine.client_states()
         return start, server
@@ -87,7 +87,7 @@ class DistributedFederation(Federation):
         return sum(self.totals[client] for client in newcomers)
 
     def _budget(self) -> Record:
-        """Where counts stayed at home, nobody knows how much imbalance was removed."""
+        """The budget; without the clients' counts, the imbalance removed is unknown."""
         if needs(self.policy) is Needs.COUNTS:
             return super()._budget()
         total, real = sum(self.totals.values()), int(self._fleet().sizes.sum())

@@ -1,6 +1,6 @@
-"""The paper: its numbers, and its tables and figures with ours beside them.
+"""The paper's numbers, and its tables and figures filled with our results.
 
-`fedeas.paper.reproduce("table1", profile="smoke")` makes the runs of a table that are missing and returns it.
+`fedeas.paper.reproduce("table1", profile="smoke")` makes the missing runs of a table and returns the table.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ __all__ = ["Places", "Reproduction", "reproduce"]
 
 
 def __getattr__(name: str) -> Any:
-    """They are loaded when they are asked for: most users of this package want the paper's numbers alone."""
+    """Load the names in `__all__` on first use: most users of this package need only the paper's numbers."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fedeas.paper import reproduction

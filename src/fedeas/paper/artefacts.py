@@ -9,7 +9,7 @@ from decimal import Decimal
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
-from fedeas.paper.run_plans import counts_of, plan_of
+from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import (
     ABLATION,
     FEDAVG,
@@ -54,20 +54,20 @@ from fedeas.runs.accuracy_curves import Window
 
 @dataclass(frozen=True)
 class Artefact:
-    """Tables, or a figure that needs no training and so has none."""
+    """Something to reproduce: tables, or a figure that needs no runs and so has no tables."""
 
     name: str
     title: str
     sheets: Callable[[Study], list[Sheet]] = lambda study: []
 
     def configs(self, study: Study) -> list[RunConfig]:
-        """The runs that it needs, each once, with seed 0."""
+        """The runs that the artefact needs, each once, with seed 0."""
         needed = [config for sheet in self.sheets(study) for cell in sheet.cells for config in cell.configs]
         return list({config.fingerprint: config for config in needed}.values())
 
 
-def _alone(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
-    """The sheets of an artefact that has one."""
+def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
+    """The sheets of an artefact that has only one."""
     return lambda study: [make(study)]
 
 
@@ -231,7 +231,7 @@ NOT_RECORDED = "not recorded"
 
 
 def wall_clock_sheet(study: Study) -> Sheet:
-    """What balancing everything costs in time."""
+    """The time of FedEAS and of Full-Balance."""
     where, printed = setting(EXAMPLE), published().wall_clock
     own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
     rows: dict[str, tuple[Cell | None, ...]] = {
@@ -245,7 +245,7 @@ def wall_clock_sheet(study: Study) -> Sheet:
 
 
 def references_sheet(study: Study) -> Sheet:
-    """Beyond the paper: does minimising the imbalance score itself give more accuracy?"""
+    """Beyond the paper: does minimising the imbalance score give more accuracy?"""
     where, level = setting(HEADLINE), _level(study)
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = (
@@ -260,7 +260,7 @@ def references_sheet(study: Study) -> Sheet:
 
 
 def measures_sheet(study: Study) -> Sheet:
-    """What else the same runs measured."""
+    """Other measures of the same runs."""
     where = setting(HEADLINE)
     columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
     rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_ONE_TOTAL.items()}
@@ -276,7 +276,7 @@ POLICIES_AT_ONE_TOTAL = {
 
 
 def setting_sheets(study: Study) -> list[Sheet]:
-    """Each column of the main table by itself, with differences, work and peaks."""
+    """Each column of the main table as its own table, with differences, work and peaks."""
     return [_setting_sheet(study, where) for where in study.settings]
 
 
@@ -321,7 +321,7 @@ def _level(study: Study) -> str:
 
 
 def sources_sheet(study: Study) -> Sheet:
-    """Beyond the paper: is the allocation the limit, or the generator?"""
+    """Beyond the paper: does the allocation limit accuracy, or the generator?"""
     where, apart = setting(HEADLINE), study.protocol == "clean"
     sources = {"the generator": "", "one pool for all clients": "shared(of={generator})"}
     if apart:
@@ -345,11 +345,11 @@ def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | No
 
 
 def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
-    return Cell((), lambda: float(plan_of(run).total), printed, 0)
+    return Cell((), lambda: float(allocation_of(run).total), printed, 0)
 
 
 def _removed(run: RunConfig) -> Cell:
-    return Cell((), lambda: 100 * scores.removed(counts_of(run), plan_of(run)), None, 1)
+    return Cell((), lambda: 100 * scores.removed(counts_of(run), allocation_of(run)), None, 1)
 
 
 def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
@@ -365,30 +365,30 @@ def _cell(
 
 
 ARTEFACTS = [
-    Artefact("table1", "main accuracy table", _alone(accuracy_sheet)),
-    Artefact("table2", "ablation of the budget's factors", _alone(ablation_sheet)),
-    Artefact("peak", "peak accuracy table of the supplement", _alone(peak_sheet)),
-    Artefact("sweep", "beta sweep with efficiency, of the supplement", _alone(sweep_sheet)),
-    Artefact("gamma", "dissimilarity of updates, supplement A", _alone(gamma_sheet)),
-    Artefact("fig1", "demand of each client, and accuracy at one total", _alone(allocation_sheet)),
+    Artefact("table1", "main accuracy table", _single(accuracy_sheet)),
+    Artefact("table2", "ablation of the budget's factors", _single(ablation_sheet)),
+    Artefact("peak", "peak accuracy table of the supplement", _single(peak_sheet)),
+    Artefact("sweep", "beta sweep with efficiency, of the supplement", _single(sweep_sheet)),
+    Artefact("gamma", "dissimilarity of updates, supplement A", _single(gamma_sheet)),
+    Artefact("fig1", "demand of each client, and accuracy at one total", _single(allocation_sheet)),
     Artefact("fig2", "concentration of imbalance, and imbalance removed"),
     Artefact("fig3", "overview of the budgets"),
-    Artefact("fig4", "convergence, with rounds to 70 %", _alone(convergence_sheet)),
-    Artefact("fig5", "accuracy over budgets, and the choice of beta", _alone(sweep_sheet)),
+    Artefact("fig4", "convergence, with rounds to 70 %", _single(convergence_sheet)),
+    Artefact("fig5", "accuracy over budgets, and the choice of beta", _single(sweep_sheet)),
     Artefact("closed-form", "two-client case of supplement B"),
     Artefact("samples", "uncurated samples of the generator"),
-    Artefact("generators", "SD-Turbo instead of the DDPM", _alone(generator_sheet)),
-    Artefact("combination", "FedEAS with SCAFFOLD", _alone(combination_sheet)),
-    Artefact("wall-clock", "time of FedEAS and of Full-Balance", _alone(wall_clock_sheet)),
-    Artefact("sources", "one shared pool, and real images, instead of the generator", _alone(sources_sheet)),
+    Artefact("generators", "SD-Turbo instead of the DDPM", _single(generator_sheet)),
+    Artefact("combination", "FedEAS with SCAFFOLD", _single(combination_sheet)),
+    Artefact("wall-clock", "time of FedEAS and of Full-Balance", _single(wall_clock_sheet)),
+    Artefact("sources", "one shared pool, and real images, instead of the generator", _single(sources_sheet)),
     Artefact("settings", "each column of the main table with differences and work", setting_sheets),
-    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", _alone(references_sheet)),
-    Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _alone(measures_sheet)),
+    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", _single(references_sheet)),
+    Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _single(measures_sheet)),
 ]
 
 
 def artefacts(name: str) -> list[Artefact]:
-    """The one of this name, or ``all``."""
+    """The artefact of this name, or all artefacts for ``all``."""
     if name == "all":
         return ARTEFACTS
     found = [each for each in ARTEFACTS if each.name == name]

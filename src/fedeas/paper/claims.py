@@ -1,4 +1,4 @@
-"""Every number of the paper that follows from label counts, computed anew and set beside the printed one."""
+"""Recompute every number of the paper that follows from label counts, and compare it with the printed one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fedeas.planning.policies.base import spread_evenly
 
 Number = int | float
 
-# The paper's hardest partition takes most of a minute to draw, so it is left out unless asked for.
+# The paper's slowest partition takes most of a minute to draw, so it is drawn only on request.
 QUICK_DRAWS = 100
 
 
 class Status(StrEnum):
-    """How our number stands to the printed one."""
+    """How our number compares with the printed one."""
 
     EXACT = "exact"
     ROUNDS = "rounds to"
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """One number of the paper and what label counts give for it."""
+    """One number of the paper, and the number that we compute from label counts."""
 
     group: str
     says: str
@@ -47,12 +47,12 @@ class Claim:
 
     @property
     def matches(self) -> bool:
-        """Whether ours, rounded to the printed digits, is the printed number."""
+        """Whether our number, rounded to the printed digits, equals the printed one."""
         return self.ours == self.paper or _rounded(self.ours, self.paper) == self.paper
 
     @property
     def status(self) -> Status:
-        """A disagreement that is not explained is a mismatch, and so is an explained one that has gone."""
+        """A disagreement without an explanation is a mismatch, and so is an explanation without a disagreement."""
         if self.matches == bool(self.why):
             return Status.WRONG
         if self.why:
@@ -61,7 +61,7 @@ class Claim:
 
 
 def count_claims(slow: bool = False) -> list[Claim]:
-    """All claims, in the order of the paper; `slow` draws the partition of 10,826 draws anew as well."""
+    """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
     printed = [*_totals(), *_sweep(), *_ablation(), *_facts(), *_efficiency(), *_as_printed()]
     return [*printed, *_recorded(), *_partitions(slow)]
 
@@ -121,7 +121,7 @@ def _efficiency() -> Iterator[Claim]:
 
 
 def _as_printed() -> Iterator[Claim]:
-    """The totals if Eq. (gen) were followed to the letter, which the tables are not."""
+    """The totals of Eq. (gen) as printed, which the paper's tables do not follow."""
     policy = FedEAS(float(published().totals.beta), fill="all")
     letter = iter(recorded().as_printed.value)
     for setting, printed in _cells(published().totals.fedeas):
@@ -131,7 +131,7 @@ def _as_printed() -> Iterator[Claim]:
 
 
 def _partitions(slow: bool) -> Iterator[Claim]:
-    """Draw the partitions anew: the shipped counts must come out, after as many draws as recorded."""
+    """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
     for setting, draws in zip(published().settings, recorded().draws.value, strict=True):
         if slow or draws <= QUICK_DRAWS:
             replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
@@ -151,7 +151,7 @@ def _rounded(value: Number, like: Decimal) -> Decimal:
 
 
 class _Example:
-    """The single facts of one partition, each under the id that it has in the data files."""
+    """The facts of one partition, by their ids in the data files."""
 
     def __init__(self, counts: LabelCounts) -> None:
         self.counts = counts

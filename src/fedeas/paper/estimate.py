@@ -1,4 +1,4 @@
-"""What runs will take, before any of them starts: images to generate, and minutes on the GPU that was measured."""
+"""Estimate the cost of runs before they start: images to generate, and minutes on the GPU that was measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.generators.registry import HeldOut, Shared, parse_generator
-from fedeas.paper.run_plans import counts_of, plan_of
+from fedeas.paper.run_plans import allocation_of, counts_of
 
 TIMED = "diffusion"  # the generator whose speed was measured
 SLOWEST_STEM = "3x3"
@@ -22,14 +22,14 @@ SLOWEST_STEM = "3x3"
 
 @dataclass(frozen=True)
 class Estimate:
-    """What runs take.
+    """The cost of some runs.
 
     Attributes:
-        runs: how many there are.
-        images: different ones that they draw from the bank.
-        minutes: None where nothing was measured for the engine that will run.
-        slower: algorithms whose speed is that of the 3x3 stem, for no other was measured: they will take less.
-        untimed: algorithms and generators whose speed is not known: they add no minutes.
+        runs: number of runs.
+        images: number of different images in the bank that they need.
+        minutes: None if the engine that will run was not measured.
+        slower: algorithms that were measured with the 3x3 stem only: the runs will take less time.
+        untimed: algorithms and generators that were not measured: they add no minutes.
     """
 
     runs: int
@@ -40,7 +40,7 @@ class Estimate:
 
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
-    """What these runs take together on the engine that each names, each image generated once."""
+    """The cost of these runs together, each on the engine of its config; each image is generated once."""
     images = {bank: int(table.sum()) for bank, table in _most_of_each_class(configs).items()}
     total, speeds = sum(images.values()), _speeds()
     if any(not _by_stem(config) for config in configs):
@@ -69,10 +69,10 @@ def measured_on() -> str:
 
 
 def _most_of_each_class(configs: Iterable[RunConfig]) -> dict[tuple[str, str], IntArray]:
-    """For each bank, how many images of each client and class any of the runs asks for: all draw on the same ones."""
+    """For each bank, the most images of each client and class that any run needs: runs share images."""
     most: dict[tuple[str, str], IntArray] = {}
     for config in configs:
-        generator, plan = _made(config.generator, plan_of(config).n)
+        generator, plan = _made(config.generator, allocation_of(config).n)
         key = generator, config.data.dataset
         before = most.get(key, np.zeros_like(plan))
         wider = np.zeros((max(len(before), len(plan)), plan.shape[1]), dtype=np.int64)
@@ -83,7 +83,7 @@ def _most_of_each_class(configs: Iterable[RunConfig]) -> dict[tuple[str, str], I
 
 
 def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
-    """Which generator makes images for a plan, and how many of each client and class: a pool makes one client's."""
+    """The generator for a plan, and its images of each client and class; a shared pool needs one client's images."""
     source = parse_generator(generator)
     if isinstance(source, Shared):
         return source.of.spec, plan.max(axis=0, keepdims=True)
@@ -91,16 +91,16 @@ def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
 
 
 def _trained(config: RunConfig) -> float:
-    """Images that the clients train on in all rounds, those chosen more than once counted as often, on average."""
+    """Expected number of images that the clients train on in all rounds, repetitions included."""
     counts = counts_of(config)
-    samples = counts.total + plan_of(config).total
+    samples = counts.total + allocation_of(config).total
     if config.train.steps:
         return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
 
 
 def _training_seconds(config: RunConfig) -> float:
-    """Nothing for algorithms whose speed was not measured."""
+    """Seconds of training; 0 for algorithms that were not measured."""
     stem = _measured_stem(config)
     return 0.0 if stem is None else _trained(config) / _by_stem(config)[stem][_name(config.algorithm)]
 
@@ -111,7 +111,7 @@ def _by_stem(config: RunConfig) -> dict[str, dict[str, float]]:
 
 
 def _measured_stem(config: RunConfig) -> str | None:
-    """The stem with which the run's algorithm was timed: its own, else the slowest; None if with neither."""
+    """The stem with which the run's algorithm was measured: its own, else the slowest; None if neither was."""
     speeds, name = _by_stem(config), _name(config.algorithm)
     return next((stem for stem in (config.model.stem, SLOWEST_STEM) if name in speeds.get(stem, {})), None)
 
@@ -122,7 +122,7 @@ def _name(spec: str) -> str:
 
 @cache
 def _speeds() -> dict[str, Any]:
-    """Images a second and seconds to start, as benchmarks/gpu_rounds.py and gpu_generators.py found them.
+    """Images per second and seconds to start, as measured by benchmarks/gpu_rounds.py and gpu_generators.py.
 
     Training is given by engine, precision, stem and algorithm.
     """

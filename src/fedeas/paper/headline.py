@@ -1,4 +1,4 @@
-"""What was found, in one paragraph whose every number comes from finished runs."""
+"""The main result in one paragraph, with all numbers from finished runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedeas.paper.artefacts import references_sheet, window_of
 from fedeas.paper.published import published, setting
-from fedeas.paper.run_plans import plan_of
+from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
@@ -14,14 +14,14 @@ from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
 
 def headline(book: Workbook) -> str:
-    """The comparison of policies at one total in words that can be quoted."""
+    """The comparison of policies at one total as a paragraph."""
     table, where = book.table(references_sheet), setting(HEADLINE)
     rows = {name: dict(zip(table.columns, row, strict=True)) for name, row in table.rows.items()}
     level = next(column for column in table.columns if column.startswith(str(window_of(book.study))))
     reached = {name: entry for name, row in rows.items() if (entry := row[level]) is not None and entry.ours}
     if FEDEAS.title not in reached:
         return f"FedEAS has not been run on {book.study.title(where)}."
-    total = plan_of(book.study.config(where, FEDEAS)).total
+    total = allocation_of(book.study.config(where, FEDEAS)).total
     differences = {
         name: entry.ours
         for name, row in rows.items()
@@ -46,7 +46,7 @@ def _level(entry: Entry) -> str:
 
 
 def _work(rows: Mapping[str, Mapping[str, Entry | None]]) -> str:
-    """How much less it trains."""
+    """How many steps FedAvg takes, relative to FedEAS."""
     own, other = (rows[method.title]["steps"] for method in (FEDAVG, FEDEAS))
     if own is None or other is None or own.ours is None or other.ours is None:
         return ""
@@ -60,7 +60,7 @@ def _listed(differences: Mapping[str, Difference]) -> str:
 
 
 def _conclusion(differences: Mapping[str, Difference]) -> str:
-    """What these differences to FedEAS show, and what they do not."""
+    """The conclusion from the differences to FedEAS, including those that are undecided."""
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in Verdict}
     shown = [f"higher than {listed(names[Verdict.LOWER])}"] if names[Verdict.LOWER] else []
     shown += [f"lower than {listed(names[Verdict.HIGHER])}"] if names[Verdict.HIGHER] else []

@@ -1,4 +1,4 @@
-"""Where our results agree with the paper and where they do not: each line is computed from finished runs."""
+"""A table of where our results agree with the paper; each line is computed from finished runs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from fedeas.paper.tables import NOT_RUN
 from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
 
 LEVEL_POINTS = 3.0
-"""Accuracies this near to each other are on one level: the paper's start, generator and test set are not ours."""
+"""Levels of accuracy agree within this many points: our initial weights, generator and test set differ."""
 
 LEVEL_FACTOR = 2.0
-"""The same for Gamma-hat."""
+"""Values of Gamma-hat agree within this factor."""
 
-MOST_NAMED = 3  # pairs of methods, in a line about many
+MOST_NAMED = 3  # pairs of methods named in a line; of more, only the number is given
 
 
 class Standing(StrEnum):
-    """How our results stand to what the paper says."""
+    """How our results compare with a statement of the paper."""
 
     AGREES = "agrees"
     PARTLY = "agrees in part"
@@ -49,21 +49,21 @@ class Standing(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What our runs say about a line, and with which numbers."""
+    """The result of our runs for a line, with its numbers."""
 
     standing: Standing
     evidence: str = ""
 
     def __str__(self) -> str:
-        """Both in one."""
+        """Standing and evidence as one text."""
         return f"{self.standing}: {self.evidence}" if self.evidence else str(self.standing)
 
 
 ABSENT = Finding(Standing.NOT_RUN)
 
 
-class Line(NamedTuple):
-    """Something that the paper says, and what our runs say about it under each protocol."""
+class LedgerLine(NamedTuple):
+    """A statement of the paper, and the result of our runs under each protocol."""
 
     says: str
     where: str
@@ -72,12 +72,12 @@ class Line(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Whether we can say anything about it."""
+        """Whether any of our runs has a result for it."""
         return any(finding != ABSENT for finding in self.found.values())
 
 
-def ledger(results: Results) -> list[Line]:
-    """All lines that our runs have something to say about, the setting of the headline first."""
+def ledger(results: Results) -> list[LedgerLine]:
+    """All lines for which there are runs, the setting of the headline first."""
     views = {protocol: View(protocol, results) for protocol in PROTOCOLS}
     others = [each for each in published().settings if each.id != HEADLINE]
     lines = [line for where in (setting(HEADLINE), *others) for line in _lines(where, views)]
@@ -85,7 +85,7 @@ def ledger(results: Results) -> list[Line]:
 
 
 def settings_without_runs(results: Results) -> list[Setting]:
-    """The columns of the paper's main table in which no method of it was run, under either protocol."""
+    """The columns of the paper's main table without any run, under either protocol."""
     views = [View(protocol, results) for protocol in PROTOCOLS]
     return [each for each in published().settings if not any(view.methods(each) for view in views)]
 
@@ -98,12 +98,12 @@ class View:
     results: Results
 
     def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
-        """A measure of these methods' runs, by seed; None where a run has none."""
+        """A measure of these methods' runs, by seed; None for a run without it."""
         chosen = study("full", self.protocol)
         return self.results.values([chosen.config(where, method) for method in methods], measure)
 
     def values(self, where: Setting, *methods: Method, measure: Measure = accuracy) -> dict[int, float]:
-        """The same, by the seeds for which there is one."""
+        """The same, without seeds that have no value."""
         return _known(self.found(where, *methods, measure=measure))
 
     def methods(self, where: Setting) -> dict[str, dict[int, float]]:
@@ -123,11 +123,11 @@ def _known(values: Mapping[int, float | None]) -> dict[int, float]:
 Views = Mapping[Protocol, View]
 
 
-def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[View], Finding]) -> Line:
-    return Line(says, where.title, paper, {protocol: find(view) for protocol, view in views.items()})
+def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[View], Finding]) -> LedgerLine:
+    return LedgerLine(says, where.title, paper, {protocol: find(view) for protocol, view in views.items()})
 
 
-def _lines(where: Setting, views: Views) -> Iterator[Line]:
+def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
     printed = _printed(where)
     run = [name for name in printed if any(name in view.methods(where) for view in views.values())]
     levels = ", ".join(f"{METHODS[name].title} {printed[name]}" for name in run)
@@ -140,14 +140,14 @@ def _lines(where: Setting, views: Views) -> Iterator[Line]:
         yield _rounds_line(where, views)
 
 
-def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> Line:
+def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> LedgerLine:
     def find(view: View) -> Finding:
         return _size(view.minus(where, FEDEAS, other), paper)
 
     return _line(f"FedEAS above {other.title}, points", where, str(paper), views, find)
 
 
-def _rounds_line(where: Setting, views: Views) -> Line:
+def _rounds_line(where: Setting, views: Views) -> LedgerLine:
     own, other = (published().round_of(name, where) for name in ("fedeas", "missing-only"))
     assert own is not None and other is not None
     paper = f"round {own} against {other}, a factor of {other / own:.2f}"
@@ -155,8 +155,8 @@ def _rounds_line(where: Setting, views: Views) -> Line:
     return _line(says, where, paper, views, lambda view: _earlier(view, where))
 
 
-def _gamma_lines(views: Views) -> Iterator[Line]:
-    """The paper prints Gamma-hat in one setting; where that was not run ours is from the setting of the headline."""
+def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
+    """The paper prints Gamma-hat in one setting; if that was not run, ours is from the setting of the headline."""
     printed = dict(zip(published().gamma_hat.method, published().gamma_hat.median, strict=True))["fedavg"]
     less = dict(zip(published().gamma_hat.method, published().gamma_hat.reduction, strict=True))["fedeas"]
     assert printed is not None and less is not None
@@ -181,7 +181,7 @@ def _printed(where: Setting) -> dict[str, Decimal]:
 
 
 def _levels(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal]) -> Finding:
-    """Which methods are within some points of what the paper prints for them."""
+    """Which methods are within `LEVEL_POINTS` of the paper's numbers."""
     apart = {name: mean(values.values()) - float(printed[name]) for name, values in run.items()}
     if not apart:
         return ABSENT
@@ -197,7 +197,7 @@ def _share(agreeing: int, of: int) -> Standing:
 
 
 def _order(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal]) -> Finding:
-    """Which pairs of methods are in the paper's order, as far as our seeds can tell."""
+    """Which pairs of methods are in the paper's order, as far as the intervals show it."""
     pairs = [(one, other) if printed[one] > printed[other] else (other, one) for one, other in combinations(run, 2)]
     pairs = [(high, low) for high, low in pairs if printed[high] != printed[low]]
     if not pairs:
@@ -224,7 +224,7 @@ def _verdict(one: Mapping[int, float], other: Mapping[int, float]) -> Verdict:
 
 
 def _size(ours: Difference | None, paper: Decimal) -> Finding:
-    """Whether our interval holds the paper's number, as rounded there; one that holds 0 as well decides nothing."""
+    """Whether our interval contains the paper's rounded number; open if it contains 0 as well."""
     if ours is None:
         return ABSENT
     evidence = _difference(ours)
@@ -237,11 +237,11 @@ def _size(ours: Difference | None, paper: Decimal) -> Finding:
 
 
 def _earlier(view: View, where: Setting) -> Finding:
-    """Whether FedEAS is at the threshold before Missing-only, seed by seed."""
+    """Whether FedEAS reaches the threshold before Missing-only, paired by seed."""
     own, other = (view.found(where, method, measure=rounds_to_threshold) for method in (FEDEAS, MISSING_ONLY))
     shared = sorted(own.keys() & other.keys())
     first, second = (_known({seed: each[seed] for seed in shared}) for each in (own, other))
-    if len(first) < len(shared) or len(second) < len(shared):  # a mean over the others would favour what fails more
+    if len(first) < len(shared) or len(second) < len(shared):  # a mean over the other seeds would be biased
         evidence = f"reached by {len(first)} of {len(shared)} seeds against {len(second)}"
         return Finding(Standing.OPEN, evidence)
     later = paired_difference(second, first)
@@ -268,7 +268,7 @@ def _factor(ours: Measured | None, paper: float, where: Setting) -> Finding:
 
 
 def _elsewhere(finding: Finding, where: Setting) -> Finding:
-    """Name the setting of our runs where it is not the paper's."""
+    """Name the setting of our runs if it is not the paper's."""
     here = "" if where.id == EXAMPLE or finding == ABSENT else f", at K={where.clients}"
     return finding._replace(evidence=f"{finding.evidence}{here}")
 
@@ -282,7 +282,7 @@ def _chain(names: Sequence[str]) -> str:
     return " > ".join(METHODS[name].title for name in names)
 
 
-def ledger_markdown(lines: Sequence[Line], remarks: str) -> str:
+def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
     """The ledger as a table, with remarks below it."""
     table = ["| what the paper says | there | clean protocol | the paper's protocol |", "| --- | --- | --- | --- |"]
     for line in lines:
@@ -291,8 +291,8 @@ def ledger_markdown(lines: Sequence[Line], remarks: str) -> str:
     return "\n".join([*table, "", remarks, ""])
 
 
-def ledger_remarks(lines: Sequence[Line], results: Results) -> str:
-    """How often we agree, how the ledger judges, and what it leaves out."""
+def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
+    """Remarks below the ledger: how often we agree, the criteria, and the settings without runs."""
     said = [_tally(lines, protocol) for protocol in PROTOCOLS if lines]
     said.append(
         f"Levels agree within {LEVEL_POINTS:g} points, Gamma-hat within a factor of {LEVEL_FACTOR:g}. An order or a "
@@ -303,7 +303,7 @@ def ledger_remarks(lines: Sequence[Line], results: Results) -> str:
     return " ".join(said)
 
 
-def _tally(lines: Sequence[Line], protocol: Protocol) -> str:
-    """How many lines stand how under a protocol."""
+def _tally(lines: Sequence[LedgerLine], protocol: Protocol) -> str:
+    """The number of lines with each standing under a protocol."""
     found = Counter(line.found[protocol].standing for line in lines)
     return f"Lines, protocol {protocol}: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."

@@ -1,4 +1,4 @@
-"""What the paper prints, read once from ``published.toml``, and the partitions that its tables rest on."""
+"""The numbers that the paper prints, from ``published.toml``, and the partitions behind its tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
 
-# A number with the digits that the paper prints, or None where it leaves the cell empty.
-Cell = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
-Row = tuple[Cell, ...]
+# A number with the digits that the paper prints, or None for an empty cell.
+PrintedNumber = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
+Row = tuple[PrintedNumber, ...]
 
 EXAMPLE = "c10-k20-a0.1"  # the partition of the paper's figures
 
@@ -41,11 +41,11 @@ class Setting(_Plain):
 
     @property
     def title(self) -> str:
-        """For people: ``CIFAR-10, K=20, alpha=0.1``."""
+        """A readable name: ``CIFAR-10, K=20, alpha=0.1``."""
         return f"{self.dataset.upper().replace('CIFAR', 'CIFAR-')}, K={self.clients}, alpha={self.alpha}"
 
     def counts(self) -> LabelCounts:
-        """The label counts of the clients' training parts, as shipped; `paper_replay` derives them anew."""
+        """The label counts of the clients' training parts, as shipped; `paper_replay` recomputes them."""
         text = resources.files(__package__).joinpath("partitions", f"{self.id}.csv").read_text("utf-8")
         header, *rows = (line.split(",") for line in text.splitlines())
         table = np.array(rows, dtype=np.int64)
@@ -53,7 +53,7 @@ class Setting(_Plain):
 
 
 class Fact(_Plain):
-    """One number in the text; `disagrees` says why the counts do not give it."""
+    """One number in the paper's text; if the counts give another one, `disagrees` says why."""
 
     id: str
     says: str
@@ -132,7 +132,7 @@ class WallClock(_Plain):
 
 
 class Published(_Plain):
-    """All of it."""
+    """All numbers that the paper prints."""
 
     title: str
     authors: tuple[str, ...]
@@ -150,12 +150,12 @@ class Published(_Plain):
     facts: tuple[Fact, ...] = Field(alias="fact")
 
     def printed(self, numbers: Mapping[str, Row], name: str, where: Setting) -> Decimal | None:
-        """The number of a method in a setting, from `accuracy` or `peak`; None where the paper prints none."""
+        """The number of a method in a setting, from `accuracy` or `peak`; None if the paper prints none."""
         places = [each.id for each in self.settings]
         return numbers[name][places.index(where.id)] if name in numbers else None
 
     def round_of(self, name: str, where: Setting) -> Decimal | None:
-        """The first round of a method at the threshold; None where the paper prints none."""
+        """The first round of a method at the threshold; None if the paper prints none."""
         rows = {"fedeas": self.convergence.fedeas, "missing-only": self.convergence.missing_only}
         return dict(zip(self.convergence.setting, rows.get(name, ()), strict=False)).get(where.id)
 
@@ -183,7 +183,7 @@ def published() -> Published:
 
 @cache
 def recorded() -> Recorded:
-    """What was recorded of the partitions beside the paper."""
+    """Facts of the partitions that the paper does not print."""
     return Recorded.model_validate(_toml("recorded.toml"))
 
 

@@ -16,7 +16,7 @@ from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
 from fedeas.paper.results import Results, keep
-from fedeas.paper.run_queue import Outcome, carry_out, split_by_data, told
+from fedeas.paper.run_queue import RunOutcome, carry_out, describe_outcome, split_by_data
 from fedeas.paper.studies import Precision, Protocol, Study, study
 from fedeas.paper.tables import Filled, comma_separated, latex, markdown
 from fedeas.paper.workbook import Workbook
@@ -29,7 +29,7 @@ OnRound = Callable[[Record], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
 
 RUNS, RESULTS = Path("runs"), Path("results")
-TIMED = "wall-clock"  # the artefact whose runs must not find each other's images
+TIMED = "wall-clock"  # the artefact whose runs must not share images
 WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
 
 
@@ -38,10 +38,10 @@ class Places:
     """Folders of a reproduction.
 
     Attributes:
-        runs: of run directories, finished or not.
-        results: of kept results, read beside the runs.
-        data: with the datasets' Parquet files.
-        bank: of synthetic images, by default one in `runs` that all runs share.
+        runs: run directories, finished or not.
+        results: kept results, read in addition to the runs.
+        data: the datasets' Parquet files.
+        bank: synthetic images; by default one bank in `runs` that all runs share.
         keeps: whether finished runs are copied into `results`.
     """
 
@@ -52,10 +52,10 @@ class Places:
     keeps: bool = False
 
     def scan(self) -> Results:
-        """The runs that are finished by now."""
+        """Read the runs that are finished now."""
         return Results([self.runs, self.results])
 
-    def placed(self, config: RunConfig) -> RunConfig:
+    def with_data_folder(self, config: RunConfig) -> RunConfig:
         """The run with the folder of its data."""
         root = None if self.data is None else str(self.data)
         return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
@@ -65,7 +65,7 @@ class Places:
         return self.runs / ".banks" / config.directory if timed and self.bank is None else self.bank
 
     def prepare(self, out: Path | None) -> None:
-        """Make the folders that will be written to, before anything has been trained."""
+        """Create the output folders, before any training."""
         if self.runs.exists() and not self.runs.is_dir():
             raise InputError(f"{self.runs}: not a folder; runs need one")
         for folder in filter(None, (out, self.results if self.keeps else None)):
@@ -77,35 +77,35 @@ HERE = Places()
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Artefacts of a study with the runs that fill them, and what came of those that were begun."""
+    """Artefacts of a study with the runs that fill them, and the outcomes of the runs that were started."""
 
     book: Workbook
     artefacts: Sequence[Artefact]
     configs: Sequence[RunConfig]
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RunOutcome] = ()
 
     @property
     def study(self) -> Study:
-        """What is run."""
+        """The study that is reproduced."""
         return self.book.study
 
     @property
     def tables(self) -> list[Filled]:
-        """The tables, filled with what is finished."""
+        """The tables, filled from the finished runs."""
         return self.book.tables(self.artefacts)
 
     @property
     def missing(self) -> list[RunConfig]:
-        """The runs that are still to be made."""
+        """The runs that are not finished."""
         return self.book.missing(self.configs)
 
     @property
     def is_fruitless(self) -> bool:
-        """Whether runs were begun and none of them could be done."""
+        """Whether runs were started and all of them failed."""
         return bool(self.outcomes) and all(outcome.run is None for outcome in self.outcomes)
 
     def estimates(self, seeds: int) -> list[tuple[str, int, Estimate]]:
-        """For each artefact its number of runs and what is left to do; several artefacts also together."""
+        """For each artefact its number of runs and the cost of the missing ones; for several also the sum."""
         groups = [(each.name, [each]) for each in self.artefacts]
         groups += [("together, each run once", list(self.artefacts))] if len(groups) > 1 else []
         needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
@@ -145,17 +145,17 @@ def reproduce(
     Args:
         name: the artefact.
         profile: ``full``, ``digits`` or ``smoke``.
-        protocol: who tests on what.
-        start: where training starts, by default as the profile says.
-        precision: of the training, by default the profile's.
-        partitions: whether each seed has a partition of its own.
+        protocol: how data are split into training and test parts.
+        start: initial weights and stem, by default the profile's.
+        precision: precision of the training, by default the profile's.
+        partitions: whether each seed has its own partition.
         seeds: how many seeds of each run.
-        train: whether to make runs; otherwise the tables show what there is.
-        minutes: when to pause; the same call goes on.
+        train: whether to make missing runs; otherwise the tables show the finished ones.
+        minutes: when to pause; the same call resumes.
         places: folders of runs, results, data and images.
-        out: where to write tables and figures, if anywhere.
-        watch: called with each run; the context that it returns is told of each round.
-        tell: called with a line about each run that has ended.
+        out: folder for tables and figures, if they should be written.
+        watch: called with each run; the context that it returns is called with each round.
+        tell: called with a line of text about each run that has ended.
 
     >>> found = reproduce("references", profile="smoke", train=False)
     >>> [table.title for table in found.tables]
@@ -163,9 +163,9 @@ def reproduce(
     """
     chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
     book = Workbook(chosen, places.scan())
-    configs, outcomes, folder = book.configs(wanted, seeds), list[Outcome](), None if out is None else Path(out)
+    configs, outcomes, folder = book.configs(wanted, seeds), list[RunOutcome](), None if out is None else Path(out)
     if train:
-        able, outcomes = split_by_data([places.placed(config) for config in book.missing(configs)], tell)
+        able, outcomes = split_by_data([places.with_data_folder(config) for config in book.missing(configs)], tell)
         places.prepare(folder)
         outcomes += Training(places, name == TIMED, watch, tell).of(able, book.results, minutes)
         keep_all(configs, book.results, places)
@@ -177,19 +177,19 @@ def reproduce(
 
 @dataclass(frozen=True)
 class Training:
-    """How runs are made: where, whether each generates all its images, and who is told."""
+    """How runs are made: where, whether each generates all its images, and who is notified."""
 
     places: Places
     timed: bool
     watch: Watch
     tell: Callable[[str], None]
 
-    def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[Outcome]:
-        """Make these runs one after the other; those that finish count among the results, and are kept at once."""
-        deadline, outcomes = None if minutes is None else Deadline(minutes), list[Outcome]()
+    def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[RunOutcome]:
+        """Make these runs one after the other; add finished ones to the results and keep them at once."""
+        deadline, outcomes = None if minutes is None else Deadline(minutes), list[RunOutcome]()
         for outcome in carry_out(configs, lambda config: self._run(config, deadline), deadline):
             outcomes.append(outcome)
-            self.tell(f"{len(outcomes)} of {len(configs)}  {told(outcome)}")
+            self.tell(f"{len(outcomes)} of {len(configs)}  {describe_outcome(outcome)}")
             if outcome.run is not None and outcome.run.finished:
                 results.add(outcome.run)
                 keep_all([outcome.config], results, self.places)
@@ -204,7 +204,7 @@ class Training:
 
 
 def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
-    """Copy finished runs to the kept results, those too that were finished earlier, if that is wanted."""
+    """Copy finished runs, also earlier ones, to the kept results, if `places.keeps`."""
     kept = places.results.resolve()
     for copies in [found.copies(config) for config in configs] if places.keeps else ():
         if copies and not any(kept in run.path.resolve().parents for run in copies):
@@ -212,7 +212,7 @@ def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> No
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder; one line says why it cannot be made."""
+    """Create a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -227,7 +227,7 @@ def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path)
 
 
 def _save_samples(chosen: Study, path: Path) -> None:
-    """The grid of the profile's diffusion model, on whatever device there is."""
+    """Write a grid of samples of the profile's diffusion model."""
     from fedeas.generators.diffusion import DiffusionGenerator, Weights
     from fedeas.generators.quality.grid import sample_grid
 

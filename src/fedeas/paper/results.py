@@ -1,4 +1,4 @@
-"""Finished runs by what they computed, and their numbers by seed."""
+"""Finished runs by method and seed, and their numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = ("env.json", "generator.json", PACKED_ROUNDS, "summary.json")
 
 
 class Results:
-    """The finished runs below some folders; which label, machine or folder a run had does not matter."""
+    """The finished runs below some folders; a run's label, machine and folder do not matter."""
 
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
@@ -36,25 +36,25 @@ class Results:
                 self.add(run)
 
     def add(self, run: Run) -> None:
-        """Count in a run that has finished since the folders were read."""
+        """Add a run that has finished since the folders were read."""
         self._summaries[run.path] = run.summary()
         self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
-        """The finished runs that differ from this one in nothing but the seed, and had the weights of today."""
+        """The finished runs of this config with any seed, if they used the current weights and generator."""
         found = self._runs.get(config.unpinned.method, {})
         today = {seed: self._of_today(config, runs) for seed, runs in found.items()}
         return {seed: runs[0] for seed, runs in today.items() if runs}
 
     def copies(self, config: RunConfig) -> list[Run]:
-        """The finished run with this very config, once for each folder that holds it."""
+        """The finished run of exactly this config, once for each folder that has it."""
         return self._of_today(config, self._runs.get(config.unpinned.method, {}).get(config.seed, []))
 
     def _of_today(self, config: RunConfig, runs: Sequence[Run]) -> list[Run]:
         return [run for run in runs if not self._outdated(config, run.config.content)]
 
     def _outdated(self, config: RunConfig, content: ContentConfig) -> bool:
-        """Whether the names of weights and generator lead to other content now; not where they lead nowhere."""
+        """Whether the names of weights and generator stand for other content now; not if nothing has that name."""
         names = config.model.weights, config.generator, config.data.dataset
         if names not in self._content:
             self._content[names] = _content_now(config)
@@ -65,11 +65,11 @@ class Results:
         )
 
     def has(self, config: RunConfig) -> bool:
-        """Whether this very run is finished."""
+        """Whether exactly this run is finished."""
         return config.seed in self.seeds(config)
 
     def values(self, configs: Sequence[RunConfig], measure: Callable[..., float | None]) -> dict[int, float | None]:
-        """What `measure` makes of the runs' summaries, for each seed that all of them have."""
+        """Apply `measure` to the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
         shared = sorted(set.intersection(*(set(each) for each in runs)))
         return {seed: _finite(measure(*(self._summaries[each[seed].path] for each in runs))) for seed in shared}
@@ -84,7 +84,7 @@ class Results:
 
 
 def _content_now(config: RunConfig) -> tuple[str, str]:
-    """Digests of the initial weights and of the generator's content; empty where they are not to be had."""
+    """Digests of the initial weights and of the generator's content; empty if they are missing."""
     try:
         weights = content_of_start(config.model.weights).get("weights", "")
         return weights, content_digest(config.generator, config.data.dataset)
@@ -93,16 +93,16 @@ def _content_now(config: RunConfig) -> tuple[str, str]:
 
 
 def _contents(run: Run) -> Iterator[tuple[str, str]]:
-    """What the run's config names, and what it was."""
+    """Each name in the run's config, with the digest of its content."""
     config, generator = run.config, run.generator()
     yield config.data.dataset, config.content.data
     yield config.model.weights, config.content.weights
     if generator is not None:
-        yield config.generator, generator.fingerprint  # which knows the sampler's precision, too
+        yield config.generator, generator.fingerprint  # depends on the sampler's precision too
 
 
 def keep(run: Run, folder: Path) -> Path:
-    """Copy what is small of a finished run: all but its plan and its tensors, and without the place of its data."""
+    """Copy a finished run without its plan, its tensors and the folder of its data."""
     if not run.finished:
         raise InputError(f"{run.path}: not finished; there is no result to keep yet")
     copy, content = folder / run.config.directory, run.config.model_dump(mode="json")
@@ -126,7 +126,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _finished(folder: Path) -> Iterator[Run]:
-    """Those in the folder and in its subfolders; a damaged one, or one of another version, is left out with a word."""
+    """The finished runs in the folder and its subfolders; damaged ones and other versions are logged and left out."""
     for path in sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")]):
         try:
             run = read_run(path.parent)

@@ -1,4 +1,4 @@
-"""Label counts and plans of runs, without their data: they depend on the sizes of the classes alone."""
+"""Label counts and allocations of runs, computed from the sizes of the classes without loading images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counts_of(config: RunConfig) -> LabelCounts:
     return _counts(config.data.dataset, config.drawn_partition, config.data.held_out)
 
 
-def plan_of(config: RunConfig) -> Allocation:
+def allocation_of(config: RunConfig) -> Allocation:
     """The run's allocation, computed from label counts without loading images."""
     return _plan(config.policy, config.data.dataset, config.drawn_partition, config.data.held_out)
 
@@ -37,12 +37,12 @@ def _counts(dataset: str, partition: PartitionConfig, held_out: int) -> LabelCou
     here = dataset, partition.clients, partition.alpha, partition.seed
     for known in published().settings:
         if here == (known.dataset, known.clients, float(known.alpha), PAPER_SEED):
-            return known.counts()  # the hardest partition takes most of a minute to draw
+            return known.counts()  # the slowest partition takes most of a minute to draw
     return split_as(known_dataset(dataset).labels(merged=True), partition).counts
 
 
 def _training_labels(dataset: str) -> IntArray:
-    """Of the official training part; digits have none and are split when they are loaded."""
+    """Labels of the official training part; digits have none and are split when they are loaded."""
     if dataset != "digits":
         return known_dataset(dataset).labels(merged=False)
     from fedeas.data.sources import load_dataset

@@ -1,4 +1,4 @@
-"""Runs that artefacts still need, carried out one after the other within a time limit."""
+"""Make runs one after the other within a time limit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedeas.runs.accuracy_curves import Window
 from fedeas.runs.store import Run
 
 LEAST_SECONDS = 60.0
-"""With less time left no run is begun after the first: its first round would hardly be over.
+"""With less time left, no further run is started: it would hardly finish its first round.
 
-After a quick run twice its time is enough.
+After a quick run, twice its time is enough.
 """
 
 CLIENT_STATE = ("scaffold", "moon")
 
 
-class Outcome(NamedTuple):
-    """What came of a run: finished or paused, or why it could not be done."""
+class RunOutcome(NamedTuple):
+    """The result of a run: finished, paused, or failed with a problem."""
 
     config: RunConfig
     run: Run | None
@@ -31,8 +31,8 @@ class Outcome(NamedTuple):
 
 def carry_out(
     configs: Iterable[RunConfig], execute: Callable[[RunConfig], Run], deadline: Deadline | None = None
-) -> Iterator[Outcome]:
-    """Each run in turn, until one had to pause; one that cannot be done does not keep the others from it."""
+) -> Iterator[RunOutcome]:
+    """Make each run in turn, until one pauses; a run that fails does not stop the others."""
     needed = 0.0
     for config in configs:
         left = math.inf if deadline is None else deadline.left
@@ -41,19 +41,19 @@ def carry_out(
         try:
             run = execute(config)
             if run.finished:
-                run.summary()  # a damaged one is no result
+                run.summary()  # raises if it is damaged
         except FedEASError as error:
-            yield Outcome(config, None, str(error))
+            yield RunOutcome(config, None, str(error))
             continue
-        yield Outcome(config, run)
+        yield RunOutcome(config, run)
         if not run.finished:
             return
         if deadline is not None:
             needed = min(LEAST_SECONDS, 2 * (left - deadline.left))
 
 
-def told(outcome: Outcome) -> str:
-    """What came of a run, in one line."""
+def describe_outcome(outcome: RunOutcome) -> str:
+    """The outcome of a run in one line."""
     name = f"{outcome.config.label}, seed {outcome.config.seed}"
     if outcome.run is None:
         return f"{name}: {outcome.problem}"
@@ -63,8 +63,10 @@ def told(outcome: Outcome) -> str:
     return f"{name}: accuracy {summary['accuracy']:.2%} in {Window(*summary['window'])}"
 
 
-def split_by_data(configs: Sequence[RunConfig], tell: Callable[[str], None]) -> tuple[list[RunConfig], list[Outcome]]:
-    """The runs whose data can be had, and an outcome for each other one; what is wrong with them all is raised."""
+def split_by_data(
+    configs: Sequence[RunConfig], tell: Callable[[str], None]
+) -> tuple[list[RunConfig], list[RunOutcome]]:
+    """The runs whose data exist, and an outcome for each other run; raise an error that concerns all runs."""
     from fedeas.data.sources import load_dataset
     from fedeas.federation.run import new_model
 
@@ -76,11 +78,11 @@ def split_by_data(configs: Sequence[RunConfig], tell: Callable[[str], None]) -> 
         except FedEASError as error:
             problems[config.data.dataset] = str(error)
         else:
-            new_model(config, dataset.shape, dataset.num_classes)  # its initial weights must be there, and fit
+            new_model(config, dataset.shape, dataset.num_classes)  # checks that the initial weights exist and fit
     for name, problem in problems.items():
         tell(f"{sum(config.data.dataset == name for config in configs)} runs on {name} are left out: {problem}")
     able = [config for config in configs if config.data.dataset not in problems]
-    return able, [Outcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
+    return able, [RunOutcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
 
 
 def _check_precision(name: str) -> None:

@@ -1,4 +1,4 @@
-"""From a cell of the paper's tables to the run that fills it: methods, settings, and how long is trained."""
+"""The run behind each cell of the paper's tables: methods, settings, and profiles of training."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from fedeas.planning.policies import FedEAS
 
 Protocol = Literal["paper", "clean"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
-"""The one to believe first."""
+"""The more trustworthy one first."""
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
 BUDGET = "{budget}"
-"""Stands for the profile's FedEAS plan, whose total the other policies share."""
+"""Placeholder for the profile's FedEAS policy, whose total the other policies match."""
 
 PAPERS_BUDGET = FedEAS(float(published().totals.beta)).spec
 
@@ -46,7 +46,7 @@ class Method:
     policy: str = NO_GENERATION
     other_generator: bool = False
     generator: str = ""
-    """Instead of the profile's."""
+    """Replaces the profile's generator."""
     held_out: bool = False
     """Whether a part of the training images goes to no client."""
 
@@ -79,10 +79,10 @@ METHODS = {
     "full-balance": FULL_BALANCE,
     "fedeas": FEDEAS,
 }
-"""The rows of the main table, under the names that ``published.toml`` has for them."""
+"""The rows of the main table, by their names in ``published.toml``."""
 
 HELD_OUT_SHARE = 5
-"""One in this many training images is set aside where a study compares with real images."""
+"""One in this many training images is held out if a study compares with real images."""
 
 GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
 OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
@@ -99,8 +99,8 @@ ABLATION = {
 class Start(NamedTuple):
     """Where training starts: the stem of the network, and initial weights from central training.
 
-    ``{other}`` stands for the CIFAR that is not trained on: weights that have seen the clients' own images would leave
-    them nothing to learn.
+    ``{other}`` stands for the CIFAR dataset that is not trained on: weights that have seen the clients' own images
+    would leave nothing to learn.
     """
 
     stem: Literal["3x3", "imagenet"]
@@ -116,7 +116,7 @@ STARTS = {
         "imagenet", f"{{other}}{IMAGENET_STEM}", "ImageNet's 7x7 stem, from weights trained on the other CIFAR"
     ),
 }
-"""The last reaches the paper's level; CIFAR-100's own columns start from CIFAR-10 in the same way."""
+"""The last one reaches the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
 
 OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
 
@@ -126,16 +126,16 @@ class Profile:
     """How large a reproduction is.
 
     Attributes:
-        says: the protocol in words.
+        says: a description of the training.
         settings: columns of the main table that are run.
         train, rounds: local training, and how many rounds.
-        generator, other_generator: what makes the images, and what it is compared with.
-        precision: of the training.
-        as_printed: whether it is the paper's protocol, so that the paper's numbers can stand beside ours.
-        clients: on digits, how many stand for 20 and for 100; without them the paper's data are used.
-        budget: the FedEAS plan whose total the policies share.
+        generator, other_generator: the generator, and the one it is compared with.
+        precision: precision of the training.
+        as_printed: whether the training is the paper's, so that the paper's numbers can be shown beside ours.
+        clients: on digits, how many clients replace 20 and 100; if empty, the paper's data are used.
+        budget: the FedEAS policy whose total the other policies match.
         algorithms: specs that differ from the defaults.
-        start: which of `STARTS` the training begins with.
+        start: which of `STARTS` the training starts from.
     """
 
     says: str
@@ -153,7 +153,7 @@ class Profile:
 
 
 HEADLINE = "c10-k100-a0.1"
-"""The setting in which all policies are compared, beyond the paper too."""
+"""The setting in which all policies are compared, including those beyond the paper."""
 
 MAIN = ("c10-k20-a0.1", HEADLINE)
 
@@ -179,9 +179,9 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Study:
-    """A profile under one protocol, from one start, in one precision; the last two are the profile's unless given.
+    """A profile under one protocol, from one start, in one precision (by default the profile's).
 
-    With `redraw` each seed has a partition of its own, so that the spread over seeds includes the draw of clients.
+    With `redraw` each seed has its own partition, so that the spread over seeds includes the draw of clients.
     """
 
     profile: Profile = PROFILES["full"]
@@ -197,7 +197,7 @@ class Study:
 
     @property
     def says(self) -> str:
-        """What is run, in words."""
+        """A description of what is run."""
         split = ", a partition of its own for each seed" if self.redraw else ""
         start = "" if self.profile.clients else f", {STARTS[self.start].says}"
         return f"{self.profile.says} Protocol {self.protocol}, {self._precision}{start}{split}."
@@ -207,19 +207,19 @@ class Study:
         return self.precision or self.profile.precision
 
     def title(self, where: Setting) -> str:
-        """The setting in words, as it is run."""
+        """The title of a setting, as it is run in this study."""
         if not self.profile.clients:
             return where.title
         return f"digits, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
 
     @property
     def is_the_papers(self) -> bool:
-        """Whether the paper's numbers can stand beside ours."""
+        """Whether the paper's numbers can be shown beside ours."""
         usual = self.start == self.profile.start and not self.redraw
         return self.profile.as_printed and self.protocol == "paper" and usual
 
     def named(self, title: str) -> str:
-        """A title that says in what this study differs from the paper's protocol, if it does."""
+        """The title, with the differences between this study and the paper's protocol."""
         profile = next(name for name, each in PROFILES.items() if each is self.profile)
         apart = [f"{profile} profile"] if not self.profile.as_printed else []
         apart += [f"{self.protocol} protocol"] if self.protocol != "paper" else []
@@ -228,7 +228,7 @@ class Study:
         return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:
-        """The paper's number, if it can stand beside ours."""
+        """The paper's number, if it can be shown beside ours; else None."""
         return number if self.is_the_papers else None
 
     def config(self, where: Setting, method: Method) -> RunConfig:
@@ -265,7 +265,7 @@ class Study:
         return ModelConfig(name="resnet18", stem=stem, weights=weights.format(other=OTHER[where.dataset]))
 
     def _place(self, where: Setting) -> str:
-        """The setting's short name, as it is run."""
+        """The setting's short name in this study."""
         return f"digits-k{self.profile.clients[where.clients]}-a{where.alpha}" if self.profile.clients else where.id
 
     def _dataset(self, where: Setting) -> str:
@@ -295,17 +295,17 @@ def study(
 
 
 def with_seeds(config: RunConfig, seeds: int) -> list[RunConfig]:
-    """The run with each of so many seeds."""
+    """The run with each seed from 0 to `seeds` - 1."""
     return [config.model_copy(update={"seed": seed}) for seed in range(seeds)]
 
 
 def combined(method: Method, algorithm: Method) -> Method:
-    """The policy of one with the algorithm of the other."""
+    """A method with the policy of the first and the algorithm of the second."""
     return replace(method, title=f"{method.title} + {algorithm.title}", algorithm=algorithm.algorithm)
 
 
 def _name(method: Method) -> str:
-    """Named after its settings, so that every table that needs a paused run finds the same folder."""
+    """A name from the method's settings, so that all tables find the same run folder."""
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["other"] * method.other_generator + ["apart"] * method.held_out
     if method.generator:

@@ -1,4 +1,4 @@
-"""Cells of tables, the measures that fill them from the summaries of runs, and tables of such cells."""
+"""Specification of tables: their cells, and the measures that fill a cell from the summaries of runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NOT_REACHED = "not reached"
 
 @dataclass(frozen=True)
 class Cell:
-    """A number: the runs it needs, how it follows from their summaries, and what the paper prints.
+    """A number in a table: the runs it needs, the measure of their summaries, and the paper's number.
 
-    A number that follows from label counts needs no run. `otherwise` is said where the runs are there and give none.
-    A cell that `compares` is a difference of two runs, to be shown with its interval. One that is `with_final` shows
-    the final accuracy of its run, too.
+    A number that follows from label counts needs no run. `otherwise` is shown if the runs have no such number.
+    A cell that `compares` is a difference of two runs, shown with its interval. A cell `with_final` also shows the
+    final accuracy of its run.
     """
 
     configs: tuple[RunConfig, ...]
@@ -37,8 +37,8 @@ class Cell:
 class Sheet:
     """A table to be filled.
 
-    In columns that are `ranked` the best row and the second are marked; rows that stand `aside` do not compete.
-    Where each row is one method (`by_method`), a column counts its seeds.
+    In `ranked` columns the best and the second row are marked; rows in `aside` are not ranked. If each row is one
+    method (`by_method`), a column shows its number of seeds.
     """
 
     title: str
@@ -51,12 +51,12 @@ class Sheet:
 
     @property
     def cells(self) -> Iterator[Cell]:
-        """All of them, row by row."""
+        """All cells, row by row."""
         return (cell for row in self.rows.values() for cell in row if cell is not None)
 
 
 def accuracy(run: Record) -> float:
-    """Mean over the window, in percent."""
+    """Mean accuracy over the window, in percent."""
     return 100 * float(run["accuracy"])
 
 
@@ -66,12 +66,12 @@ def final(run: Record) -> float:
 
 
 def peak(run: Record) -> float:
-    """Best of all rounds, in percent."""
+    """Best accuracy of all rounds, in percent."""
     return 100 * float(run["peak"])
 
 
 def steps(run: Record) -> float | None:
-    """Steps of SGD, of all clients in all rounds."""
+    """SGD steps of all clients in all rounds."""
     return None if run["steps"] is None else float(run["steps"])
 
 
@@ -86,7 +86,7 @@ def gain(run: Record, base: Record) -> float:
 
 
 def efficiency(run: Record, base: Record) -> float | None:
-    """Points gained for each thousand samples."""
+    """Points of accuracy gained for each thousand samples."""
     return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
 
 
@@ -96,13 +96,13 @@ def gamma_hat(run: Record) -> float | None:
 
 
 def minutes(run: Record) -> float | None:
-    """Generation and training; not told where images were in the bank already, which would make the run look quick."""
+    """Minutes of generation and training; None if images were in the bank already, which shortens the run."""
     found = (run["images"] or {}).get("found", 0)
     return None if found else float(run["seconds"]["total"]) / 60
 
 
 def rounds_to_threshold(run: Record) -> float | None:
-    """The first round at the threshold, if it was ever reached."""
+    """The first round at the threshold; None if it was never reached."""
     found = run["rounds_to_threshold"]
     return None if found is None else float(found)
 

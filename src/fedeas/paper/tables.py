@@ -1,4 +1,4 @@
-"""Sheets filled from finished runs, as Markdown, CSV and LaTeX: our number, the paper's, and how far they are apart."""
+"""Fill sheets from finished runs and write them as Markdown, CSV and LaTeX: our number, the paper's, the difference."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell with what was found for it.
+    """A filled cell.
 
     Attributes:
-        ours: our number; None if there is none, and `absent` says why.
-        values: by seed, where runs gave it.
-        final: the final accuracy, where the cell shows it.
+        ours: our number; if it is None, `absent` says why.
+        values: values by seed, if the number comes from runs.
+        final: the final accuracy, if the cell shows it.
         rank: 1 for the best of its column, 2 for the second, else 0.
     """
 
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def last(self) -> str:
-        """The final accuracy, where the cell shows it."""
+        """The final accuracy as text, if the cell shows it."""
         return "" if self.final is None else f"final {self.final.text(self.decimals)}"
 
     @property
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Filled:
-    """A sheet with its entries; None where the paper has no cell."""
+    """A filled sheet; an entry is None if the paper has no cell there."""
 
     title: str
     columns: tuple[str, ...]
@@ -87,7 +87,7 @@ class Filled:
 
     @property
     def entries(self) -> list[Entry]:
-        """All of them, row by row."""
+        """All entries, row by row."""
         return [entry for row in self.rows.values() for entry in row if entry is not None]
 
     @property
@@ -97,15 +97,15 @@ class Filled:
 
     @property
     def heads(self) -> list[str]:
-        """The heads of the columns; where a row is one method the first column counts its seeds."""
+        """The heads of the columns; if each row is one method, the first column is its number of seeds."""
         return [*["n"] * self.by_method, *self.columns]
 
     def lead(self, name: str) -> list[str]:
-        """What stands in a row before its entries: the number of seeds, where a row is one method."""
+        """The cells of a row before its entries: the number of seeds, if each row is one method."""
         return [str(self._seeds_of(name))] * self.by_method
 
     def shown(self, name: str) -> tuple[Entry | None, ...]:
-        """The entries of a row for people; a method that was not run says so once."""
+        """The entries of a row as displayed; a method that was not run says so only once."""
         row = self.rows[name]
         if not self.by_method or self._seeds_of(name):
             return row
@@ -116,7 +116,7 @@ class Filled:
         )
 
     def counts(self, name: str, entry: Entry | None) -> bool:
-        """Whether the entry itself must say how many seeds it rests on."""
+        """Whether the entry itself must show its number of seeds."""
         if not self.by_method or entry is None or entry.ours is None:
             return len(self.seeds) > 1
         return entry.ours.seeds != self._seeds_of(name)
@@ -126,12 +126,12 @@ class Filled:
 
     @property
     def seeds(self) -> set[int]:
-        """How many seeds the numbers rest on, if they differ each of them."""
-        return {entry.ours.seeds for entry in self.entries if entry.ours} - {0}  # what follows from counts needs none
+        """The different numbers of seeds behind the entries."""
+        return {entry.ours.seeds for entry in self.entries if entry.ours} - {0}  # numbers from counts need no seeds
 
     @property
     def remarks(self) -> str:
-        """The note, after how many seeds there are unless each number says so."""
+        """The note below the table; before it the number of seeds, unless each entry shows it."""
         return f"{self._about_seeds}{self._about_differences}{self.note}".strip()
 
     @property
@@ -150,7 +150,7 @@ class Filled:
 
 
 def fill(sheet: Sheet, results: Results) -> Filled:
-    """What the finished runs give for each cell."""
+    """Fill each cell of a sheet from the finished runs."""
     entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
     for column in sheet.ranked:
         _rank({name: row for name, row in entries.items() if name not in sheet.aside}, sheet.columns.index(column))
@@ -176,7 +176,7 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
 
 
 def _absent(cell: Cell, known: int, seeds: int) -> str:
-    """Why there is no number: a mean over the seeds that have one would favour what fails more often."""
+    """Why there is no number; a mean over only the seeds that have one would be biased."""
     if not seeds:
         return NOT_RUN
     return f"{cell.otherwise} by {seeds - known} of {seeds} seeds" if known else cell.otherwise
@@ -188,7 +188,7 @@ def _final(cell: Cell, results: Results) -> Measured | None:
 
 
 def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
-    """Mark the best and the second of a column, where paired differences show them to be."""
+    """Mark the best and the second of a column, if paired differences show that they are."""
     values = {name: entry.values for name, row in rows.items() if (entry := row[place]) is not None}
     for name, rank in ranks(values).items():
         entry = rows[name][place]
@@ -197,9 +197,9 @@ def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
 
 
 def markdown(*tables: Filled) -> str:
-    """For docs: in each cell our number, and below it the final accuracy and the paper's number with the difference.
+    """Tables in Markdown: in each cell our number, and below it the final accuracy, the paper's and the difference.
 
-    Best bold, second underlined.
+    The best is bold, the second underlined.
     """
     return "\n".join(map(_markdown_table, tables))
 
@@ -228,7 +228,7 @@ def _markdown_entry(entry: Entry | None, count: bool) -> str:
 
 
 def comma_separated(*tables: Filled) -> str:
-    """A line for each cell of these tables, with unrounded numbers; empty where there is none."""
+    """Tables in CSV: a line for each cell, with unrounded numbers; empty if there is none."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     write(["table", "row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
@@ -254,9 +254,9 @@ def _csv_entry(entry: Entry) -> list[object]:
 
 
 def latex(*tables: Filled) -> str:
-    """A ``tabular`` each, for booktabs: best bold, second underlined.
+    """Tables in LaTeX, a ``tabular`` each, for booktabs: the best is bold, the second underlined.
 
-    The paper's number and the difference stand in brackets, intervals in square brackets.
+    The paper's number and the difference are in brackets, intervals in square brackets.
     """
     return "\n".join(map(_tabular, tables))
 

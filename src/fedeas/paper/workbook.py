@@ -17,7 +17,7 @@ from fedeas.paper.tables import Filled, fill
 class Workbook:
     """A study and the finished runs that fill its tables.
 
-    A table keeps the numbers of the moment at which it was first asked for: ask after the runs are done.
+    A table is filled when it is first requested and does not change afterwards: request it after the runs.
     """
 
     study: Study
@@ -29,7 +29,7 @@ class Workbook:
         return self._fill(sheet(self.study))
 
     def tables(self, artefacts: Sequence[Artefact]) -> list[Filled]:
-        """The tables of these artefacts, filled; one that several share comes once."""
+        """The filled tables of these artefacts; a table that several share comes once."""
         sheets = {sheet.title: sheet for artefact in artefacts for sheet in artefact.sheets(self.study)}
         return [self._fill(sheet) for sheet in sheets.values()]
 
@@ -39,7 +39,7 @@ class Workbook:
         return list({config.fingerprint: config for config in needed}.values())
 
     def missing(self, configs: Sequence[RunConfig]) -> list[RunConfig]:
-        """Those of these runs that are not finished."""
+        """The runs that are not finished."""
         return [config for config in configs if not self.results.has(config)]
 
     def _fill(self, sheet: Sheet) -> Filled:

@@ -1,1 +1,1 @@
-"""From label counts to an allocation: scores, policies, tables. Needs no torch."""
+"""Compute allocations from label counts: scores, policies, tables. Needs no torch."""

@@ -1,4 +1,4 @@
-"""Choosing beta, from label counts alone: the two conditions of the paper, or a limit on images, time or share.
+"""Choose beta from label counts alone: by the two conditions of the paper, or a limit on images, time or share.
 
 b_k = floor(s_k beta) rises by one at beta = m / s_k for m = 1, 2, ..., so total and imbalance are step functions of
 beta whose steps are known exactly. `beta_path` lists them.
@@ -20,17 +20,18 @@ from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import ROUNDING_SLACK
 
-# A total that has not been passed at this beta never will be: there is nothing left to fill.
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
+
+# A total that is not exceeded at this beta never will be: every client is balanced.
 ENDLESS_BETA = 1e9
 
 MAX_STEPS = 2**22
-"""Steps that a path lists one by one, at some hundred bytes each; a path of more is looked at in places."""
+"""The most steps that a path lists, at some hundred bytes each; a longer path is sampled at `PLACES` betas."""
 PLACES = 128
 
 
 class BetaPath(NamedTuple):
-    """FedEAS for every beta below some end: ``total[i]`` holds from ``beta[i]`` on until ``beta[i + 1]``."""
+    """FedEAS for every beta below some end: ``total[i]`` holds for ``beta[i] <= beta < beta[i + 1]``."""
 
     beta: FloatArray
     total: IntArray
@@ -47,7 +48,7 @@ class BetaForTotal(NamedTuple):
 
 @dataclass(frozen=True)
 class BetaInterval:
-    """The betas [lo, hi) that meet both conditions; empty if `reason` says why there are none."""
+    """The betas [lo, hi) that meet both conditions; if there are none, `reason` says why."""
 
     lo: float
     hi: float
@@ -61,7 +62,7 @@ class BetaInterval:
 
     @property
     def roundest(self) -> float:
-        """The number of fewest decimals inside, the one nearest to the middle: what a person would choose."""
+        """The number in the interval with the fewest decimals; of several, the one nearest to the middle."""
         if not self:
             raise InputError(self.reason)
         middle = (self.lo + self.hi) / 2 if math.isfinite(self.hi) else self.lo
@@ -79,7 +80,7 @@ def select_beta(
     min_removed: float = MIN_REMOVED,
     max_synthetic: float = MAX_SYNTHETIC,
 ) -> BetaInterval:
-    """The paper's two conditions: remove at least `min_removed` of I and stay below a `max_synthetic` share.
+    """The betas that remove at least `min_removed` of I with a synthetic share below `max_synthetic`.
 
     >>> interval = select_beta(LabelCounts([[90, 10, 0], [0, 20, 80]]))
     >>> interval.roundest in interval
@@ -103,14 +104,14 @@ def select_beta(
 
 
 def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
-    """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` plays no part.
+    """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` is not used.
 
-    There are about as many steps as samples in the last total. Where they are more than `MAX_STEPS`, the path holds
-    only some of them.
+    There are about as many steps as samples in the last total. If there are more than `MAX_STEPS`, the path lists only
+    some of them.
     """
     scale = policy.scale(counts)
     if _has_gaps(scale, end):
-        return _path_in_places(policy, counts, end)
+        return _sampled_path(policy, counts, end)
     steps = _steps_below(scale, end)
     client = np.repeat(np.arange(counts.num_clients), steps)
     level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
@@ -119,16 +120,16 @@ def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     order = np.argsort(beta, kind="stable")
     beta, totals = beta[order], np.cumsum(raised[order])
     drop = np.cumsum(_drops(counts, client, level, raised)[order])
-    last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # of steps at one beta
-    initial = scores.imbalance(counts) or np.inf  # nothing can be removed where there is nothing
+    last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # the last of steps at one beta
+    initial = scores.imbalance(counts) or np.inf  # balanced clients: the removed share is 0
     return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
 
 
 def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTotal:
-    """The largest beta whose total is at most `total`, to the last bit, and the shortfall.
+    """The largest beta whose total is at most `total`, exact to the last bit, and the shortfall.
 
-    Only the shape of `policy` counts (gamma, entropy, fill), not its beta. Where no beta reaches the total, because
-    every client is balanced, beta is infinite.
+    Of `policy`, only gamma, entropy and fill are used, not its beta. If no beta reaches the total, because every
+    client is balanced, beta is infinite.
 
     >>> found = beta_for_total(FedEAS(), LabelCounts([[90, 10, 0], [0, 20, 80]]), 50)
     >>> round(found.beta, 3), found.total, found.shortfall
@@ -154,7 +155,7 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
 
 
 def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
-    """The largest beta of fewest decimals, at most `beta`, that gives the same total: one that can be typed."""
+    """Round beta down to as few decimals as give the same total, so that it can be typed."""
     total = _total(policy, counts, beta)
     for decimals in range(16):
         short = math.floor(beta * 10.0**decimals) / 10.0**decimals
@@ -185,7 +186,7 @@ def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
 
 
 def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
-    """The smallest beta that removes at least this share of the imbalance, at no more than Full-Balance's price."""
+    """The smallest beta that removes at least this share of the imbalance, with at most Full-Balance's total."""
     _check_share("min_removed", min_removed)
     end = _end_of(policy, counts, FullBalance().allocate(counts).total)
     path = beta_path(policy, counts, end)
@@ -198,7 +199,7 @@ def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) ->
 
 
 def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end: float, share: float) -> float | None:
-    """The smallest beta below `end` that removes this share; sought between two places of a path that has gaps."""
+    """The smallest beta below `end` that removes this share; if the path has gaps, found by bisection."""
     met = path.removed >= share
     if not met.any():
         return None
@@ -215,11 +216,11 @@ def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end
 
 
 def _has_gaps(scale: FloatArray, end: float) -> bool:
-    """Whether the path up to this beta has more steps than are listed."""
+    """Whether the path up to this beta has more than `MAX_STEPS` steps."""
     return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
 
 
-def _path_in_places(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+def _sampled_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
     found = [(_total(policy, counts, beta), _removed(policy, counts, beta)) for beta in betas.tolist()]
     totals, removed = (np.array(values) for values in zip(*found, strict=True))
@@ -233,16 +234,16 @@ def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
 def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
     try:
         return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
-    except PolicyError:  # beyond what a client can be asked for, and so beyond every total
+    except PolicyError:  # more than a client can generate, and so more than any total
         return MAX_BUDGET + 1
 
 
 def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:
-    """The beta from which on more than `total` samples are generated."""
+    """The smallest beta that generates more than `total` samples."""
     last = beta_for_total(policy, counts, total).beta
     if math.isinf(last):
         return last
-    # The float just found lies a rounding error from the step m / s_k; name the step itself.
+    # The float just found differs from the step m / s_k by a rounding error; return the step itself.
     scale = policy.scale(counts)
     scale = scale[scale > 0]
     steps = np.rint(scale * last) / scale
@@ -269,7 +270,7 @@ def _classes_raised(policy: FedEAS, counts: LabelCounts, client: IntArray, level
 
 
 def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntArray) -> FloatArray:
-    """What each step takes off I: the raised classes go from level - 1 to level."""
+    """How much each step lowers I: the raised classes go from level - 1 to level."""
     squares = (counts.n**2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
     sizes = counts.sizes[client] + _sum_so_far(raised, level)
     squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
@@ -277,7 +278,7 @@ def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntAr
 
 
 def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
-    """Running sums that start anew with each client, that is at level 1."""
+    """Running sums that start again with each client, at level 1."""
     sums = np.cumsum(values)
     starts = np.flatnonzero(level == 1)
     return np.asarray(sums - np.repeat((sums - values)[starts], np.diff(np.append(starts, values.size))))

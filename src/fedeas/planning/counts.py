@@ -77,8 +77,8 @@ class LabelCounts:
             entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)
-        # Entropy of two billion samples is above 1e-8 or nothing: what is less is rounding error, and a floor that
-        # follows could turn it into a missing sample.
+        # Entropy of two billion samples is above 1e-8 or exactly 0. A smaller value is a rounding error, which the
+        # floor in a policy could turn into a missing sample.
         entropy[entropy < 1e-12] = 0.0
         return frozen(np.minimum(entropy / np.log(self.num_classes), 1.0))
 
@@ -87,11 +87,11 @@ class LabelCounts:
         return row_blocks(*self.n.shape)
 
     def plus(self, allocation: Allocation) -> LabelCounts:
-        """The counts once the allocated synthetic samples have joined the real ones."""
+        """The counts of real and allocated synthetic samples together."""
         return LabelCounts(frozen(self.joined(allocation)), self.clients, self.classes)
 
     def joined(self, allocation: Allocation) -> IntArray:
-        """Real and allocated samples as an array, in which a client may hold more than a table of counts allows."""
+        """Real and allocated samples as an array; a client may have more of them than `LabelCounts` allows."""
         if allocation.n.shape != self.n.shape:
             raise InputError(
                 f"the allocation is for {_shape(allocation.n)} but the counts are {_shape(self.n)}; "
@@ -130,7 +130,7 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """How many synthetic samples each client generates of each class, and the policy that said so.
+    """How many synthetic samples each client generates of each class, and the policy that decided it.
 
     >>> Allocation([[0, 3], [1, 0]], policy="by hand").total
     4
@@ -154,13 +154,13 @@ class Allocation:
     @property
     def total(self) -> int:
         """B, the number of synthetic samples of the whole federation."""
-        if self.per_client.sum(dtype=np.float64) >= 2**62:  # near where 64 bits end
+        if self.per_client.sum(dtype=np.float64) >= 2**62:  # the sum could overflow 64 bits
             return sum(self.per_client.tolist())
         return int(self.per_client.sum())
 
 
 def _n_log_n(n: IntArray) -> FloatArray:
-    """N log n, with 0 log 0 = 0 exactly; counts are small as a rule, and then a table beats the logarithm."""
+    """N log n, with 0 log 0 = 0 exactly; for small counts a table is faster than the logarithm."""
     try:
         return _n_log_n_table().take(n)
     except IndexError:  # a count beyond the table

@@ -1,4 +1,4 @@
-"""From what a user asks for to a policy and its plan: limits become budgets, files are worked off in parts."""
+"""Turn a user's request into a policy and a plan: limits become budgets, and large files are planned in parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fedeas.planning.tables import Chunk, PathLike, allocation_writer
 
 @dataclass(frozen=True)
 class Limits:
-    """How the size of the budget is given; at most one way at a time, `auto` taking the last two as its conditions."""
+    """How a user limits the budget: in at most one way; with `auto`, the last two fields are its conditions."""
 
     beta: float | None = None
     total: int | None = None
@@ -71,7 +71,7 @@ class Limits:
         return self.given and self.beta is None
 
     def images(self, counts: LabelCounts) -> int | None:
-        """The limit as a number of images, where it is one."""
+        """The limit as a number of images; None if it limits something else."""
         if self.minutes is not None and self.images_per_second is not None:
             return images_in(self.minutes, self.images_per_second)
         if self.max_synthetic is not None and not self.auto:
@@ -80,9 +80,9 @@ class Limits:
 
 
 def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) -> Policy:
-    """The policy that a spec and a limit ask for; counts are needed where the limit depends on them.
+    """The policy for a spec and a limit; counts are needed if the limit depends on them.
 
-    A budgeted policy without its budget, such as ``uniform``, takes the limit as its budget, or matches FedEAS.
+    A budgeted policy without a budget, such as ``uniform``, takes the limit as its budget, or matches FedEAS.
 
     >>> choose_policy("uniform", Limits(beta=8)).spec
     'uniform(budget=fedeas(beta=8))'
@@ -121,7 +121,7 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
 
 
 def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = None) -> Summary:
-    """Plan a federation part by part and sum it up; the allocation goes to `out` as it is made.
+    """Plan a federation part by part and return the summary; each part's allocation is written to `out`.
 
     A policy that is not local must be given all clients in one part.
     """
@@ -141,9 +141,9 @@ def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = 
 
 
 def matched(counts: LabelCounts, policy: Policy) -> list[Allocation]:
-    """The built-in policies side by side, each spending what `policy` spends (FedEAS: at most that).
+    """Allocations of the built-in policies, each with the total of `policy` (FedEAS: at most that).
 
-    Nothing and Full-Balance frame the comparison. Missing-only is left out where no pair is absent.
+    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
     """
     mine = policy.allocate(counts)
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=mine.total), counts)

@@ -1,7 +1,7 @@
-"""What an allocation is worth, from label counts alone.
+"""Scores of an allocation, from label counts alone.
 
-Every function takes the counts and, where it makes sense, an allocation whose samples are added first. The weights
-p_k stay those of the real data throughout, as in Eq. (surrogate).
+Functions take the counts and often an allocation whose samples are added first. The weights p_k are always those of
+the real data, as in Eq. (surrogate).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Split(NamedTuple):
 
 
 class Concentration(NamedTuple):
-    """Clients in falling order of imbalance, with the running shares that they hold."""
+    """Clients in falling order of imbalance, with running shares of imbalance and budget."""
 
     order: IntArray
     imbalance: FloatArray
@@ -45,8 +45,8 @@ def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = Non
     n, sizes = _augmented(counts, allocation)
     distance = np.empty(counts.num_clients)
     for rows in counts.blocks():
-        # sum_c (C n_c - N)^2 / (C N)^2, where C n_c - N = C (n_c - mean) - rest is a whole number: a balanced client is
-        # at 0, not near it, and nothing cancels.
+        # sum_c (C n_c - N)^2 / (C N)^2, where C n_c - N = C (n_c - mean) - rest is a whole number: a balanced client
+        # gets exactly 0, without cancellation errors.
         mean, rest = np.divmod(sizes[rows, None], counts.num_classes)
         apart = (n[rows] - mean) * float(counts.num_classes) - rest
         distance[rows] = np.vecdot(apart, apart) / (counts.num_classes * sizes[rows].astype(np.float64)) ** 2
@@ -98,7 +98,7 @@ def negative_gain(counts: LabelCounts) -> NDArray[np.bool_]:
 
 
 def removed(counts: LabelCounts, allocation: Allocation) -> float:
-    """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 where there is none to remove.
+    """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 if all clients are balanced.
 
     >>> removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
     1.0
@@ -113,7 +113,7 @@ def synthetic_share(counts: LabelCounts, allocation: Allocation) -> float:
 
 
 def budget_path(counts: LabelCounts, allocations: Iterable[Allocation]) -> BudgetPath:
-    """I as a budget grows, for a policy's allocations at several budgets; Fig. 2(b) draws such paths.
+    """I for a policy's allocations at several budgets, as in Fig. 2(b).
 
     >>> counts = LabelCounts([[10, 0]])
     >>> budget_path(counts, [Allocation([[0, 0]]), Allocation([[0, 10]])]).removed
@@ -171,7 +171,7 @@ def residual(ratio: ArrayLike) -> FloatArray:
 
 
 def _augmented(counts: LabelCounts, allocation: Allocation | None) -> tuple[IntArray, IntArray]:
-    """Samples by client and class, and by client, once the allocated ones have joined."""
+    """Real and allocated samples together, by client and class, and by client."""
     if allocation is None:
         return counts.n, counts.sizes
     return counts.joined(allocation), counts.sizes + allocation.per_client

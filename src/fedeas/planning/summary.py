@@ -1,4 +1,4 @@
-"""The figures that tell a plan at a glance, summed over parts of a federation of any size."""
+"""Key figures of a plan, summed over the parts of a federation of any size."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Summary:
 
     @staticmethod
     def of(counts: LabelCounts, allocation: Allocation, names: Sequence[object] | None = None) -> Summary:
-        """The summary of these clients; `names` are theirs where the counts do not carry them."""
+        """The summary of these clients; `names` are their names if the counts have none."""
         per_client = allocation.per_client
         ends = (int(per_client.argmin()), int(per_client.argmax()))
         least, most = (
@@ -74,7 +74,7 @@ class Summary:
 
     @property
     def removed(self) -> float:
-        """Share of the imbalance removed; 0 where there is none to remove."""
+        """Share of the imbalance removed; 0 if there was none."""
         return 1 - self.imbalance_after / self.imbalance_before if self.imbalance_before > 0 else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""What a table of label counts must be; whatever is not is refused with its row, its class and the remedy."""
+"""Check a table of label counts; errors name the row, the class and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Names = tuple[str, ...] | None
 
 
 def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
-    """The values as an array of numbers; dates, complex numbers, text and ragged lists are not counts."""
+    """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
     try:
         table = np.asarray(values)
     except (TypeError, ValueError):
@@ -29,7 +29,7 @@ def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def whole_numbers(values: ArrayLike, what: str) -> IntArray:
-    """The values as read-only whole numbers; nothing is cut off or wrapped around."""
+    """The values as read-only whole numbers; refuse values that would be truncated or overflow."""
     table = table_of(values, what)
     if table.dtype.kind in "fO":
         try:
@@ -42,7 +42,7 @@ def whole_numbers(values: ArrayLike, what: str) -> IntArray:
 
 
 def checked_names(what: str, names: Iterable[object] | None) -> Names:
-    """Names as text; refused where one is missing (None, NaN, NaT) and would only look like a name."""
+    """Names as text; refuse missing ones (None, NaN, NaT), which would become text such as "nan"."""
     if names is None:
         return None
     given = tuple(names)
@@ -53,7 +53,7 @@ def checked_names(what: str, names: Iterable[object] | None) -> Names:
 
 
 def is_missing(name: object) -> bool:
-    """Whether this stands for a value that is not there: None, NaN, NaT, pandas' NA."""
+    """Whether this stands for a missing value: None, NaN, NaT, pandas' NA."""
     try:
         return name is None or bool(name != name)
     except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
@@ -67,7 +67,7 @@ def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[Int
     if n.shape[0] == 0:
         raise InputError("the table of counts is empty; give at least one client")
     if n.shape[1] < 2:
-        raise InputError(f"the table has {n.shape[1]} class; give at least two, label skew needs a choice")
+        raise InputError(f"the table has {n.shape[1]} class; give at least two")
     _check_names("client", "rows", clients, n.shape[0])
     _check_names("class", "columns", classes, n.shape[1])
     place = _Place(clients, classes)
@@ -76,7 +76,7 @@ def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[Int
 
 
 class _Place:
-    """Says where in the table something is wrong."""
+    """Makes errors that name the place in the table."""
 
     def __init__(self, clients: Names, classes: Names) -> None:
         self.clients, self.classes = clients, classes
@@ -107,12 +107,12 @@ def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
 
 
 def _sizes(n: IntArray, place: _Place) -> IntArray:
-    """N_k of a table whose counts are all in range; each block is read from memory once."""
+    """N_k of each client; refuse counts out of range. Each block is read from memory once."""
     sizes = np.empty(n.shape[0], dtype=np.int64)
 
     def check(rows: slice) -> None:
         block = n[rows]
-        if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # seen as unsigned, negative numbers are the largest
+        if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # as unsigned, negative numbers are the largest
             place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
             place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
         np.sum(block, axis=1, out=sizes[rows])

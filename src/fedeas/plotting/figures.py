@@ -1,4 +1,4 @@
-"""Figures of partitions and plans, and what all figures share: colours, looks and drawing primitives."""
+"""Figures of partitions and plans, and the colours, looks and drawing functions that all figures share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import FullBalance
 
-# Okabe and Ito's colours, which people who are colour-blind can tell apart.
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7"
 INK, GREY, PALE = "#222222", "#7f7f7f", "#d9d9d9"
 
-# What a policy is drawn in wherever it appears.
+# The colour of each policy in all figures.
 USUAL = {
     "fedeas": BLUE,
     "uniform": ORANGE,
@@ -35,10 +35,10 @@ USUAL = {
     "full-balance": VERMILLION,
     "no-generation": GREY,
 }
-SPARE = (PURPLE, SKY, INK)  # those that nobody has by custom
-DASHES = ("solid", "dashed", "dotted")  # CSS has the same names, so that a page's legend can show the same
+SPARE = (PURPLE, SKY, INK)  # not used by any policy
+DASHES = ("solid", "dashed", "dotted")  # also the names in CSS, for the legend of a page
 
-HEAT = "viridis_r"  # dark is many; none is white, which is not in it
+HEAT = "viridis_r"  # dark means many; white, which it does not contain, means none
 DPI = 160
 MOST_CLIENTS = 200
 FORMATS = ("png", "svg")
@@ -68,27 +68,27 @@ P = ParamSpec("P")
 
 
 class Look(NamedTuple):
-    """How a method is drawn wherever it appears."""
+    """How a method is drawn."""
 
     colour: str
     dash: str = "solid"
 
 
 def looks_of(policies: Sequence[str], others: Sequence[str] = (*SPARE, *USUAL.values())) -> list[Look]:
-    """A look for each of these policies: its usual colour while that is free, else the next other one, dashed at last.
+    """A look for each policy: its usual colour if that is free, else the next other colour, and at last dashes.
 
-    Dots and bars cannot be dashed, so that by default all colours are used up first.
+    Dots and bars cannot be dashed, so that by default all colours are used first.
     """
     chosen: list[Look] = []
     lent = [Look(colour, dash) for dash in DASHES for colour in others]
     for policy in policies:
         usual = [Look(USUAL[policy])] if policy in USUAL else []
-        chosen.append(min([*usual, *lent], key=chosen.count))  # of equals the first: one that is free, if any is
+        chosen.append(min([*usual, *lent], key=chosen.count))  # the first of the least used looks
     return chosen
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Decorate a function that draws, so that it does so in our style and leaves the caller's settings alone."""
+    """Decorate a drawing function: it uses our style and does not change the caller's settings."""
 
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -99,7 +99,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def checked_ending(path: str | os.PathLike[str]) -> str:
-    """The ending of a figure's file, refused if it is not one that can be drawn."""
+    """The ending of a figure's file; refuse one that cannot be drawn."""
     ending = Path(path).suffix.lower()
     if ending.removeprefix(".") not in FORMATS:
         raise InputError(f"{path}: figures are written as PNG or SVG; use a name that ends in .png or .svg")
@@ -107,15 +107,15 @@ def checked_ending(path: str | os.PathLike[str]) -> str:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write the figure as PNG or SVG, whichever the file's ending says; the same figure gives the same bytes."""
+    """Write the figure as PNG or SVG, by the file's ending; the same figure gives the same bytes."""
     undated = {"Date": None} if checked_ending(path) == ".svg" else None
-    # Ticks come into being only now, so the style is needed once more.
+    # Ticks are created only now, so the style is needed again.
     with style.context(["default", STYLE]), written_whole(path) as part:
         figure.savefig(part, dpi=DPI, metadata=undated)
 
 
 def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
-    """Write figures by these names in every format, and say which files they became."""
+    """Write figures by these names in every format, and return the files."""
     written = []
     for name, figure in figures:
         for ending in FORMATS:
@@ -125,12 +125,12 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
 
 
 def stacked(figure: Figure, *heights: float) -> Any:
-    """Parts of a figure, one below the other, each laid out by itself."""
+    """Parts of a figure, one below the other, each with its own layout."""
     return figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0.03)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches that makes room for its labels by itself."""
+    """An empty figure of this size in inches that makes room for its labels."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -177,7 +177,7 @@ def partition_figure(counts: LabelCounts) -> Figure:
 
 @styled
 def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) -> Figure:
-    """Imbalance that each policy removes and at what price, over heat maps of where it puts the samples."""
+    """Bars of the imbalance that each policy removes, above heat maps of its samples."""
     lines = -(-len(allocations) // 4)
     columns = -(-len(allocations) // lines)
     label_lines = max(_label(each).count("\n") + 1 for each in allocations)
@@ -190,12 +190,12 @@ def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) ->
 
 
 def heat_norm(*tables: IntArray) -> Any:
-    """One logarithmic colour scale for all these counts, from a single sample on."""
+    """One logarithmic colour scale for all these counts, starting at one sample."""
     return LogNorm(1, max(10, *(int(table.max()) for table in tables)))
 
 
 def heat_map(axes: Any, table: IntArray, norm: Any, numbers: bool = True) -> Any:
-    """Counts in colour, none in white; a small table has its numbers written in."""
+    """Draw counts in colour, and zeros in white; write the numbers into a small table."""
     image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
     axes.spines[:].set_visible(True)
     if numbers and table.shape[0] <= 25 and table.shape[1] <= 10:
@@ -209,13 +209,13 @@ def heat_map(axes: Any, table: IntArray, norm: Any, numbers: bool = True) -> Any
 
 
 def heat_bar(figure: Any, image: Any, panels: Sequence[Any]) -> None:
-    """The colour scale below these panels."""
+    """Draw the colour scale below these panels."""
     bar = figure.colorbar(image, ax=panels, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
     bar.set_label("samples (white: none)")
 
 
 def demand_bars(bar: Callable[..., Any], demand: IntArray, planned: IntArray, names: Sequence[str] = ()) -> None:
-    """Full-Balance's demand as hatched bars and the plan as solid ones in them; `bar` is ``axes.bar`` or ``barh``."""
+    """Draw Full-Balance's demand as hatched bars, and the plan as solid bars; `bar` is ``axes.bar`` or ``barh``."""
     places, crowded = np.arange(len(demand)), len(demand) > 60
     demand_name, plan_name = names or ("Full-Balance demand", "this plan")
     line, wide, narrow = (0.0, 1.0, 1.0) if crowded else (0.8, 0.84, 0.5)
@@ -224,26 +224,26 @@ def demand_bars(bar: Callable[..., Any], demand: IntArray, planned: IntArray, na
 
 
 def scale_counts(axes: Any, *values: IntArray) -> None:
-    """Number a horizontal axis of counts, logarithmically where they span more than a decade."""
+    """Number a horizontal axis of counts; on a logarithmic scale if they span more than a decade."""
     shown = np.concatenate(values)
     least, largest = int(shown[shown > 0].min(initial=shown.max())), int(shown.max())
     if largest <= 10 * least:
         number_from(axes, 0, largest)
         return
     axes.set_xscale("log")
-    # Bars have no natural foot on a logarithmic axis: any will do that leaves the shortest in sight.
+    # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
     number_from(axes, 0.5 * 10 ** np.floor(np.log10(least)), largest)
 
 
 def number_from(axes: Any, foot: float, largest: int) -> None:
-    """Let a horizontal axis of counts begin here and reach a little beyond the largest."""
-    axes.set_xlim(foot, 1.05 * max(10, largest))  # less than ten would be numbered in fractions of a sample
+    """Let a horizontal axis of counts start at `foot` and end a little beyond the largest."""
+    axes.set_xlim(foot, 1.05 * max(10, largest))  # with less than ten, ticks would be fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="x", **GRID)
 
 
 def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:
-    """Class names along the lower edge, at most `room` of them."""
+    """Write class names along the lower edge, at most `room` of them."""
     names = [counts.class_name(column) for column in range(counts.num_classes)]
     upright = max(map(len, names)) > 2 or len(names) > 10
     _name(axes.xaxis, names, room)
@@ -252,7 +252,7 @@ def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:
 
 
 def most(weights: IntArray) -> IntArray:
-    """Rows of the clients to show: all, or those of most weight where they are too many; in their order."""
+    """Rows of the clients to show, in order: all, or if they are too many, those with the most weight."""
     return np.sort(np.argsort(-weights, kind="stable")[:MOST_CLIENTS])
 
 
@@ -313,7 +313,7 @@ def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:
 
 
 def _label(allocation: Allocation) -> str:
-    """The policy on one line if it is short, else broken before its arguments."""
+    """The policy on one line if it is short, else wrapped before its arguments."""
     spec = allocation.policy or "plan"
     if len(spec) <= 18:
         return spec
@@ -327,7 +327,7 @@ def _name_clients(axes: Any, counts: LabelCounts, rows: IntArray, room: int = 30
 
 
 def _name(axis: Any, names: Sequence[str], room: int) -> None:
-    """Every name, or every second, fifth, tenth and so on, so that at most `room` are written."""
+    """Write every name, or every second, fifth, tenth and so on, so that there are at most `room`."""
     steps = (digit * 10**power for power in range(7) for digit in (1, 2, 5))
     step = next(step for step in steps if len(names) <= step * room)
     places = range(0, len(names), step)

@@ -1,4 +1,4 @@
-"""What came of some runs, as one page to read or mail."""
+"""The results of runs as one HTML page."""
 
 from fedeas.report.page import write_report
 

@@ -1,6 +1,6 @@
-"""The report's figures: numbers in, SVG pictures as text for an ``src`` attribute out.
+"""The report's figures: from numbers to SVG pictures, as text for an ``src`` attribute.
 
-They know nothing of runs. Legends are left to the page, where a narrow screen does not shrink them.
+They do not depend on runs. Legends are part of the page, where a narrow screen does not shrink them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
 from fedeas.runs.accuracy_curves import Course, mean_course
 
-WIDTH = 5.8  # inches: text of 10 points stays legible when the picture shrinks to the width of a phone
+WIDTH = 5.8  # inches: ten-point text stays legible when the picture shrinks to the width of a phone
 TEXT = {"font.size": 10, "axes.titlesize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "lines.linewidth": 1.7}
-STEP = 9  # points between marks that stand side by side
+STEP = 9  # points between marks side by side
 
 
 class Curve(NamedTuple):
@@ -39,7 +39,7 @@ class Curve(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What a method reaches, in percent, with how many samples."""
+    """A method's accuracy in percent, and its number of samples."""
 
     name: str
     look: Look
@@ -49,7 +49,7 @@ class Point(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """A method's seconds."""
+    """The seconds that a method spends."""
 
     name: str
     look: Look
@@ -77,7 +77,7 @@ def convergence(curves: Sequence[Curve], thresholds: Sequence[float]) -> str:
 
 
 def price(points: Sequence[Point], level: str) -> str:
-    """Accuracy against samples: a named point with its spread for each method; equal numbers stand side by side."""
+    """Accuracy against samples: a named point with its spread for each method; equal numbers are side by side."""
     with _style():
         figure, axes = _panel(3.7)
         for point, beside in zip(points, _beside(points), strict=True):
@@ -94,9 +94,9 @@ def price(points: Sequence[Point], level: str) -> str:
 
 
 def heat_maps(tables: Sequence[IntArray]) -> tuple[list[str], str]:
-    """Tables of clients x classes, the first of them the real counts, on one colour scale; and that scale.
+    """Heat maps of tables of clients x classes, the first with the real counts, and their common colour scale.
 
-    Of very many clients those with most real samples are shown.
+    If there are very many clients, those with the most real samples are shown.
     """
     clients = plots.most(tables[0].sum(axis=1))
     shown = [table[clients] for table in tables]
@@ -137,13 +137,13 @@ def _source(figure: Figure) -> str:
     silent = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", dpi=plots.DPI, metadata=silent)
     picture = file.getvalue()[file.getvalue().index(b"<svg") :]
-    # The reader's own font is narrower than the one that the room was measured with, so everything still fits.
+    # The reader's system font is narrower than the one used for the layout, so everything still fits.
     text = re.sub(rb"'DejaVu Sans'[^;\"]*", b"system-ui, sans-serif", picture)
     return "data:image/svg+xml;base64," + base64.b64encode(text).decode()
 
 
 def _draw_curve(axes: Any, curve: Curve) -> None:
-    """Mean and extremes of the finished seeds; unfinished ones dotted, up to where they are."""
+    """Draw mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
     (colour, dash), mean = curve.look, mean_course(curve.finished)
     alone = "o" if len(mean.rounds) == 1 else None
     axes.fill_between(mean.rounds, mean.low, mean.high, color=colour, alpha=0.18, linewidth=0)
@@ -158,7 +158,7 @@ def _short(name: str, room: int = 32) -> str:
 
 
 def _beside(points: Sequence[Point]) -> list[float]:
-    """How many places each point is moved, so that those of one number stand around it."""
+    """How many places each point is moved, so that points with the same number are centred on it."""
     numbers = [point.samples for point in points]
     return [
         numbers[:place].count(number) - (numbers.count(number) - 1) / 2 for place, number in enumerate(numbers)
@@ -166,7 +166,7 @@ def _beside(points: Sequence[Point]) -> list[float]:
 
 
 def _number_samples(axes: Any, samples: Sequence[int]) -> None:
-    """A logarithmic axis that nevertheless shows 0, with room on the right for names."""
+    """Set a logarithmic axis that includes 0, with room on the right for names."""
     positive = [number for number in samples if number > 0]
     foot = 10.0 ** np.floor(np.log10(min(positive, default=10)))
     axes.set_xscale("symlog", linthresh=foot, linscale=0.5)
@@ -176,7 +176,7 @@ def _number_samples(axes: Any, samples: Sequence[int]) -> None:
 
 
 def _name_points(axes: Any, points: Sequence[Point]) -> None:
-    """Names to the right of the points; where they would run into each other, they give way upwards."""
+    """Write names to the right of the points; names that would overlap move up."""
     low, high = axes.get_ylim()
     line, free = 0.065 * (high - low), dict.fromkeys((point.samples for point in points), -np.inf)
     for point in sorted(points, key=lambda point: point.accuracy):
@@ -211,7 +211,7 @@ def _heat_key(norm: Any) -> str:
 
 
 def _unit(most: float) -> tuple[str, float]:
-    """The largest unit of which there are at least two, else seconds."""
+    """The largest unit that fits at least twice, else seconds."""
     sizes = {"hours": 3600.0, "minutes": 60.0}
     return next(((unit, size) for unit, size in sizes.items() if most >= 2 * size), ("seconds", 1.0))
 

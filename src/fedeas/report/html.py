@@ -8,7 +8,7 @@ from fedeas.core.foreign_text import for_html
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
-    """Cells are HTML already; a wide table scrolls in its own box."""
+    """A table whose cells are HTML already; a wide table scrolls in its own box."""
     heads = "".join(f"<th scope='col'>{for_html(name)}</th>" for name in head)
     body = "".join(
         f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in rows
@@ -19,13 +19,13 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind
 
 
 def facts(values: dict[str, str]) -> str:
-    """A list of settings and what they are."""
+    """A list of names and values."""
     pairs = "".join(f"<div><dt>{for_html(key)}</dt><dd>{for_html(value)}</dd></div>" for key, value in values.items())
     return f"<dl>{pairs}</dl>" if pairs else ""
 
 
 def figure(source: str, alt: str, caption: str = "", above: str = "") -> str:
-    """A picture, with words above and below it that are HTML already."""
+    """A picture with text above and below it that is HTML already."""
     words = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f"<figure>{above}<img src='{source}' alt='{for_html(alt)}'>{words}</figure>"
 

@@ -1,4 +1,4 @@
-"""One HTML page that tells what came of some runs: self-contained, without scripts, for a screen, a phone or paper."""
+"""One HTML page about the results of runs: self-contained, without scripts, for a screen, a phone or paper."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fedeas.report import figures
 from fedeas.report.figures import Curve, Point, Spent
 from fedeas.report.html import facts, figure, number_of, table
 from fedeas.report.methods import (
-    Method,
-    Recorded,
+    MethodRuns,
+    RunSnapshot,
     baseline,
     differing,
     joined,
     marks_of,
     matched,
     methods_of,
-    recorded,
+    read_snapshot,
     reference,
     values_of,
 )
@@ -37,24 +37,24 @@ from fedeas.report.samples import COLUMNS, Row, Samples, samples_of
 from fedeas.runs.comparison import conclusion, fixed
 from fedeas.runs.store import Run
 
-TILE = 56  # about as many pixels of the screen are given to an image of a grid
+TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
 
 def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str = "FedEAS report") -> None:
     """Write one self-contained HTML file about these runs, finished or not.
 
-    Runs that differ only in their seed count as one method. Those that are still under way are drawn and listed but
-    have no part in the tables.
+    Runs that differ only in their seed count as one method. Unfinished runs are drawn and listed, but are not in the
+    tables.
     """
     if not runs:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
-    page = _page(methods_of([recorded(run) for run in runs]), title)
+    page = _page(methods_of([read_snapshot(run) for run in runs]), title)
     with written_whole(path) as part:
         part.write_text(page, "utf-8")
 
 
-def _result(methods: Sequence[Method]) -> str:
-    """What the page concludes: for each federation its reference method, and what differences to it show."""
+def _result(methods: Sequence[MethodRuns]) -> str:
+    """The page's conclusion: for each federation its reference method, and the differences to it."""
     finished = [method for method in methods if method.finished]
     if not finished:
         return "None of these runs has finished yet; the curves show how far they are."
@@ -62,7 +62,7 @@ def _result(methods: Sequence[Method]) -> str:
     return " ".join(_conclusion(chosen, finished) for chosen in references)
 
 
-def _conclusion(chosen: Method, finished: Sequence[Method]) -> str:
+def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> str:
     seeds = chosen.seeds
     budget = f"With {number_of(chosen.total, 'synthetic sample')}" if chosen.total else "Without synthetic samples"
     reached = f"<span>{seeds.percent('accuracy').text(2)} %</span> accuracy in {for_html(seeds.window)}"
@@ -73,7 +73,7 @@ def _conclusion(chosen: Method, finished: Sequence[Method]) -> str:
     return f"{budget}, <b>{for_html(chosen.name)}</b> reaches {reached} and {last} {for_html(shown)}"
 
 
-def _accuracy_table(finished: Sequence[Method]) -> str:
+def _accuracy_table(finished: Sequence[MethodRuns]) -> str:
     windows = {method.seeds.window for method in finished}
     level = f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %"
     references = dict.fromkeys(reference(each, finished) for each in finished)
@@ -93,15 +93,15 @@ def _accuracy_table(finished: Sequence[Method]) -> str:
     return table("Accuracy, mean ± deviation over seeds", ["method", "n", level, apart, "final, %", "peak, %"], rows)
 
 
-def _level(method: Method, mark: str, named: bool) -> str:
-    """Accuracy in the window, with its mark and, where windows differ, its rounds."""
+def _level(method: MethodRuns, mark: str, named: bool) -> str:
+    """Accuracy in the window, with its mark and, if windows differ, its rounds."""
     notes = [f"<em>{mark}</em>"] * bool(mark) + [for_html(method.seeds.window)] * named
     small = f"<small>{', '.join(notes)}</small>" if notes else ""
     return f"<span class='{mark}'>{method.accuracy.text(2)}</span>{small}"
 
 
-def _compared(method: Method, methods: Sequence[Method], named: bool) -> str:
-    """The paired difference to the reference, its interval and what it shows."""
+def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) -> str:
+    """The paired difference to the reference, its interval and its verdict."""
     chosen = reference(method, methods)
     if method is chosen:
         return "reference" if len(methods) > 1 else "-"
@@ -112,7 +112,7 @@ def _compared(method: Method, methods: Sequence[Method], named: bool) -> str:
     return f"{fixed(found.mean, 2)}{''.join(f'<small>{note}</small>' for note in notes)}"
 
 
-def _work_table(finished: Sequence[Method]) -> str:
+def _work_table(finished: Sequence[MethodRuns]) -> str:
     thresholds = _thresholds(finished)
     aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
     head = [
@@ -122,7 +122,7 @@ def _work_table(finished: Sequence[Method]) -> str:
     return table("Work and other measures, averaged over seeds", head, [_work_row(each, finished) for each in finished])
 
 
-def _work_row(method: Method, methods: Sequence[Method]) -> list[str]:
+def _work_row(method: MethodRuns, methods: Sequence[MethodRuns]) -> list[str]:
     seeds, base = method.seeds, baseline(method, methods)
     gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
     removed = seeds.average("imbalance_removed")
@@ -145,19 +145,19 @@ def _number(value: float | None, decimals: int) -> str:
 
 
 def _rounds_to_threshold(rounds: Sequence[int | None]) -> str:
-    """The median, for which a seed that never gets there counts as late as can be."""
+    """The median over seeds; a seed that never reaches the threshold counts as infinity."""
     never, middle = rounds.count(None), median(math.inf if each is None else each for each in rounds)
     some = f"<small>{never} of {len(rounds)} never</small>" if never else ""
     return "never" if math.isinf(middle) else f"{middle:g}{some}"
 
 
-def _generated(method: Method) -> str:
+def _generated(method: MethodRuns) -> str:
     generated = round(method.seeds.average("generated") or 0)
     planned = f"<small>of {method.total:,} planned</small>" if generated != method.total else ""
     return f"{generated:,}{planned}"
 
 
-def _result_section(methods: Sequence[Method]) -> Iterator[str]:
+def _result_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     yield f"<p class='lead'>{_result(methods)}</p>"
     finished = [method for method in methods if method.finished]
     if not finished:
@@ -172,7 +172,7 @@ def _result_section(methods: Sequence[Method]) -> Iterator[str]:
         yield f"<p class='note'>Not in the tables: {names}.</p>"
 
 
-def _convergence_section(methods: Sequence[Method]) -> Iterator[str]:
+def _convergence_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     curves = {method: _curve(method) for method in methods}
     drawn = [method for method, curve in curves.items() if curve.finished or curve.unfinished]
     if drawn:
@@ -184,27 +184,27 @@ def _convergence_section(methods: Sequence[Method]) -> Iterator[str]:
         yield figure(source, alt, words, f"<ul class='key'>{keys}</ul>")
 
 
-def _curve(method: Method) -> Curve:
+def _curve(method: MethodRuns) -> Curve:
     evaluated = [each for each in method.runs if each.course.rounds]
     finished, unfinished = ([each.course for each in evaluated if each.finished is done] for done in (True, False))
     return Curve(method.look, finished, unfinished)
 
 
-def _price_section(methods: Sequence[Method]) -> Iterator[str]:
+def _price_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     finished = [method for method in methods if method.finished]
     points = [
         Point(each.name, each.look, each.total, each.accuracy.mean, each.accuracy.spread or 0) for each in finished
     ]
     if points:
         said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
-        words = PRICE_NOTE + (" Points of the same number stand side by side." if matched(methods) else "")
+        words = PRICE_NOTE + (" Points of the same number are side by side." if matched(methods) else "")
         windows = joined(str(each.seeds.window) for each in finished)
         source = figures.price(points, f"accuracy, %, mean of {windows}")
         yield figure(source, f"Accuracy against synthetic samples. {said}", words)
 
 
-def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
-    federations: dict[tuple[object, ...], list[Method]] = {}
+def _plans_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
+    federations: dict[tuple[object, ...], list[MethodRuns]] = {}
     for method in methods:
         if (planned := method.runs[0].planned) is None:
             yield f"<p>{for_html(method.name)}: the counts stayed with the clients.</p>"
@@ -217,10 +217,10 @@ def _plans_section(methods: Sequence[Method]) -> Iterator[str]:
         yield from _federation(members)
 
 
-def _federation(methods: Sequence[Method]) -> Iterator[str]:
-    """Heat maps of one table of real counts and of the different plans made for it."""
+def _federation(methods: Sequence[MethodRuns]) -> Iterator[str]:
+    """Heat maps of one table of real counts, and of the different plans for it."""
     counts, _ = _planned(methods[0])
-    plans: dict[bytes, list[Method]] = {}
+    plans: dict[bytes, list[MethodRuns]] = {}
     for method in methods:
         if method.total:
             plans.setdefault(_planned(method)[1].n.tobytes(), []).append(method)
@@ -236,13 +236,13 @@ def _federation(methods: Sequence[Method]) -> Iterator[str]:
     yield f"</div>{figure(scale, 'Colour scale of the heat maps: samples, white is none')}"
 
 
-def _planned(method: Method) -> tuple[LabelCounts, Allocation]:
+def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
     planned = method.runs[0].planned
     assert planned is not None
     return planned
 
 
-def _samples_section(methods: Sequence[Method]) -> Iterator[str]:
+def _samples_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     for found in samples_of(methods):
         if not found.rows:
             yield f"<p>The images of {_generator(found)} are not, or no longer, kept in the bank beside the runs.</p>"
@@ -252,7 +252,7 @@ def _samples_section(methods: Sequence[Method]) -> Iterator[str]:
 
 
 def _strip(row: Row) -> str:
-    """Enlarged by a whole number where there is room, so that all pixels of the images are equal squares."""
+    """A strip of images, enlarged by a whole number if there is room, so that all pixels are equal squares."""
     png, width, height = strip(row.images, COLUMNS)
     scale = max(1, round(TILE / height))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
@@ -262,7 +262,7 @@ def _strip(row: Row) -> str:
 
 
 def _uncurated(found: Samples) -> str:
-    """What the images of a grid are, and that nobody chose them."""
+    """The caption of a grid: which images it shows, and that they are uncurated."""
     shown = sum(len(row.images) for row in found.rows)
     users = for_html(", ".join(method.name for method in found.methods))
     part = f"; {len(found.rows)} of {found.classes:,} classes" if len(found.rows) < found.classes else ""
@@ -271,11 +271,11 @@ def _uncurated(found: Samples) -> str:
 
 
 def _generator(found: Samples) -> str:
-    """In its own words, which name the sampler, and by what finds it in the bank."""
+    """The generator's description, which names the sampler, and its fingerprint in the bank."""
     return for_html(f"{found.about.description}, fingerprint {found.about.fingerprint[:8]}")
 
 
-def _time_section(methods: Sequence[Method]) -> Iterator[str]:
+def _time_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     spent = [_spent(method) for method in methods if method.finished]
     if spent:
         said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
@@ -284,14 +284,14 @@ def _time_section(methods: Sequence[Method]) -> Iterator[str]:
         yield figure(figures.times(spent), alt, words)
 
 
-def _spent(method: Method) -> Spent:
+def _spent(method: MethodRuns) -> Spent:
     generation, training, total = (
         method.seeds.average("seconds", name) or 0 for name in ("generate", "train", "total")
     )
     return Spent(method.name, method.look, generation, training, max(total - generation - training, 0.0))
 
 
-def _setup_section(methods: Sequence[Method]) -> Iterator[str]:
+def _setup_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
     runs = [each for method in methods for each in method.runs]
     keys = differing(methods)
     if keys:
@@ -308,23 +308,23 @@ def _setup_section(methods: Sequence[Method]) -> Iterator[str]:
     yield table("Run directories", ["directory", "method", "seed", "status"], listed, "words")
 
 
-def _environment(runs: Iterable[Recorded]) -> dict[str, str]:
+def _environment(runs: Iterable[RunSnapshot]) -> dict[str, str]:
     found = [each.run.environment() for each in runs]
     keys = dict.fromkeys(key for each in found for key in each)
     return {key: joined(each.get(key) for each in found) for key in keys}
 
 
-def _thresholds(methods: Sequence[Method]) -> list[float]:
+def _thresholds(methods: Sequence[MethodRuns]) -> list[float]:
     return sorted({method.config.rounds.threshold for method in methods})
 
 
-def _key(method: Method) -> str:
-    """The method's name behind a dash that looks like its line."""
+def _key(method: MethodRuns) -> str:
+    """The method's name after a dash in the style of its line."""
     dash = f"<i style='border-top:3px {method.look.dash} {method.look.colour}'></i>"
     return f"<span class='name'>{dash}{for_html(method.name)}</span>"
 
 
-SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
+SECTIONS: dict[str, Callable[[Sequence[MethodRuns]], Iterator[str]]] = {
     "Result": _result_section,
     "Accuracy over rounds": _convergence_section,
     "Accuracy against samples": _price_section,
@@ -335,7 +335,7 @@ SECTIONS: dict[str, Callable[[Sequence[Method]], Iterator[str]]] = {
 }
 
 
-def _page(methods: Sequence[Method], title: str) -> str:
+def _page(methods: Sequence[MethodRuns], title: str) -> str:
     told = {name: "\n".join(tell(methods)) for name, tell in SECTIONS.items()}
     sections = [f"<section>\n<h2>{name}</h2>\n{content}\n</section>" for name, content in told.items() if content]
     return f"""<!DOCTYPE html>
@@ -362,7 +362,7 @@ def _css() -> str:
     return resources.files(__package__).joinpath("style.css").read_text("utf-8")
 
 
-def _about(methods: Sequence[Method]) -> str:
+def _about(methods: Sequence[MethodRuns]) -> str:
     runs = [each for method in methods for each in method.runs]
     unfinished = sum(not each.finished for each in runs)
     words = f"{number_of(len(methods), 'method')}, {number_of(len(runs), 'run')}"
@@ -375,10 +375,10 @@ PRICE_NOTE = "Samples as planned, on a logarithmic scale that begins at 0. Bars:
 
 
 ACCURACY_NOTE = """Accuracy is the mean over the last tenth of a run’s rounds, which are named; final is the accuracy
-after the last round, peak that of the best. Differences pair runs of the same seed. Below each stands its 95&nbsp;%
+after the last round, peak that of the best. Differences pair runs of the same seed. Below each is its 95&nbsp;%
 Student-t interval: a method is higher or lower only if the interval does not contain 0; otherwise no difference is
-shown. Each interval stands for itself: among many, some miss the truth by chance. Best and second are marked among
-methods that generate the same number of samples, and only if the intervals of their differences to all lower ones
+shown. Intervals are not corrected for their number: among many, some are wrong by chance. Best and second are marked
+among methods that generate the same number of samples, and only if the intervals of their differences to all lower ones
 exclude a tie."""
 
 

@@ -1,4 +1,4 @@
-"""The synthetic images that runs trained on, read back from the bank beside them: none is made anew, nor chosen."""
+"""Read the synthetic images that runs trained on from the bank beside them; none is generated or selected."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
-from fedeas.report.methods import Method, Recorded
+from fedeas.report.methods import MethodRuns, RunSnapshot
 from fedeas.runs.store import UsedGenerator
 
 COLUMNS = 10
-MOST_CLASSES = 20  # rows of a grid: beyond, it tells little more and only makes the page heavy
-MOST_BYTES = 2**24  # of an image; what claims to be larger is a damaged header
+MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
+MOST_BYTES = 2**24  # of an image; a header that claims more is damaged
 
 Images = NDArray[np.uint8]
 
 
 class Row(NamedTuple):
-    """A class, by its name where that is known, and its first images."""
+    """A class, by its name if that is known, and its first images."""
 
     name: str
     images: Images
 
 
 class Samples(NamedTuple):
-    """What is kept of the images of one generator that some methods trained on."""
+    """The images of one generator that some methods trained on, as far as they are still in the bank."""
 
     about: UsedGenerator
-    methods: list[Method]
+    methods: list[MethodRuns]
     trained_on: int
-    """Different images, of all classes."""
+    """Number of different images of all classes."""
     classes: int
-    """How many of them have images."""
+    """Number of classes that have images."""
     rows: list[Row]
-    """None where the images are not kept any more."""
+    """Empty if the images are no longer in the bank."""
 
 
-def samples_of(methods: Sequence[Method]) -> list[Samples]:
-    """One for each generator of which any of these runs trained on an image, as far as the runs know it."""
+def samples_of(methods: Sequence[MethodRuns]) -> list[Samples]:
+    """The samples of each generator whose images these runs trained on, if the runs recorded it."""
     generators: dict[str, UsedGenerator] = {}
-    users: dict[str, dict[Method, list[Recorded]]] = {}
+    users: dict[str, dict[MethodRuns, list[RunSnapshot]]] = {}
     for method in methods:
         for each in method.runs:
             if (about := each.run.generator()) is not None and each.planned is not None:
-                generators.setdefault(about.fingerprint, about)  # one generator may have been asked for in many words
+                generators.setdefault(about.fingerprint, about)  # one generator may have several specs
                 users.setdefault(about.fingerprint, {}).setdefault(method, []).append(each)
     found = [_samples(generators[fingerprint], own) for fingerprint, own in users.items()]
     return [each for each in found if each.trained_on]
 
 
-def _samples(about: UsedGenerator, users: dict[Method, list[Recorded]]) -> Samples:
+def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -> Samples:
     runs = [each for own in users.values() for each in own]
     wanted = _trained_on(runs)
     labels = np.flatnonzero(wanted.any(axis=0)).tolist()
-    # One generator's image of an address is the same in all banks, so that any of them will do.
+    # A generator's image of an address is the same in all banks, so that any bank can be read.
     banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
     kept = next(filter(None, (_read(bank, about, wanted, labels[:MOST_CLASSES]) for bank in banks)), {})
     names = _class_names(runs, wanted.shape[1])
@@ -72,8 +72,8 @@ def _samples(about: UsedGenerator, users: dict[Method, list[Recorded]]) -> Sampl
     return Samples(about, list(users), int(wanted.sum()), len(labels), rows)
 
 
-def _trained_on(runs: Iterable[Recorded]) -> IntArray:
-    """Images of each client and class that some run trained on: clients that never took part made none."""
+def _trained_on(runs: Iterable[RunSnapshot]) -> IntArray:
+    """Number of images of each client and class that any run trained on; clients that never took part have none."""
     taken = [_taken(each) for each in runs]
     clients, classes = (max(table.shape[axis] for table in taken) for axis in (0, 1))
     most = np.zeros((clients, classes), dtype=np.int64)
@@ -83,15 +83,15 @@ def _trained_on(runs: Iterable[Recorded]) -> IntArray:
     return most
 
 
-def _taken(each: Recorded) -> IntArray:
+def _taken(each: RunSnapshot) -> IntArray:
     assert each.planned is not None
     plan = each.planned[1].n
     took_part = {client for record in each.rounds for client in set(record["clients"]) - set(record.get("missing", ()))}
     return np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
 
 
-def _class_names(runs: Iterable[Recorded], num_classes: int) -> list[str]:
-    """A generator may serve several datasets of one kind; their names count only where they agree."""
+def _class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
+    """Class names; if a generator is used for several datasets, their names are used only if they agree."""
     datasets = {each.run.config.data.dataset for each in runs}
     known = {KNOWN[name].classes if name in KNOWN else () for name in datasets}
     names = known.pop() if len(known) == 1 else ()
@@ -99,7 +99,7 @@ def _class_names(runs: Iterable[Recorded], num_classes: int) -> list[str]:
 
 
 def _read(bank: Path, about: UsedGenerator, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:
-    """The first good images of these classes; none of a bank that is gone or cannot be used."""
+    """The first undamaged images of these classes; empty if the bank is missing or unusable."""
     try:
         disk = _disk(bank, about.fingerprint, wanted.shape[1])
         rows = {label: _first_good(disk, label, wanted[:, label]) for label in labels}
@@ -118,7 +118,7 @@ def _disk(bank: Path, fingerprint: str, num_classes: int) -> Disk:
 
 
 def _first_good(disk: Disk, label: int, wanted: IntArray) -> Images:
-    """In the order of clients, and of a client's images; damaged ones are passed over."""
+    """The first undamaged images of a class, in the order of clients and of each client's images."""
     index = np.concatenate([image_index(client, count) for client, count in enumerate(wanted.tolist())])
     found = np.empty((0, disk.pixels), dtype=np.uint8)
     for start in range(0, index.size, COLUMNS):

@@ -1,4 +1,4 @@
-"""The page's figures in Plotly: numbers in, a figure out, with named axes and colours that everyone can tell apart."""
+"""The page's figures in Plotly, with named axes and colours that colour-blind people can distinguish."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting import figures as plots
 from fedeas.web.plan_result import Curves
-from fedeas.web.runs import Listed
+from fedeas.web.runs import ListedRun
 
 COLOURS = {"by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE} | plots.USUAL
 DASHES = {"optimal": "dot"}
-WIDTHS = {"fedeas": 3, "greedy": 6}  # greedy and optimal lie on each other, so that one has to show around the other
+WIDTHS = {"fedeas": 3, "greedy": 6}  # greedy and optimal overlap, so one line is wider
 MARKS = {"uniform": "square", "by-size": "diamond", "missing-only": "triangle-up"}
-DRAWN = ("greedy", "optimal", "uniform", "by-size", "missing-only", "fedeas")  # what comes later lies on top
+DRAWN = ("greedy", "optimal", "uniform", "by-size", "missing-only", "fedeas")  # later ones are drawn on top
 REFERENCES = {"greedy": "greedy (reference)", "optimal": "optimal (reference)"}
 GRID = "#e8ebef"
 MOST_CURVES = 24
 FONT = '"Source Sans", sans-serif'  # the page's own
-LEGEND = {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}  # below, where it leaves a narrow screen its width
+LEGEND = {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}  # below the figure, for narrow screens
 
 Axis = dict[str, Any]
 
@@ -60,7 +60,7 @@ def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int,
 
 
 def demand_bars(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> go.Figure:
-    """What full balance would ask of each client, and what this plan does."""
+    """Images of each client under full balance and under this plan."""
     clients = _axis("client", type="category", showgrid=False)
     images = _axis("images (logarithmic)", type="log", dtick=1, tickformat=",")
     figure = _figure("Each client: full demand and planned budget", 380, clients, images, barmode="overlay")
@@ -107,7 +107,7 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
 
 
 def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
-    """How much of the imbalance and of the budget the most imbalanced clients hold."""
+    """The share of the imbalance and of the budget that the most imbalanced clients have."""
     held = scores.concentration(counts, allocation)
     share = np.arange(1, counts.num_clients + 1) / counts.num_clients
     clients = _axis("share of the clients, most imbalanced first", tickformat=".0%", range=[0, 1.04])
@@ -131,8 +131,8 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
     return figure
 
 
-def accuracy(runs: Sequence[Listed]) -> go.Figure:
-    """Accuracy over rounds, a line for each run; unfinished ones are dotted, and many are named by policy only."""
+def accuracy(runs: Sequence[ListedRun]) -> go.Figure:
+    """Accuracy over rounds, a line for each run; unfinished runs are dotted, and many runs are named by policy only."""
     shown = [run for run in runs if run.course.rounds][:MOST_CURVES]
     accuracies = _axis("accuracy on the test set", tickformat=".0%")
     figure = _figure("Accuracy over rounds", 440, _axis("round", rangemode="tozero"), accuracies)
@@ -155,7 +155,7 @@ def accuracy(runs: Sequence[Listed]) -> go.Figure:
 
 
 def _figure(title: str, height: int, across: Axis, upwards: Axis, **more: Any) -> go.Figure:
-    """An empty figure in our style, set all at once: Plotly's templates and updates take longer than the drawing."""
+    """An empty figure in our style, set in one call: Plotly's templates and updates are slow."""
     return go.Figure(
         layout={
             "template": "none",
@@ -177,7 +177,7 @@ def _axis(title: str, **more: Any) -> Axis:
     return {**plain, "title": {"text": title, "standoff": 14}, **more}
 
 
-def _kind(run: Listed) -> str:
+def _kind(run: ListedRun) -> str:
     return run.policy.partition("(")[0]
 
 
@@ -190,7 +190,7 @@ def _class_names(counts: LabelCounts) -> list[str]:
 
 
 def _angle(counts: LabelCounts) -> int:
-    """Upright where names are longer than numbers, so that all of them have room."""
+    """Rotate class names that are longer than three characters, so that all of them fit."""
     return 90 if max(map(len, _class_names(counts))) > 3 else 0
 
 

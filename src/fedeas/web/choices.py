@@ -1,4 +1,4 @@
-"""From what is chosen on the page to a policy, by the same functions as ``fedeas plan``."""
+"""Turn the choices on the page into a policy, with the same functions as ``fedeas plan``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fedeas.planning.policies import POLICIES, FedEAS, Policy
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.request import Limits, choose_policy
 
-# What each policy does, in a line for somebody who meets it for the first time.
+# What each policy does, in one line for a new user.
 POLICY_WORDS = {
     "fedeas": "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only.",
     "uniform": "The same number for every client and class, needed or not.",
     "missing-only": "The budget is spread over classes that a client does not have at all.",
     "by-size": "Large clients get more; each spreads its part evenly over all classes.",
-    "greedy": "One image after the other where it helps most. Needs everybody's counts.",
-    "optimal": "The best that this many images can do. Needs everybody's counts: a yardstick.",
+    "greedy": "One image after the other where it helps most. Needs the counts of all clients.",
+    "optimal": "The best allocation of this many images. Needs the counts of all clients; for comparison.",
     "cost-aware": "Generates for as long as the next image is worth its price.",
     "full-balance": "Fills every class of a client to its largest: removes all imbalance, at many times the price.",
     "no-generation": "Nothing is generated: plain federated learning.",
@@ -25,7 +25,7 @@ POLICY_WORDS = {
 
 
 class Size(StrEnum):
-    """Ways to say how large the budget is."""
+    """Ways to choose the size of the budget."""
 
     BETA = "beta"
     TOTAL = "at most so many images"
@@ -61,7 +61,7 @@ class Choice:
 
     @property
     def spec(self) -> str:
-        """What `choose_policy` is asked for."""
+        """The spec for `choose_policy`."""
         return f"cost-aware(price={self.price:g})" if self.policy == "cost-aware" else self.policy
 
     @property
@@ -72,7 +72,7 @@ class Choice:
 
 
 def takes_budget(policy: str) -> bool:
-    """Whether the size of the budget is to be chosen, and not a consequence."""
+    """Whether the user chooses the size of this policy's budget."""
     return issubclass(POLICIES[policy], FedEAS | Budgeted)
 
 

@@ -1,4 +1,4 @@
-"""What can be taken away from the page: files, the config of a run, and the commands that give the same."""
+"""Downloads of the page: files, the config of a run, and the commands that give the same numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import Policy
 from fedeas.planning.tables import write_allocation, write_counts
 from fedeas.web.choices import Choice
-from fedeas.web.sources import Federation
+from fedeas.web.sources import CountSource
 
 
 def allocation_file(counts: LabelCounts, allocation: Allocation, ending: str) -> bytes:
@@ -32,14 +32,14 @@ def counts_file(counts: LabelCounts) -> bytes:
         return path.read_bytes()
 
 
-def commands(federation: Federation, choice: Choice) -> str:
-    """The command line that gives the same numbers, after the one that makes the table where it is needed."""
+def commands(federation: CountSource, choice: Choice) -> str:
+    """The command that gives the same numbers, after the command that makes the table, if there is one."""
     plan = " ".join(["fedeas plan", federation.arguments, *map(shlex.quote, choice.arguments)])
     return "\n".join(line for line in (federation.made_by, plan) if line)
 
 
-def run_config(federation: Federation, policy: Policy) -> str:
-    """TOML for ``fedeas run``: this policy, on these clients where a run can have them."""
+def run_config(federation: CountSource, policy: Policy) -> str:
+    """TOML for ``fedeas run``: this policy, on these clients if a run can have them."""
     content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **federation.config}
     RunConfig.model_validate(content)
     known = (

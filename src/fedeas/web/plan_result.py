@@ -1,4 +1,4 @@
-"""What the page shows of a plan, gathered from the library: the plan, its rivals, their prices, their curves."""
+"""What the page shows of a plan, computed by the library: the plan, other policies, their prices and curves."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CURVE_BUDGETS, CURVE_BETAS = 13, 30
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """A plan and the built-in policies beside it at the same budget."""
+class PlanResult:
+    """A plan, and the built-in policies at the same budget."""
 
     policy: Policy
     allocation: Allocation
@@ -33,7 +33,7 @@ class Outcome:
 
 
 class Curves(NamedTuple):
-    """What does not depend on the chosen policy: full demand, each policy's path, the admissible betas and budgets."""
+    """Results that do not depend on the chosen policy: full demand, policies' paths, admissible betas and budgets."""
 
     demand: Allocation
     paths: dict[str, BudgetPath]
@@ -42,7 +42,7 @@ class Curves(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What a policy's plan costs and brings."""
+    """The cost and benefit of a policy's plan."""
 
     policy: str
     images: int
@@ -52,18 +52,18 @@ class Price(NamedTuple):
     most: int
 
 
-def outcome(counts: LabelCounts, spec: str) -> Outcome:
-    """Plan, and compare; a spec, unlike the fields of a policy, tells it from all others to a cache."""
+def plan_and_compare(counts: LabelCounts, spec: str) -> PlanResult:
+    """Plan and compare; the policy is given by its spec, which identifies it in a cache."""
     policy = parse_policy(spec)
     allocation = policy.allocate(counts)
-    return Outcome(policy, allocation, Summary.of(counts, allocation), matched(counts, policy))
+    return PlanResult(policy, allocation, Summary.of(counts, allocation), matched(counts, policy))
 
 
 def curves(counts: LabelCounts) -> Curves:
-    """Imbalance removed against budget, from a thousandth of full balance's price to all of it."""
+    """Imbalance removed against budget, from a thousandth of full balance's total to all of it."""
     demand = FullBalance().allocate(counts)
     interval = select_beta(counts)
-    if not demand.total:  # everyone is balanced: there is nothing to draw
+    if not demand.total:  # all clients are balanced: there is nothing to draw
         return Curves(demand, {}, interval, None)
     budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
     kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else [])]

@@ -1,7 +1,7 @@
-"""The page of ``fedeas planner``: counts in, a choice, what it means, and files to take away.
+"""The page of ``fedeas planner``: label counts, the choice of a policy, its plan, and downloads.
 
-Streamlit runs this file anew at every change. Nothing is computed here: sources, choices, outcome, charts and takeaway
-do, and what does not depend on the last change is cached.
+Streamlit runs this file again at every change. The other modules of this package compute; results that do not depend
+on the last change are cached.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
-from fedeas.web import charts, runs, sources
-from fedeas.web import downloads as takeaway
-from fedeas.web import plan_result as outcome
+from fedeas.web import charts, downloads, plan_result, runs, sources
 from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
-from fedeas.web.plan_result import Curves, Outcome
-from fedeas.web.sources import Federation
+from fedeas.web.plan_result import Curves, PlanResult
+from fedeas.web.sources import CountSource
 
 log = logging.getLogger("fedeas")
 
 OWN = "classes of equal size"
-LOOK_EVERY = 3.0  # seconds, while a run is under way
+REFRESH_SECONDS = 3.0  # while a run is in progress
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
 QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 NARROW = """<style>
@@ -47,7 +45,11 @@ def _key(counts: LabelCounts) -> object:
 
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
-_uploaded, _curves, _outcome = _cached(sources.uploaded), _cached(outcome.curves), _cached(outcome.outcome)
+_uploaded, _curves, _plan_result = (
+    _cached(sources.uploaded),
+    _cached(plan_result.curves),
+    _cached(plan_result.plan_and_compare),
+)
 
 
 def page() -> None:
@@ -74,16 +76,16 @@ def _plan_tab() -> None:
         with controls:
             choice = _choose_policy(federation.counts)
             rate, side = _choose_prices(choice)
-        found = _outcome(federation.counts, choice.resolved(federation.counts).spec)
+        found = _plan_result(federation.counts, choice.resolved(federation.counts).spec)
         curves = _curves(federation.counts)
         with results:
             _show(federation.counts, found, curves, rate, side)
-            _take_away(federation, choice, found)
+            _show_downloads(federation, choice, found)
 
 
 @contextmanager
 def _explaining(place: Any) -> Iterator[None]:
-    """Whatever goes wrong is one line on the page, and in full only in the server's log."""
+    """Show an error as one line on the page, and in full only in the server's log."""
     try:
         yield
     except FedEASError as error:
@@ -93,7 +95,7 @@ def _explaining(place: Any) -> Iterator[None]:
         place.error(for_markdown(f"this cannot be shown ({type(error).__name__}); the server's log says more"))
 
 
-def _choose_federation() -> Federation | None:
+def _choose_federation() -> CountSource | None:
     st.subheader("1. Label counts")
     source = st.segmented_control("Where from?", [PAPER, FILE, DRAW], default=PAPER, required=True, key="source")
     found = {PAPER: _from_paper, FILE: _from_file, DRAW: _from_draw}[source]()
@@ -103,7 +105,7 @@ def _choose_federation() -> Federation | None:
     return found
 
 
-def _from_paper() -> Federation:
+def _from_paper() -> CountSource:
     titles = {setting.id: setting.title for setting in published().settings}
     words = "K clients; a smaller alpha means more skew. The clients' training parts are counted."
     names = list(titles)
@@ -113,18 +115,18 @@ def _from_paper() -> Federation:
     return _paper(chosen)  # type: ignore[no-any-return]
 
 
-def _from_file() -> Federation | None:
+def _from_file() -> CountSource | None:
     file = st.file_uploader("CSV or Parquet", ["csv", "parquet"], max_upload_size=sources.MAX_MEGABYTES, key="file")
     st.caption(
         "A row for each client with a column of counts for each class (and a column `client`), or a row for each image "
         "with the columns `client` and `label`. The file stays on this machine."
     )
-    words = "Only for rows of images whose labels are numbers, where some class is held by nobody."
+    words = "Only for rows of images whose labels are numbers, if no client has some class."
     classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)
     return None if file is None else _uploaded(file.name, file.getvalue(), int(classes) or None)
 
 
-def _from_draw() -> Federation:
+def _from_draw() -> CountSource:
     sizes = [*(name for name in KNOWN if name != "digits"), OWN]
     dataset = st.selectbox("Class sizes of", sizes, key="dataset")
     left, right = st.columns(2)
@@ -171,7 +173,7 @@ def _choose_limits(policy: str) -> Limits:
 
 
 def _spends(size: Size) -> str:
-    """What a policy with a budget of its own makes of a size that is meant for FedEAS."""
+    """How much a budgeted policy spends, given a size that is defined for FedEAS."""
     return "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
 
 
@@ -187,7 +189,7 @@ def _choose_prices(choice: Choice) -> tuple[float, int]:
     return rate, side
 
 
-def _show(counts: LabelCounts, found: Outcome, curves: Curves, rate: float, side: int) -> None:
+def _show(counts: LabelCounts, found: PlanResult, curves: Curves, rate: float, side: int) -> None:
     _show_figures_of(counts, found)
     where, clients, budget, prices = st.tabs(["Where images go", "Clients", "Budget", "Prices"])
     rows = plots.most(found.allocation.per_client)
@@ -212,7 +214,7 @@ def _show(counts: LabelCounts, found: Outcome, curves: Curves, rate: float, side
         _show_prices(counts, found, rate, side)
 
 
-def _show_figures_of(counts: LabelCounts, found: Outcome) -> None:
+def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
     summary = found.summary
     st.markdown(f"**{for_markdown(found.policy.spec)}**")
     shown = st.container(horizontal=True)
@@ -222,7 +224,7 @@ def _show_figures_of(counts: LabelCounts, found: Outcome) -> None:
     shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
 
 
-def _show_most(place: Any, counts: LabelCounts, found: Outcome) -> None:
+def _show_most(place: Any, counts: LabelCounts, found: PlanResult) -> None:
     order = (-found.allocation.per_client).argsort(kind="stable")[:10]
     place.markdown("**Who gets most**")
     table = {
@@ -248,8 +250,8 @@ def _show_interval(curves: Curves) -> None:
         st.caption(for_markdown(interval.reason))
 
 
-def _show_prices(counts: LabelCounts, found: Outcome, rate: float, side: int) -> None:
-    rows = outcome.prices(counts, found.rivals, rate, side)
+def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
+    rows = plan_result.prices(counts, found.rivals, rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
     shown = [(each.policy, each.images, 100 * each.removed, *each[3:]) for each in rows]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
@@ -262,17 +264,17 @@ def _show_prices(counts: LabelCounts, found: Outcome, rate: float, side: int) ->
     )
 
 
-def _take_away(federation: Federation, choice: Choice, found: Outcome) -> None:
+def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:
     st.subheader("Download")
     files = st.container(horizontal=True)
     for ending in (".csv", ".parquet", ".json"):
-        content = takeaway.allocation_file(federation.counts, found.allocation, ending)
+        content = downloads.allocation_file(federation.counts, found.allocation, ending)
         name = ending[1:].upper() if ending != ".parquet" else "Parquet"
         _download(files, f"Plan as {name}", content, f"plan{ending}")
-    _download(files, "Run config as TOML", takeaway.run_config(federation, found.policy).encode(), "planned.toml")
-    _download(files, "Counts as CSV", takeaway.counts_file(federation.counts), "counts.csv")
+    _download(files, "Run config as TOML", downloads.run_config(federation, found.policy).encode(), "planned.toml")
+    _download(files, "Counts as CSV", downloads.counts_file(federation.counts), "counts.csv")
     st.caption("The same numbers on the command line:")
-    st.code(takeaway.commands(federation, choice), language="sh", wrap_lines=True)
+    st.code(downloads.commands(federation, choice), language="sh", wrap_lines=True)
 
 
 def _download(place: Any, label: str, content: bytes, name: str) -> None:
@@ -281,19 +283,19 @@ def _download(place: Any, label: str, content: bytes, name: str) -> None:
 
 def _runs_tab(folder: Path) -> None:
     watching = runs.any_under_way(runs.listed(folder))
-    st.fragment(_show_runs, run_every=LOOK_EVERY if watching else None)(folder, watching)
+    st.fragment(_show_runs, run_every=REFRESH_SECONDS if watching else None)(folder, watching)
 
 
 def _show_runs(folder: Path, watching: bool) -> None:
-    """Runs again by itself, without the rest of the page, while a run is under way."""
+    """Show the runs; this part of the page refreshes by itself while a run is in progress."""
     found = runs.listed(folder)
     if runs.any_under_way(found) is not watching:
-        st.rerun()  # a fragment's clock is set, or stopped, by the whole page only
+        st.rerun()  # only the whole page can start or stop the refreshing
     st.button("Refresh")
     if not found:
         st.info(f"No run directories below {for_markdown(folder)}; make one with `fedeas run`.")
         return
-    words = f"looked at every {LOOK_EVERY:g} seconds" if watching else "none is under way"
+    words = f"refreshed every {REFRESH_SECONDS:g} seconds" if watching else "none is in progress"
     st.caption(f"Run directories below {for_markdown(folder)}: finished ones as solid lines, others dotted; {words}.")
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
     shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]

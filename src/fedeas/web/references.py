@@ -1,8 +1,8 @@
-"""The paths of greedy and of the optimum, found by price and not by budget.
+"""The paths of greedy and of the optimum, computed by price instead of by budget.
 
-At any price of a sample each client knows by itself how many it takes, and what all of them take is what greedy, or the
-optimum, does with exactly that many. A budget has to be met by trying some fifty prices; a curve may have whatever
-budgets its prices lead to, and each of them is a point for the trouble of one.
+At any price of a sample each client can compute how many samples it takes. All of them together are what greedy, or
+the optimum, does with exactly that total. To meet a given budget, about fifty prices must be tried; a curve may have
+any budgets, so that each price gives one point.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fedeas.planning.policies import Greedy, Optimal
 from fedeas.planning.policies.waterfill import Waterfill
 
 PRICES = 30
-# Logarithms of the highest price over the others: close together where few samples are taken, which a logarithmic axis
-# of budgets shows wide apart; at the last one nearly everything is balanced.
+# Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
+# out; at the last price nearly everything is balanced.
 FALLS = np.geomspace(0.01, 14.0, PRICES)
 
 Take = Callable[[Waterfill, float], IntArray]
@@ -28,12 +28,12 @@ TAKES: dict[str, Take] = {Greedy.name(): Waterfill.taken_above, Optimal.name(): 
 
 
 def plans(curves: Waterfill, take: Take, fewest: int) -> list[Allocation]:
-    """What is taken at falling prices, from `fewest` samples on up to full balance, no total twice."""
-    found = {int(samples.sum()): samples for samples in _walked(curves, take)}
+    """Allocations at falling prices, from `fewest` samples to full balance, each total once."""
+    found = {int(samples.sum()): samples for samples in _walk_prices(curves, take)}
     return [Allocation(curves.fill(found[total])) for total in sorted(found) if total >= fewest]
 
 
-def _walked(curves: Waterfill, take: Take) -> Iterator[IntArray]:
+def _walk_prices(curves: Waterfill, take: Take) -> Iterator[IntArray]:
     highest = float(curves.gain_at(curves.sorted[:, 0]).max())
     for price in highest * np.exp(-FALLS):
         yield take(curves, float(price))

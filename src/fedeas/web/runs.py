@@ -1,6 +1,6 @@
-"""The run directories of a folder as the page lists them, broken ones included.
+"""The run directories of a folder as the page lists them, including unreadable ones.
 
-A page that watches them looks every few seconds, so a directory is read anew only when its files have changed.
+A page refreshes every few seconds, so a directory is read again only when its files have changed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from fedeas.runs.accuracy_curves import Course, Window
 from fedeas.runs.store import Run, RunStore, read_run
 
-FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # how the command tells the page, which Streamlit starts, where to look
+FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
-GIVEN_UP = 3600.0  # seconds without a round after which a run is not waited for: it was broken off
+GIVEN_UP = 3600.0  # seconds without a round after which a run counts as interrupted
 
 Stamp = tuple[tuple[int, int], ...]
-"""When each file of a run directory was last written, and how long it is; zeros for one that is not there."""
+"""When each file of a run directory was last written, and its length; zeros for a missing file."""
 
 
-class Listed(NamedTuple):
-    """One run directory: what it was asked, how far it is, and its accuracy over the rounds so far.
+class ListedRun(NamedTuple):
+    """One run directory: its config, its progress, and its accuracy over the rounds so far.
 
     `accuracy` is the mean over the rounds of the `window`, once the run is finished; `latest` is the last evaluation.
     """
@@ -40,8 +40,8 @@ class Listed(NamedTuple):
     under_way: bool = False
 
 
-def listed(folder: Path, now: Callable[[], float] = time.time) -> list[Listed]:
-    """Every run directory below the folder, the latest first; one that cannot be read says so in its place."""
+def listed(folder: Path, now: Callable[[], float] = time.time) -> list[ListedRun]:
+    """All run directories below the folder, the latest first; one that cannot be read has the reason as its state."""
     stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
     recent = (now() - GIVEN_UP) * 1e9
@@ -49,8 +49,8 @@ def listed(folder: Path, now: Callable[[], float] = time.time) -> list[Listed]:
     return [run._replace(under_way=False) if run.under_way and changed < recent else run for run, changed in runs]
 
 
-def any_under_way(found: Iterable[Listed]) -> bool:
-    """Whether it is worth looking again."""
+def any_under_way(found: Iterable[ListedRun]) -> bool:
+    """Whether any run is in progress, so that the list should be refreshed."""
     return any(run.under_way for run in found)
 
 
@@ -67,26 +67,26 @@ def _written(path: Path) -> tuple[int, int]:
 
 
 def _changed(stamp: Stamp) -> int:
-    """When its last round ended or, before the first, when it was begun."""
+    """When its last round ended or, before the first, when it started."""
     (config, _), (rounds, _), _ = stamp
     return rounds or config
 
 
 @lru_cache(maxsize=2 * MOST_RUNS)
-def _listed(path: Path, stamp: Stamp) -> Listed:
+def _listed(path: Path, stamp: Stamp) -> ListedRun:
     try:
         return _read(read_run(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).removeprefix(f"{path}: ")
-        return Listed(path.name, "", "", f"cannot be read: {reason}")
+        return ListedRun(path.name, "", "", f"cannot be read: {reason}")
 
 
-def _read(run: Run) -> Listed:
+def _read(run: Run) -> ListedRun:
     done, finished, config = run.rounds(), run.finished, run.config
     course = Course.of(done)
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
     latest = course.accuracy[-1] if course.rounds else None
-    listed = Listed(run.path.name, config.policy, config.algorithm, state, latest=latest, course=course)
+    listed = ListedRun(run.path.name, config.policy, config.algorithm, state, latest=latest, course=course)
     if not finished:
         return listed._replace(under_way=True)
     summary = run.summary()

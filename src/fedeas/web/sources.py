@@ -1,6 +1,6 @@
 """Where a page's label counts come from: a file, one of the paper's partitions, or a draw.
 
-What arrives through a browser is bounded before it is parsed, since a small file can describe a huge table.
+The size of an upload is limited before it is parsed, since a small file can describe a huge table.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ ELSEWHERE = "plan it with `fedeas plan`, which reads tables of any size"
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
-    """Label counts, and how a command or a run comes by the same ones."""
+class CountSource:
+    """Label counts, and how a command or a run gets the same counts."""
 
     title: str
     counts: LabelCounts
     arguments: str = "counts.csv"
-    """What names the table after ``fedeas plan``."""
+    """The arguments of ``fedeas plan`` that name the table."""
     made_by: str = ""
-    """The command that writes the table, where there is one."""
+    """The command that writes the table, if there is one."""
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Sections of the config of a run on the same clients; empty where a run cannot know them."""
+    """Sections of the config of a run on the same clients; empty if a run cannot have them."""
 
 
-def paper(name: str) -> Federation:
+def paper(name: str) -> CountSource:
     """One of the paper's eight partitions, by its id."""
     chosen = setting(name)
     split = {"scheme": "paper", "clients": chosen.clients, "alpha": float(chosen.alpha), "seed": 42}
     command = f"fedeas partition {chosen.dataset} --scheme paper --clients {chosen.clients} --alpha {chosen.alpha}"
-    return Federation(
+    return CountSource(
         chosen.title,
         chosen.counts(),
         "--example" if name == EXAMPLE else "counts.csv",
@@ -60,8 +60,8 @@ def paper(name: str) -> Federation:
     )
 
 
-def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> Federation:
-    """A Dirichlet split of a dataset whose class sizes are known; a run with the same settings holds the same."""
+def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> CountSource:
+    """A Dirichlet split of a dataset with known class sizes; a run with the same settings has the same counts."""
     known = known_dataset(dataset)
     split = dirichlet(known.labels(merged=False), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
     counts = LabelCounts(split.counts.n, classes=known.classes)
@@ -69,17 +69,17 @@ def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> Federatio
     command = f"fedeas partition {dataset} --clients {clients} --alpha {alpha} --seed {seed} --out counts.csv"
     partition = {"scheme": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
     title = f"{dataset} over {clients} clients, Dirichlet({alpha:g})"
-    return Federation(title, counts, made_by=command, config={"data": {"dataset": dataset}, "partition": partition})
+    return CountSource(title, counts, made_by=command, config={"data": {"dataset": dataset}, "partition": partition})
 
 
-def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -> Federation:
+def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -> CountSource:
     """A Dirichlet split of equally large classes."""
     _check_size(clients, classes)
     split = dirichlet(np.repeat(np.arange(classes), per_class), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
-    return Federation(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
+    return CountSource(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
 
 
-def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Federation:
+def uploaded(name: str, content: bytes, num_classes: int | None = None) -> CountSource:
     """The table in an uploaded file; `num_classes` as for `read_counts`."""
     ending = Path(name).suffix.lower()
     if ending not in (".csv", ".parquet"):
@@ -93,8 +93,8 @@ def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Feder
             counts = read_counts(path, num_classes, _check_size)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
-    file = f"./{name}" if name.startswith("-") else name  # a name is not an option
-    return Federation(name, counts, shlex.quote(file) + (f" --classes {num_classes}" if num_classes else ""))
+    file = f"./{name}" if name.startswith("-") else name  # so that the name is not read as an option
+    return CountSource(name, counts, shlex.quote(file) + (f" --classes {num_classes}" if num_classes else ""))
 
 
 def _check_size(clients: int, classes: int) -> None:

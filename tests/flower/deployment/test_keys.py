@@ -25,7 +25,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_exists_is_kept_to_the_last_byte(tmp_path):
+def test_existing_files_are_never_changed(tmp_path):
     make_certificates(tmp_path, ["example.org"])
     make_node_key(tmp_path / "node0")
     before = contents(tmp_path)
@@ -41,14 +41,14 @@ def test_private_keys_can_be_read_by_their_owner_only(tmp_path):
     assert {mode(tmp_path / name) for name in ("ca.key", "server.key", "node0")} == {0o600}
 
 
-def test_a_node_key_is_one_that_flower_reads(tmp_path):
+def test_flower_can_read_a_node_key(tmp_path):
     public = load_ssh_public_key(make_node_key(tmp_path / "node0").read_bytes())
     private = load_ssh_private_key((tmp_path / "node0").read_bytes(), None)
     assert private.public_key() == public
     assert isinstance(private.curve, ec.SECP384R1)
 
 
-def test_the_server_is_known_by_loopback_and_by_what_was_asked_for(tmp_path):
+def test_the_servers_certificate_names_loopback_and_the_given_hosts(tmp_path):
     made = make_certificates(tmp_path, ["server.example.org", "10.0.0.7"])
     certificate = x509.load_pem_x509_certificate(made.server.read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -75,7 +75,7 @@ def test_a_new_server_certificate_comes_from_the_kept_authority(tmp_path):
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
 
 
-def test_an_expired_certificate_is_told(tmp_path, monkeypatch):
+def test_an_expired_certificate_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(keys, "SERVER_DAYS", -0.5)
     make_certificates(tmp_path)
     yesterday = datetime.now(UTC) - timedelta(days=0.5)
@@ -84,7 +84,7 @@ def test_an_expired_certificate_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("lost", ["ca.pem", "server.key"])
-def test_a_lost_half_is_told(tmp_path, lost):
+def test_a_missing_file_of_a_pair_is_named(tmp_path, lost):
     make_certificates(tmp_path)
     (tmp_path / lost).unlink()
     with pytest.raises(InputError, match=f"{lost}: missing"):
@@ -100,7 +100,7 @@ def test_a_public_key_without_its_private_one_is_not_replaced(tmp_path):
 
 @pytest.mark.parametrize("name", ["ca.key", "ca.pem", "server.key"])
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN", b"\xff\0"])
-def test_a_damaged_file_is_told_in_one_line(tmp_path, name, content):
+def test_a_damaged_file_is_named_in_one_line(tmp_path, name, content):
     made = make_certificates(tmp_path)
     made.server.unlink()
     (tmp_path / name).write_bytes(content)

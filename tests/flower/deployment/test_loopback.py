@@ -31,7 +31,7 @@ PLACE = 'a "quoted" one'
 
 
 def test_the_life_of_a_deployment(tmp_path, subtests):
-    """One story, since its start is what takes time."""
+    """One test for all, since the start takes most of the time."""
     path = os.pathsep.join(filter(None, (str(APP), os.environ.get("PYTHONPATH"))))
     with deployed(
         tmp_path, 2, {"place": PLACE}, ["torch", "probe"], extra_environment={"PYTHONPATH": path}
@@ -65,7 +65,7 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
             check_the_end(deployment)
 
 
-def test_a_node_that_cannot_start_is_told_with_its_log_and_leaves_nothing(tmp_path):
+def test_a_node_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
     broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
         broken.up(1, preload=["no_such_module"])
@@ -138,7 +138,7 @@ def check_the_secret(deployment):
 
 
 def check_intruders(deployment, key):
-    """One with a key that nobody registered, one without a key, and one without TLS."""
+    """One with an unregistered key, one without a key, and one without TLS."""
     make_node_key(key)
     address, authority = deployment.superlink.address, str(deployment.superlink.authority)
     own = [

@@ -1,4 +1,4 @@
-"""What can be said of a deployment without starting one."""
+"""Parts of a deployment that can be tested without starting one."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_the_app_is_the_same_in_the_repository_and_in_the_package(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower
-def test_nothing_but_the_apps_description_travels(tmp_path):
+def test_the_app_contains_only_its_pyproject(tmp_path):
     repository = tmp_path / "repository"
     shutil.copytree(ROOT / "src", repository / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
@@ -88,7 +88,7 @@ def test_a_process_ends_with_its_children(sleeper):
     wait_until(group_has_ended)
 
 
-def test_a_child_in_a_session_of_its_own_ends_too(tmp_path):
+def test_a_child_in_its_own_session_ends_too(tmp_path):
     """As Flower's helpers are."""
     script = "import subprocess; subprocess.run(['sleep', '999'], start_new_session=True)"
     process = processes.start([sys.executable, "-c", script], tmp_path / "log", os.environ, tmp_path)
@@ -107,7 +107,7 @@ def test_another_process_with_the_same_pid_is_left_alone(sleeper, tmp_path):
     assert not deployment.file.exists()
 
 
-def test_a_file_that_was_left_behind_is_cleared_away(tmp_path, sleeper):
+def test_a_leftover_file_is_removed(tmp_path, sleeper):
     processes.kill_group(sleeper)
     deployment = written(tmp_path, sleeper)
     assert not deployment.running
@@ -129,13 +129,13 @@ def test_down_ends_what_another_process_started(tmp_path, sleeper, capsys):
     assert not sleeper.alive
 
 
-def test_a_damaged_file_is_told(tmp_path):
+def test_a_damaged_file_is_refused(tmp_path):
     Loopback(tmp_path).file.write_text('{"port": 1}')
     with pytest.raises(InputError, match=r"damaged .*; end what runs by hand"):
         Loopback(tmp_path).down()
 
 
-def test_without_a_deployment_the_command_to_start_one_is_named(tmp_path, capsys):
+def test_without_a_deployment_the_error_names_the_command_to_start_one(tmp_path, capsys):
     code, text = call(capsys, "flower", "status", "--folder", tmp_path / "none")
     assert code == 2
     assert "start one with `fedeas flower up --folder" in text
@@ -144,7 +144,7 @@ def test_without_a_deployment_the_command_to_start_one_is_named(tmp_path, capsys
     assert "nothing to end" in text
 
 
-def test_without_flower_the_remedy_is_named(tmp_path):
+def test_without_flower_the_error_says_what_to_install(tmp_path):
     script = "import sys; sys.modules['flwr'] = None; from fedeas.cli import main; main(['flower', 'up'])"
     tried = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert tried.returncode == 2
@@ -158,7 +158,7 @@ def test_a_node_setting_that_flower_would_lose_is_refused(tmp_path, capsys, sett
     assert "write it as 'name=1'" in text
 
 
-def test_settings_survive_the_way_through_a_file(tmp_path):
+def test_settings_are_read_from_a_file_as_they_were_written(tmp_path):
     values = {"path": '/a b/"c"\\d=é😀', "n": 3, "x": 0.5, "yes": True}
     (tmp_path / "config.toml").write_text(layout.toml_of(values))
     assert parse_config_args([str(tmp_path / "config.toml")]) == values
@@ -170,7 +170,7 @@ def test_an_unknown_config_is_refused_before_anything_starts(tmp_path, capsys):
     assert "speed" in text
 
 
-def test_keys_for_machines_come_with_the_commands_that_use_them(tmp_path, capsys):
+def test_keys_are_printed_with_the_commands_that_use_them(tmp_path, capsys):
     code, text = call(capsys, "flower", "keys", tmp_path, "--nodes", 2, "--host", "server.example.org")
     assert code == 0
     assert {"node0", "node1", "ca.pem", "server.pem"} <= {path.name for path in tmp_path.iterdir()}
@@ -202,7 +202,7 @@ def test_pauses_grow_with_the_wait():
     assert pace.next == 0.01
 
 
-def test_the_nodes_clock_is_quick_in_that_one_module_only(monkeypatch):
+def test_sleeps_are_shorter_in_that_one_module_only(monkeypatch):
     monkeypatch.setattr(start_client_internal, "time", time)  # and back after the test
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
@@ -214,7 +214,7 @@ def test_the_nodes_clock_is_quick_in_that_one_module_only(monkeypatch):
     assert slept[1:] == [0.01, 7]
 
 
-def test_another_flower_keeps_its_pace(monkeypatch):
+def test_another_version_of_flower_is_left_unchanged(monkeypatch):
     monkeypatch.setattr(flwr, "__version__", "1.42.0")
     assert "keeps its own pace" in quicken(0.01)
     assert start_client_internal.time is time

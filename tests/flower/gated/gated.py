@@ -33,7 +33,7 @@ def main(grid, context):
     """Wait after each round, before the next."""
     config = load_config(None, [*json.loads(context.run_config["overrides"]), "engine.name=flower"])
     store = RunStore(context.run_config["runs"])
-    flower_app._speak()
+    flower_app._enable_log()
     flower_app.run_on(grid, config, store, lambda record: come_to(f"server-{record['round']}"))
 
 

@@ -82,7 +82,7 @@ def test_a_budget_below_one_generates_nothing():
 
 
 @pytest.mark.parametrize("threaded_cells", [1, 10**9])
-def test_blocks_and_threads_do_not_show(monkeypatch, threaded_cells):
+def test_blocks_and_threads_do_not_change_the_result(monkeypatch, threaded_cells):
     counts = dirichlet_counts(500, 10, 0.1, 400)
     whole = FedEAS(12).allocate(counts).n
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 30)

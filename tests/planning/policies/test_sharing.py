@@ -1,4 +1,4 @@
-"""A client's row from what it is told is its row of the whole allocation."""
+"""A client computes its row of the allocation from the numbers that the server sends."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ COUNTS = ["by-size(budget=5)", "greedy(budget=5)", "optimal(budget=5)", "uniform
 
 
 @given(TABLES, st.sampled_from(LOCAL + NUMBERS))
-def test_rows_from_shares_are_rows_of_the_whole(table, spec):
+def test_a_clients_own_row_equals_its_row_of_the_whole_allocation(table, spec):
     policy, counts = parse_policy(spec), LabelCounts(table)
     try:
         expected = policy.allocate(counts).n
@@ -41,7 +41,7 @@ def test_rows_from_shares_are_rows_of_the_whole(table, spec):
 @pytest.mark.parametrize(
     ("specs", "expected"), [(LOCAL, Needs.NOTHING), (NUMBERS, Needs.NUMBERS), (COUNTS, Needs.COUNTS)]
 )
-def test_what_each_policy_asks_for(specs, expected):
+def test_what_each_policy_needs_from_clients(specs, expected):
     assert {needs(parse_policy(spec)) for spec in specs} == {expected}
 
 

@@ -1,6 +1,6 @@
-"""The Flower app of FedEAS as Flower wants it: a folder with a pyproject.toml that names the two halves.
+"""FedEAS as a Flower app: a folder with a pyproject.toml that names the server and the client part.
 
-The halves themselves come from the installed package, so nothing else is in that folder.
+Both parts come from the installed package, so the folder holds nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from fedeas import __version__
 from fedeas.core.files import make_folder, write_bytes
 
-# The same tables stand in the repository's pyproject.toml, so that `flwr run .` works there; a test compares them.
+# The repository's pyproject.toml has the same tables, so that `flwr run .` works there; a test compares them.
 TABLES = """\
 [tool.flwr.app]
 publisher = "fedeas"
@@ -39,7 +39,7 @@ dependencies = []
 
 
 def write_app(folder: Path) -> Path:
-    """Write the app's folder and give it back."""
+    """Write the app's folder and return it."""
     make_folder(folder)
     write_bytes(folder / "pyproject.toml", (PROJECT + TABLES).encode())
     return folder

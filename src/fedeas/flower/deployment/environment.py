@@ -1,4 +1,4 @@
-"""What every process of a deployment has in its environment."""
+"""The environment variables of all processes of a deployment."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's, but quiet, without proxies, and with Flower's files in `home`.
+    """The caller's environment without telemetry and proxies, and with Flower's files in `home`.
 
     Flower starts its helpers by bare name, so the folder of this interpreter's programs comes first in the path.
-    Several nodes share the cores of one machine: unless the caller says otherwise each has one thread.
+    Several nodes share the cores of one machine: each has one thread, unless the caller sets another number.
     """
     kept = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
     path = os.pathsep.join(filter(None, (str(_programs()), kept.get("PATH"))))
@@ -43,7 +43,7 @@ def program(name: str) -> str:
 
 @contextmanager
 def without_proxies() -> Iterator[None]:
-    """For connections of this very process to loopback: a proxy would not find it."""
+    """Turn proxies off in this process, for connections to loopback."""
     before = os.environ.get("no_proxy")
     os.environ["no_proxy"] = "*"
     try:

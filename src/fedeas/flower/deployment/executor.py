@@ -1,11 +1,11 @@
-"""The long-lived process beside a node that runs its messages: ``python -m fedeas.flower.deployment.executor``.
+"""The long-lived process that handles a node's messages: ``python -m fedeas.flower.deployment.executor``.
 
-Flower starts a new interpreter for each message, which imports torch anew. Here torch and the app are imported once,
-and each message is worked on in a fork of that process. The parent keeps the protocol: it fetches the message, sends
-the heartbeats, and answers at once for a child that dies or takes too long; the node alone would need a minute for it.
+Flower starts a new interpreter for each message, which imports torch again. Here torch and the app are imported once,
+and each message is handled in a fork of that process. The parent talks to the node: it fetches the message, sends
+heartbeats, and answers at once for a child that dies or takes too long; the node alone would need a minute for it.
 
-The parent has one thread and computes nothing, so a fork of it is safe; a preloaded module must leave both as they are,
-and must not touch the GPU. numpy's and torch's global generators start alike in each child: work from seeds.
+The parent has one thread and computes nothing, so that forking is safe. A preloaded module must not start threads and
+must not use the GPU. numpy's and torch's global generators have the same state in each child: use seeds.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ SECRET_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # later request
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a node gives out: a message, the node's context, and the app that is to answer."""
+class AppTask:
+    """A task from the node: a message, the node's context, and the app that must answer."""
 
     message: Message
     context: Context
     run: Run
     fab: Fab
 
-    def answered(self) -> Message:
-        """Load the app and let it answer."""
+    def run_app(self) -> Message:
+        """Load the app and return its answer to the message."""
         install_from_fab(self.fab.content, skip_prompt=True)
         load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
         app = load(self.run.fab_id, self.run.fab_version, self.fab.hash_str)
@@ -77,7 +77,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Executor:
-    """Takes the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
+    """Handles the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
 
     runtime: str
     secret: bytes | None = None
@@ -86,7 +86,7 @@ class Executor:
     parent: int | None = None
 
     def serve(self) -> None:
-        """Work until the parent is gone."""
+        """Handle tasks until the parent has ended."""
         pace = Pace(self.poll, LONGEST_POLL)
         with self._connection() as node:
             while not self._orphaned():
@@ -110,18 +110,18 @@ class Executor:
     def _work(self, token: str) -> None:
         with _task_connection(self.runtime, token) as node:
             try:
-                task = Task(*pull_task_input(node))
-            except Exception as error:  # whatever it is: this task has failed, and the next one may not
+                task = AppTask(*pull_task_input(node))
+            except Exception as error:  # only this task has failed; the next one may succeed
                 log(ERROR, "A message could not be fetched", exc_info=error)
                 push_task_output(node, None, SubStatus.FAILED, f"the message could not be fetched: {error}")
                 return
-            child = _forked(lambda: _answer(self.runtime, token, task))
-            reason = self._watched(child, node)
+            child = _fork(lambda: _answer(self.runtime, token, task))
+            reason = self._watch(child, node)
             if reason:
                 _report(node, task, reason)
 
-    def _watched(self, child: int, node: RuntimeHttpClient) -> str:
-        """Wait for the child; what happened to it in words, or nothing if there is nothing to report."""
+    def _watch(self, child: int, node: RuntimeHttpClient) -> str:
+        """Wait for the child; return why it failed, or "" if there is nothing to report."""
         dropped = threading.Event()
         heartbeat = HeartbeatSender(_beat(node, dropped))
         heartbeat.start()
@@ -134,17 +134,17 @@ class Executor:
             time.sleep(0.02)
         if heartbeat.is_running:
             heartbeat.stop()
-        return "" if dropped.is_set() else reason or _fate(status[1])
+        return "" if dropped.is_set() else reason or _describe_exit(status[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Import the app, say so, and work until the parent ends."""
+    """Import the app, report that, and handle tasks until the parent ends."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node; this process ends with it
     began = time.monotonic()
     for name in options.preload:
         importlib.import_module(name)
-    gc.freeze()  # what is imported is not garbage, and its pages stay shared with the children
+    gc.freeze()  # keeps the pages of imported modules shared with the children
     print(f"executor ready: {', '.join(options.preload)} imported in {time.monotonic() - began:.1f} s", flush=True)
     if options.ready_fd is not None:
         with contextlib.suppress(BrokenPipeError), os.fdopen(options.ready_fd, "wb") as ready:
@@ -181,13 +181,13 @@ def _task_connection(runtime: str, token: str) -> RuntimeHttpClient:
         RuntimeTokenHttpInterceptor(token),
     ]
     retry = make_simple_http_retry_invoker()
-    retry.max_tries = 5  # a node that is gone will not come back to this token
+    retry.max_tries = 5  # a node that has ended will not accept this token again
     return RuntimeHttpClient.from_server_address(runtime, True, None, interceptors, retry_invoker=retry)
 
 
-def _forked(work: Callable[[], None]) -> int:
-    """The pid of a child that does `work` and then ends, without ever returning from here."""
-    # Threads that fetched the message are about to end; a fork must not cut them off.
+def _fork(work: Callable[[], None]) -> int:
+    """Fork a child that does `work` and then ends; return its pid. The child never returns from here."""
+    # Threads that fetched the message are about to end; wait for them before the fork.
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(1)
@@ -210,17 +210,17 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """End this process as soon as its parent is gone, in whatever computation it may be."""
+    """End this process as soon as its parent has ended, even in the middle of a computation."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
 
 
-def _answer(runtime: str, token: str, task: Task) -> None:
-    """The child's work, over a connection of its own: the parent's belongs to the parent."""
+def _answer(runtime: str, token: str, task: AppTask) -> None:
+    """Run the app in the child and send its answer, over the child's own connection."""
     status, details = SubStatus.COMPLETED, ""
     try:
-        reply = task.answered()
+        reply = task.run_app()
     except Exception as error:
         log(ERROR, "The app raised an exception", exc_info=error)
         loading = isinstance(error, LoadClientAppError)
@@ -232,8 +232,8 @@ def _answer(runtime: str, token: str, task: Task) -> None:
         push_task_output(node, task.context, status, details)
 
 
-def _report(node: RuntimeHttpClient, task: Task, reason: str) -> None:
-    """Answer for a child that could not."""
+def _report(node: RuntimeHttpClient, task: AppTask, reason: str) -> None:
+    """Send an error for a child that failed."""
     log(ERROR, "The process of the app %s", reason)
     details = f"The process of the app {reason}."
     try:
@@ -244,7 +244,7 @@ def _report(node: RuntimeHttpClient, task: Task, reason: str) -> None:
 
 
 def _beat(node: RuntimeHttpClient, dropped: threading.Event) -> Callable[[], bool]:
-    """A heartbeat; it notes when the node no longer wants the task."""
+    """A function that sends a heartbeat; it sets `dropped` if the node no longer wants the task."""
 
     def beat() -> bool:
         try:
@@ -260,7 +260,7 @@ def _beat(node: RuntimeHttpClient, dropped: threading.Event) -> Callable[[], boo
     return beat
 
 
-def _fate(status: int) -> str:
+def _describe_exit(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"

@@ -1,8 +1,8 @@
 """A SuperNode that asks for work several times a second.
 
-Flower's node sleeps three seconds when it has found no message, and half a second while it waits for a reply. Both are
-numbers in its code, so a round would take four seconds however short the work. Here that one module gets a clock of its
-own, whose sleeps are shorter. A Flower whose module looks different keeps its pace.
+Flower's node sleeps three seconds when it has found no message, and half a second while it waits for a reply. Both
+are constants in its code, so a round would take four seconds however short the work. Here that one module gets its own
+time module with shorter sleeps. If the module of another Flower version looks different, it is left unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_POLL = 1.0
 
 
 def quicken(poll: float) -> str | None:
-    """Let the node ask again after `poll` seconds, or later when it has long been idle; why not, if it cannot be."""
+    """Make the node ask again after `poll` seconds, or later if it has long been idle; return why not, if it cannot."""
     if not flwr.__version__.startswith(VERSION):
         return f"Flower {flwr.__version__} is not {VERSION}x; the node keeps its own pace"
     module = importlib.import_module(MODULE)
@@ -35,7 +35,7 @@ def quicken(poll: float) -> str | None:
 
 
 def _clock(pace: Pace) -> SimpleNamespace:
-    """The time module with another sleep. Its length tells what the node waits for: a message, or its own app."""
+    """The time module with another sleep. The length of a sleep tells if the node waits for a message or its app."""
 
     def sleep(seconds: float) -> None:
         if seconds >= IDLE:

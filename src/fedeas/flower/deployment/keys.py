@@ -1,6 +1,6 @@
-"""An own certificate authority, the server's certificate, and the keys by which nodes are known.
+"""Make a certificate authority, the server's certificate, and the keys that identify nodes.
 
-Nothing is ever overwritten: a file that exists is kept, and one that no longer fits is an error that says so.
+Existing files are never overwritten: one that no longer fits is an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Certificates:
-    """Paths: the authority that everyone trusts, and what the server shows and keeps."""
+    """Paths of the authority's certificate, the server's certificate and the server's key."""
 
     authority: Path
     server: Path
@@ -47,7 +47,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> Certificates:
-    """The certificates in `folder`, made where they are missing; the server's is good for loopback and `hosts`."""
+    """Make missing certificates in `folder` and return all; the server's is valid for loopback and `hosts`."""
     made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     names = list(dict.fromkeys([*LOOPBACK, *hosts]))
     if made.server.exists():
@@ -61,7 +61,7 @@ def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> Certificates:
 
 def _make_missing(made: Certificates, authority_key: Path, names: list[str]) -> None:
     if made.server.exists():
-        return  # by another process, meanwhile
+        return  # another process has made it meanwhile
     authority, signer = _authority(made.authority, authority_key)
     key = _existing_key(made.server_key) or _new_key(made.server_key)
     certificate = _server_certificate(names, key, authority, signer)
@@ -69,7 +69,7 @@ def _make_missing(made: Certificates, authority_key: Path, names: list[str]) -> 
 
 
 def make_node_key(path: Path) -> Path:
-    """A node's private key at `path`, made where it is missing, and beside it the public one, which is returned."""
+    """Make a node's private key at `path` and the public key beside it, if missing; return the public key's path."""
     public = path.with_name(f"{path.name}.pub")
     if not (path.exists() and public.exists()):
         make_folder(path.parent, 0o700)
@@ -90,7 +90,7 @@ def _make_missing_key(path: Path, public: Path) -> None:
 
 
 def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The private key of a node."""
+    """Read the private key of a node."""
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError) as error:
@@ -101,7 +101,7 @@ def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def public_bytes(path: Path) -> bytes:
-    """A public key file as the SuperLink keeps it."""
+    """The content of a public key file in the SuperLink's format."""
     try:
         key = load_ssh_public_key(read_bytes(path))
     except ValueError as error:
@@ -156,7 +156,7 @@ def _unusable(path: Path, reason: object) -> InputError:
 def _authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     name = _name("FedEAS deployment authority")
     return (
-        _begun(name, name, key, AUTHORITY_DAYS)
+        _builder(name, name, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -171,7 +171,7 @@ def _server_certificate(
 ) -> x509.Certificate:
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
-        _begun(_name("FedEAS SuperLink"), authority.subject, key, SERVER_DAYS)
+        _builder(_name("FedEAS SuperLink"), authority.subject, key, SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(_usage(digital_signature=True), critical=True)
@@ -181,7 +181,7 @@ def _server_certificate(
     )
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
@@ -221,7 +221,7 @@ def _usage(**allowed: bool) -> x509.KeyUsage:
 
 
 def _check_server(made: Certificates, names: Iterable[str]) -> None:
-    """Refuse a kept certificate that is out of date or does not know a host; it would only fail later, and darkly."""
+    """Refuse an existing certificate that has expired or lacks a host; connections would fail for no clear reason."""
     for path in (made.authority, made.server_key):
         if not path.exists():
             raise InputError(f"{path}: missing while {made.server.name} is there; restore it, or remove that too")

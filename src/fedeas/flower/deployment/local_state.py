@@ -1,4 +1,4 @@
-"""The folder of a deployment on one machine: certificates, keys, configs, logs, and the file that says what runs."""
+"""The folder of a deployment on one machine: certificates, keys, configs, logs, and the file that lists what runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAMAGED = "end what runs by hand and remove it"
 
 @dataclass(frozen=True)
 class Node:
-    """A registered node and its loopback port; without a process it was never started."""
+    """A registered node and its loopback port; `process` is None if it was never started."""
 
     name: str
     id: int
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class State:
-    """What runs, as it stands in the file."""
+    """The processes that were started, as listed in the file."""
 
     port: int
     superlink: Process | None = None
@@ -42,13 +42,13 @@ class State:
 
     @property
     def processes(self) -> list[Process]:
-        """All of them, nodes first: they take their leave of a SuperLink that still listens."""
+        """All processes, nodes first: they sign off at the SuperLink while it still runs."""
         found = [*(node.process for node in self.nodes), self.superlink]
         return [process for process in found if process is not None]
 
     @classmethod
     def read(cls, path: Path) -> State:
-        """From the file; a damaged one is an error, for nobody knows what it stood for."""
+        """Read the file; a damaged one is an error, because what runs is then unknown."""
         text = read_record(path, DAMAGED)
         try:
             nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
@@ -58,14 +58,14 @@ class State:
 
 
 class Layout:
-    """What lies where in `folder`, whether or not anything runs."""
+    """The paths in the deployment's `folder`."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
 
     @property
     def file(self) -> Path:
-        """Where it is written what runs."""
+        """The file that lists what runs."""
         return self.folder / "deployment.json"
 
     @property
@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def state(self) -> State:
-        """What was started; see `running` for whether it still runs."""
+        """What was started; `running` tells whether it still runs."""
         if not self.file.exists():
             raise InputError(f"{self.folder}: no deployment; start one with `fedeas flower up --folder {self.folder}`")
         return State.read(self.file)
@@ -93,7 +93,7 @@ class Layout:
         return make_certificates(self.folder / "certificates")
 
     def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
-        """Folders, certificates, keys and configuration; what exists of keys and certificates stays."""
+        """Make folders, certificates, keys and configuration; existing keys and certificates are kept."""
         if nodes < 1:
             raise InputError(f"{nodes} nodes: at least one is needed")
         for path in (self.flwr_home, self.folder / "logs", self.folder / "configs"):
@@ -127,5 +127,5 @@ def _process(record: Mapping[str, object] | None) -> Process | None:
 
 
 def toml_of(values: Mapping[str, Scalar]) -> str:
-    """Flat TOML; a JSON scalar is a TOML scalar."""
+    """The values as flat TOML; JSON scalars are valid TOML scalars."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())

@@ -1,9 +1,9 @@
-"""A whole deployment on one machine: a SuperLink and its nodes, with the same locks as between machines.
+"""A whole deployment on one machine: a SuperLink and its nodes, with the same security as between machines.
 
-TLS by an own authority, nodes known by their keys, everything on 127.0.0.1. All that runs is written to one file of the
-folder, so that another process can look after it or take it down, whatever became of the one that started it.
+It has TLS with its own authority, and nodes are identified by keys; everything listens on 127.0.0.1. One file in the
+folder lists all processes, so that another process can check or stop them, even if the one that started them is gone.
 
-SuperLinks of Flower's open build know no accounts: whoever can connect and holds the authority's certificate may
+SuperLinks of Flower's open build have no accounts: anyone who can connect and has the authority's certificate may
 register nodes and start runs. That is why it listens on loopback only.
 """
 
@@ -25,15 +25,15 @@ from fedeas.flower.deployment.environment import environment, program
 from fedeas.flower.deployment.keys import make_node_key
 from fedeas.flower.deployment.local_state import APP, CONNECTION, Layout, Node, Scalar, State, toml_of
 from fedeas.flower.deployment.processes import Process
-from fedeas.flower.deployment.superlink import Known, SuperLink
+from fedeas.flower.deployment.superlink import NodeStatus, SuperLink
 
 STARTED = re.compile(r"started run (\d+)")
 PATIENCE = 300.0
-"""Seconds to wait for a process to be ready. One that ends is noticed at once: only a hang takes this long."""
+"""Seconds to wait for a process to be ready. If it ends, that is noticed at once: only a hang takes this long."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FlowerRunResult:
     """How a run ended: ``finished:completed``, ``finished:failed`` or ``finished:stopped``."""
 
     run_id: int
@@ -42,12 +42,12 @@ class Outcome:
 
     @property
     def completed(self) -> bool:
-        """Whether it ran to its end."""
+        """Whether the run ended without an error."""
         return self.status == "finished:completed"
 
 
 class Loopback(Layout):
-    """The deployment in `folder`, running or not; any number of these may look at one folder, from any process."""
+    """The deployment in `folder`, running or not; several objects, in any process, may use one folder."""
 
     def __init__(self, folder: str | Path, extra_environment: Mapping[str, str] | None = None) -> None:
         super().__init__(folder)
@@ -55,12 +55,12 @@ class Loopback(Layout):
 
     @property
     def superlink(self) -> SuperLink:
-        """For requests to the SuperLink."""
+        """The SuperLink, for requests to it."""
         return SuperLink(f"127.0.0.1:{self.state.port}", self._certificates.authority)
 
     @property
     def running(self) -> bool:
-        """Whether any process of it is alive."""
+        """Whether any of its processes is alive."""
         return self.file.exists() and any(process.alive for process in self.state.processes)
 
     def up(
@@ -78,7 +78,7 @@ class Loopback(Layout):
         """
         if self.running:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
-        self.down()  # a file that is left over may name daemons whose children still run
+        self.down()  # a leftover file may name daemons whose children still run
         self._prepare(nodes, node_config or {})
         state = State(processes.free_port(), preload=tuple(preload), limit=limit)
         self._write(state)
@@ -97,7 +97,7 @@ class Loopback(Layout):
             raise
 
     def down(self) -> int:
-        """End all that runs, also what another process started; how many daemons were alive."""
+        """End all processes, also those that another process started; return how many daemons were alive."""
         if not self.file.exists():
             return 0
         state = self.state
@@ -108,7 +108,7 @@ class Loopback(Layout):
         return alive
 
     def start_superlink(self, patience: float = PATIENCE) -> None:
-        """Start it, with the port and the database of an earlier start: its nodes find it and it knows them."""
+        """Start the SuperLink with the port and the database of an earlier start, so that its nodes reconnect."""
         made, state = self._certificates, self.state
         command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(state.port)]
         command += ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.server)]
@@ -119,7 +119,7 @@ class Loopback(Layout):
         self._await("superlink", process, self.superlink.answers, patience)
 
     def start_node(self, index: int, patience: float = PATIENCE) -> None:
-        """Start a node again that was stopped or killed, and wait until it is online, under its old id."""
+        """Start a node that was stopped or killed, and wait until it is online with its old id."""
         process = self.state.nodes[index].process
         if process is not None and process.alive:
             raise InputError(f"node{index} runs already; kill or stop it first")
@@ -128,18 +128,18 @@ class Loopback(Layout):
         self._await_node(index, before, patience)
 
     def stop_node(self, index: int) -> None:
-        """SIGTERM: it takes its leave of the SuperLink, and what it was working on fails at once."""
+        """Send SIGTERM: the node signs off at the SuperLink, and its current message fails at once."""
         process = self.state.nodes[index].process
         processes.end([process] if process else [])
 
     def kill_node(self, index: int) -> None:
-        """SIGKILL of node and executor: the SuperLink hears nothing, and counts it as online for up to a minute."""
+        """Kill node and executor: the SuperLink is not told, and counts the node as online for up to a minute."""
         process = self.state.nodes[index].process
         if process is not None:
             processes.kill_group(process)
 
     def status(self) -> dict[str, str]:
-        """What each process is doing, by name: online, offline, ... or ended."""
+        """The status of each process by name: online, offline, ... or ended."""
         state = self.state
         up = state.superlink is not None and state.superlink.alive and self.superlink.answers()
         known = self.superlink.nodes() if up else {}
@@ -151,10 +151,10 @@ class Loopback(Layout):
 
     def run(
         self, app: str | Path, config: Mapping[str, Scalar] | None = None, show: Callable[[str], None] = print
-    ) -> Outcome:
+    ) -> FlowerRunResult:
         """``flwr run`` an app folder and wait for its end; `show` gets each line of its log.
 
-        The status is asked for afterwards: the exit code of ``flwr run`` is 0 for a run that failed.
+        The status is requested afterwards: the exit code of ``flwr run`` is 0 even for a failed run.
         """
         given = self.flwr_home / "run.toml"
         write_bytes(given, toml_of(config or {}).encode())
@@ -176,14 +176,14 @@ class Loopback(Layout):
             except BaseException:
                 process.kill()  # it only shows the log
                 raise
-        return self._outcome("".join(lines))
+        return self._result("".join(lines))
 
-    def _outcome(self, output: str) -> Outcome:
+    def _result(self, output: str) -> FlowerRunResult:
         started = STARTED.search(output)
         if started is None:
             raise RunError(f"flwr run did not start the run:\n{output.strip()}")
         run_id = int(started[1])
-        return Outcome(run_id, *self.superlink.run_status(run_id))
+        return FlowerRunResult(run_id, *self.superlink.run_status(run_id))
 
     def _register(self, index: int) -> None:
         name = f"node{index}"
@@ -202,8 +202,8 @@ class Loopback(Layout):
         nodes[index] = replace(nodes[index], process=process)
         self._write(replace(state, nodes=tuple(nodes)))
 
-    def _await_node(self, index: int, before: Mapping[int, Known], patience: float) -> None:
-        """Online is not enough, as one that was killed counts as online a while longer: it must have come anew."""
+    def _await_node(self, index: int, before: Mapping[int, NodeStatus], patience: float) -> None:
+        """Wait until the node has come online again: a killed node still counts as online for a while."""
         node, superlink = self.state.nodes[index], self.superlink
         assert node.process is not None
 
@@ -213,7 +213,7 @@ class Loopback(Layout):
         self._await(node.name, node.process, has_come, patience)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:
-        """Each has a home of its own: Flower unpacks apps there, and two that do so at once would meet."""
+        """Start a process with its own home: Flower unpacks apps there, and two at once would collide."""
         home = self.folder / "homes" / name
         make_folder(home)
         return processes.start(command, self.log(name), environment(home, self.extra_environment), self.folder)
@@ -237,7 +237,7 @@ def deployed(
     limit: float | None = None,
     extra_environment: Mapping[str, str] | None = None,
 ) -> Iterator[Loopback]:
-    """A deployment for the length of a block."""
+    """A deployment that runs during a ``with`` block."""
     deployment = Loopback(folder, extra_environment)
     deployment.up(nodes, node_config, preload, limit)
     try:

@@ -1,10 +1,10 @@
-"""One SuperNode with its executor beside it: ``python -m fedeas.flower.deployment.node``.
+"""One SuperNode with its executor: ``python -m fedeas.flower.deployment.node``.
 
-It differs from ``flower-supernode`` in four ways: torch is imported once instead of for each message; it looks for work
-several times a second; only its own executor can take its tasks; and after a kill it is accepted again at once.
+It differs from ``flower-supernode`` in four ways: torch is imported once instead of for each message; it asks for work
+several times a second; only its own executor can take its tasks; and after a kill it can reconnect at once.
 
-For that it keeps two files beside its key: ``KEY.running``, locked while it runs, with the id that the SuperLink knows
-it by, and ``KEY.secret``.
+For that it keeps two files beside its key: ``KEY.running``, locked while it runs, with its id at the SuperLink, and
+``KEY.secret``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fedeas.flower.deployment.processes import free_port
 
 EXECUTOR = "fedeas.flower.deployment.executor"
 POLL = 0.1
-RETRIES = 20  # then the node ends; Flower's own default is to try for ever
+RETRIES = 20  # then the node ends; by default Flower never stops trying
 ABSENCE = 2.0
-"""Seconds that a killed node stays away, so that a server asking meanwhile hears that its messages are lost."""
+"""Seconds that a killed node stays offline, so that a waiting server learns that its messages are lost."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a node is started with; `config` is Flower's text of TOML scalars, or the name of a .toml file."""
+class NodeOptions:
+    """Options of a node's start; `config` is a text of TOML scalars for Flower, or the name of a .toml file."""
 
     superlink: str
     authority: Path
@@ -67,7 +67,7 @@ class Settings:
         return [str(part) for pair in given.items() for part in pair]
 
     def executor_command(self, ready: int) -> list[str]:
-        """The command of the executor; it writes to the file descriptor `ready` when it is."""
+        """The command of the executor; the executor writes to the file descriptor `ready` when it is ready."""
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
         own = ["--runtime", self.runtime, "--secret", str(self.secret), *limit, "--parent-pid", str(os.getpid())]
         return [sys.executable, "-m", EXECUTOR, *own, "--ready-fd", str(ready), "--preload", *self.preload]
@@ -75,7 +75,7 @@ class Settings:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a node until it is told to end."""
-    settings = _settings(_parser().parse_args(arguments))
+    settings = _options(_parser().parse_args(arguments))
     try:
         with _alone(settings.key) as memory:
             _serve(settings, memory)
@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
 
 
-def _serve(settings: Settings, memory: IO[str]) -> None:
-    back_at = _say_farewell(settings, memory)  # first of all: the start of the executor is time in which it is heard
+def _serve(settings: NodeOptions, memory: IO[str]) -> None:
+    back_at = _sign_off(settings, memory)  # first, so that the absence passes while the executor starts
     _write_secret(settings.secret)
     executor = _start_executor(settings)
     from flwr.supernode.cli import flower_supernode
@@ -103,7 +103,7 @@ def _serve(settings: Settings, memory: IO[str]) -> None:
 
 @contextmanager
 def _alone(key: Path) -> Iterator[IO[str]]:
-    """The file that remembers the node's id, locked: two nodes with one key would take each other's place in turn."""
+    """Open and lock the file with the node's id: two nodes with one key would replace each other in turn."""
     path = key.with_name(f"{key.name}.running")
     if not key.exists():
         raise InputError(f"{key}: no such key; make one with `fedeas flower keys`")
@@ -111,8 +111,8 @@ def _alone(key: Path) -> Iterator[IO[str]]:
         yield memory
 
 
-def _say_farewell(settings: Settings, memory: IO[str]) -> float:
-    """Tell the SuperLink that the former node is gone, if it still counts it; give back when ours may appear."""
+def _sign_off(settings: NodeOptions, memory: IO[str]) -> float:
+    """Tell the SuperLink that the former node has ended, if it counts as online; return when ours may connect."""
     memory.seek(0)
     former = memory.read().strip()
     if not former.isdigit():
@@ -124,7 +124,7 @@ def _say_farewell(settings: Settings, memory: IO[str]) -> float:
 
 
 class _Memory(logging.Handler):
-    """Notes the id that the SuperLink gave the node, which Flower tells only to its log."""
+    """Stores the node's id at the SuperLink, which Flower writes only to its log."""
 
     def __init__(self, file: IO[str]) -> None:
         super().__init__()
@@ -139,14 +139,14 @@ class _Memory(logging.Handler):
 
 
 def _write_secret(path: Path) -> None:
-    """A new secret at each start, in a file that nobody else could read for a moment."""
+    """Write a new secret at each start, to a file that only its owner can ever read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(32))
 
 
-def _start_executor(settings: Settings) -> subprocess.Popen[bytes]:
-    """The executor, when it has imported everything; a node without one would take messages and answer none."""
+def _start_executor(settings: NodeOptions) -> subprocess.Popen[bytes]:
+    """Start the executor and wait until it is ready; a node without one would accept messages and never answer."""
     reader, writer = os.pipe()
     process = subprocess.Popen(settings.executor_command(writer), stdin=subprocess.DEVNULL, pass_fds=(writer,))
     os.close(writer)
@@ -156,8 +156,8 @@ def _start_executor(settings: Settings) -> subprocess.Popen[bytes]:
     return process
 
 
-def _supervise(settings: Settings, executor: subprocess.Popen[bytes]) -> None:
-    """Start the executor again whenever it ends, such as for want of memory."""
+def _supervise(settings: NodeOptions, executor: subprocess.Popen[bytes]) -> None:
+    """Start the executor again whenever it ends, for example after running out of memory."""
     while True:
         code = executor.wait()
         print(f"the executor ended with code {code}; starting another", flush=True)
@@ -166,9 +166,9 @@ def _supervise(settings: Settings, executor: subprocess.Popen[bytes]) -> None:
             executor = _start_executor(settings)
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _options(options: argparse.Namespace) -> NodeOptions:
     key = options.key.absolute()
-    return Settings(
+    return NodeOptions(
         superlink=options.superlink,
         authority=options.root_certificate.absolute(),
         key=key,

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them, found again by pid and moment of start."""
+"""Processes that outlive the one that started them; they are identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from fedeas.core.process_births import birth
 PATIENCE = 30.0
 """Seconds that processes have to end by themselves."""
 
-_STARTED: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; without it they would stay as zombies
+_STARTED: dict[int, subprocess.Popen[bytes]] = {}  # children of this process, to be reaped when they end
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process in a session of its own. A pid alone would not do: after its end another may bear it."""
+    """A process in its own session, identified by pid and start time, because pids are reused."""
 
     pid: int
     born: str
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; one that ended but was not reaped does not."""
+        """Whether the process still runs; a zombie does not."""
         if self.pid in _STARTED and _STARTED[self.pid].poll() is not None:
             del _STARTED[self.pid]
         return birth(self.pid) == self.born
 
     @property
     def replaced(self) -> bool:
-        """Whether its pid belongs to someone else by now."""
+        """Whether another process has this pid now."""
         return birth(self.pid) not in (None, self.born)
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> Process:
-    """Start a daemon: own session, so that it survives us and ends with all its children; output goes to `log`."""
+    """Start a daemon in its own session, so that it survives this process; its output goes to `log`."""
     with log.open("ab") as output:
         popen = subprocess.Popen(
             command,
@@ -59,7 +59,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
 
 
 def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
-    """Ask all to end, wait, and then kill what is left of their descendants; others with their pids are left alone."""
+    """Ask all to end, wait, and kill their remaining descendants; other processes with their pids are not touched."""
     ours = [process for process in processes if not process.replaced]
     family = [child for process in ours for child in _descendants(process)]
     for process in ours:
@@ -72,14 +72,14 @@ def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
         kill_group(process)
     for child in family:
         with suppress(psutil.NoSuchProcess):
-            child.kill()  # in another session, as Flower's helpers are; those with its pid are told apart by psutil
+            child.kill()  # in another session, as Flower's helpers are; psutil checks that the pid is not reused
 
 
 def kill_group(process: Process) -> None:
     """Kill the process and all its children at once.
 
-    The kernel gives a pid to nobody else as long as the group of that number has members: unless it is replaced,
-    the group is ours even when its leader is gone.
+    The kernel does not reuse a pid while its process group has members: unless the process is replaced, the group is
+    ours even if its leader has ended.
     """
     if process.replaced:
         return
@@ -93,7 +93,7 @@ def kill_group(process: Process) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """A loopback port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Requests to a running SuperLink: which nodes it knows, a new node, a run's fate, and a dead node's farewell."""
+"""Requests to a running SuperLink: list nodes, register a node, get a run's status, sign off a dead node."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fedeas.flower.deployment.environment import without_proxies
 from fedeas.flower.deployment.keys import public_bytes, read_node_key
 
 
-class Known(NamedTuple):
-    """What the SuperLink knows of a node: registered, online or offline, and when it last came online."""
+class NodeStatus(NamedTuple):
+    """A node's status at the SuperLink, registered, online or offline, and when it last came online."""
 
     status: str
     activated: str
@@ -30,27 +30,27 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class SuperLink:
-    """Where it listens, and by whose certificate it is trusted."""
+    """A SuperLink's address, and the authority that signed its certificate."""
 
     address: str
     authority: Path
 
     def answers(self) -> bool:
-        """Whether it is up."""
+        """Whether the SuperLink is up."""
         try:
             self.nodes()
         except httpx.TransportError:
             return False
         return True
 
-    def nodes(self) -> dict[int, Known]:
+    def nodes(self) -> dict[int, NodeStatus]:
         """All registered nodes, by node id."""
         with self._control() as control:
             found = control.ListNodes(ListNodesRequest()).nodes_info
-        return {node.node_id: Known(node.status, node.last_activated_at) for node in found}
+        return {node.node_id: NodeStatus(node.status, node.last_activated_at) for node in found}
 
     def online_since(self, node_id: int) -> str | None:
-        """When a node came online; None if it is not, or if the SuperLink is too busy to say so."""
+        """When a node came online; None if it is not online, or if the SuperLink is too busy to answer."""
         try:
             known = self.nodes()[node_id]
         except httpx.TransportError:
@@ -58,7 +58,7 @@ class SuperLink:
         return known.activated if known.status == "online" else None
 
     def register(self, public_key: Path, name: str) -> int:
-        """The id of the node with this key, which is registered if it was not yet."""
+        """Register the node with this key, unless it is registered; return its id."""
         key = public_bytes(public_key)
         with self._control() as control:
             known = {node.public_key: node.node_id for node in control.ListNodes(ListNodesRequest()).nodes_info}
@@ -67,7 +67,7 @@ class SuperLink:
             return int(control.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id)
 
     def run_status(self, run_id: int) -> tuple[str, str]:
-        """Such as ``finished:completed`` or ``finished:failed``, and the details."""
+        """The run's status, such as ``finished:completed`` or ``finished:failed``, and the details."""
         with self._control() as control:
             runs = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict
         if run_id not in runs:
@@ -76,9 +76,9 @@ class SuperLink:
         return ":".join(filter(None, (status.status, status.sub_status))), status.details
 
     def deactivate(self, private_key: Path, node_id: int) -> bool:
-        """Say for a node that died that it is gone, in its own name; whether the SuperLink took it for online.
+        """Sign a dead node off with its own key; return whether the SuperLink counted it as online.
 
-        Without it a killed node counts as online for up to a minute, and its next start is refused for as long.
+        Otherwise a killed node counts as online for up to a minute, and its next start is refused during that time.
         """
         key = read_node_key(private_key)
         signed = NodeAuthHttpInterceptor(key, key.public_key())
@@ -90,7 +90,7 @@ class SuperLink:
             try:
                 fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
             except httpx.HTTPError:
-                # Offline already, unknown by now, or nobody to tell: all seen when the node connects.
+                # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
                 return False
         return True
 

@@ -1,6 +1,6 @@
-"""Figures of accuracy beside what it took: at one total, as the total grows, and over the imbalance removed.
+"""Figures of accuracy: at one total, over growing totals, and over the imbalance removed.
 
-Plain numbers in, pictures out: they know nothing of runs. Whatever was not run is an empty place that says so.
+They take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # h
 
 
 class Bar(NamedTuple):
-    """A method's accuracy in percent: ours with its spread, None if it was not run; and the paper's, if any."""
+    """A method's accuracy in percent: ours with its spread (None if it was not run), and the paper's, if any."""
 
     name: str
     ours: float | None
@@ -34,7 +34,7 @@ class Bar(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A policy's accuracy in percent at each of these totals; None where it was not run, or is not printed."""
+    """A policy's accuracy in percent at each of these totals; None if it was not run, or is not printed."""
 
     name: str
     totals: Sequence[int]
@@ -44,7 +44,7 @@ class Sweep(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A policy's accuracy in percent, as a bar has it, at the share of the label imbalance that it removes."""
+    """A policy's accuracy, and the share of the label imbalance that it removes, in percent."""
 
     removed: float
     bar: Bar
@@ -52,7 +52,7 @@ class Removal(NamedTuple):
 
 @plots.styled
 def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
-    """Fig. 1(b): what each policy makes of one total; ours as solid bars, the paper's as hollow ones beside them."""
+    """Fig. 1(b): accuracy of each policy at one total; ours as solid bars, the paper's as hollow bars."""
     figure, axes = panel(title, min(WIDTH, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
     looks, width = looks_by_name(bar.name for bar in bars), 0.38 if printed else 0.6
@@ -77,7 +77,7 @@ def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure
 
 @plots.styled
 def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: Window) -> Figure:
-    """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's lines are pale, dashed."""
+    """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's are pale and dashed."""
     figure, axes = panel(title, WIDTH, 4.6)
     references = (fedavg, full_balance)
     looks = looks_by_name([*(sweep.name for sweep in sweeps), *(bar.name for bar in references)])
@@ -102,7 +102,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
 
 @plots.styled
 def removal_figure(removals: Sequence[Removal], title: str, window: Window) -> Figure:
-    """Accuracy over the imbalance removed: dots are ours, named beside the panel; hollow diamonds are the paper's."""
+    """Accuracy over the imbalance removed: dots are ours, with names beside the panel; diamonds are the paper's."""
     figure, axes = panel(title, WIDTH, 4.6)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
     ends = [end for each in removals for end in _draw_removal(axes, each, looks[each.bar.name])]
@@ -149,7 +149,7 @@ def _number(axes: Any, place: float, height: float, value: float) -> None:
 
 
 def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
-    """Ours with error bars and the paper's; a line breaks off where a number is missing."""
+    """Draw ours with error bars, and the paper's; a line is interrupted where a number is missing."""
     ours, spread, paper = (np.array(values, dtype=float) for values in (sweep.ours, sweep.spread, sweep.paper))
     if _known(sweep.paper):
         axes.plot(sweep.totals, paper, marker="o", markerfacecolor="white", color=colour, **PAPER)
@@ -158,13 +158,13 @@ def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
 
 
 def _budget_keys(sweeps: Sequence[Sweep], references: Sequence[Bar], looks: Mapping[str, Look]) -> list[Line2D]:
-    """Of the sweeps, and of references that have no line to be named at."""
+    """Legend keys of the sweeps, and of references without a line."""
     keys = [key(_run_part(sweep), looks[sweep.name]) for sweep in sweeps]
     return keys + [key(f"{bar.name}: {NOT_RUN}", looks[bar.name]) for bar in references if bar.ours is None]
 
 
 def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:
-    """Horizontal lines at ours and at the paper's, and names for them."""
+    """Draw horizontal lines at ours and at the paper's; return names for them."""
     right, ends = axes.get_xlim()[1], []
     if bar.ours is not None:
         axes.axhline(bar.ours, color=look.colour, linewidth=1.6)
@@ -176,7 +176,7 @@ def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:
 
 
 def _draw_removal(axes: Any, removal: Removal, look: Look) -> list[End]:
-    """A dot at ours, with its spread, and a diamond at the paper's; a name for the dot."""
+    """Draw a dot at ours, with its spread, and a diamond at the paper's; return a name for the dot."""
     removed, bar = removal
     if bar.paper is not None:
         axes.plot(removed, bar.paper, color=look.colour, **DIAMOND)
@@ -187,7 +187,7 @@ def _draw_removal(axes: Any, removal: Removal, look: Look) -> list[End]:
 
 
 def _run_part(sweep: Sweep) -> str:
-    """Its name, and how much of it was run unless all was."""
+    """The sweep's name, and how much of it was run, unless all was."""
     run, wanted = len(_known(sweep.ours)), len(sweep.ours)
     if not run:
         return f"{sweep.name}: {NOT_RUN}"

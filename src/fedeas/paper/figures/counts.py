@@ -1,4 +1,4 @@
-"""The paper's figures that follow from label counts, drawn anew on its CIFAR-10 partition (K = 20, alpha = 0.1)."""
+"""Redraw the paper's figures that follow from label counts, on its CIFAR-10 partition (K = 20, alpha = 0.1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CURVE_POINTS = 40
 
 @plots.styled
 def demand_figure() -> Figure:
-    """Fig. 1(a): what Full-Balance demands of each client, and what FedEAS does."""
+    """Fig. 1(a): samples that each client generates under Full-Balance and under FedEAS."""
     counts, plan, demand = _example(), _plan(), FullBalance().allocate(_example())
     order = np.argsort(-demand.per_client, kind="stable")
     figure, axes = _panel(
@@ -45,7 +45,7 @@ def demand_figure() -> Figure:
 
 @plots.styled
 def concentration_figure() -> Figure:
-    """Fig. 2(a): how much of the imbalance, and of the budget, the most imbalanced clients hold."""
+    """Fig. 2(a): the share of the imbalance and of the budget that the most imbalanced clients have."""
     counts, shares = _example(), scores.concentration(_example(), _plan())
     held, received = (float(values[TOP_CLIENTS - 1]) for values in (shares.imbalance, shares.budget))
     figure, axes = _panel(
@@ -167,7 +167,7 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def draw_count_figures(folder: Path) -> list[Path]:
-    """Write every figure as PNG and as SVG into the folder, which is created where it is missing."""
+    """Write every figure as PNG and SVG into the folder, which is created if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -202,7 +202,7 @@ def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:
 
 
 def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset: tuple[int, int]) -> None:
-    """A curve from 0 on, with the share of the top clients written beside their point."""
+    """Draw a curve from 0, and write the share of the top clients beside its point."""
     axes.plot(np.append(0.0, shares), "o-", color=colour, markersize=4, label=name)
     top = float(shares[TOP_CLIENTS - 1])
     axes.plot(TOP_CLIENTS, top, "o", color=colour, markersize=8)
@@ -211,7 +211,7 @@ def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset
 
 
 def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, float]:
-    """Share removed at each budget, and the most that any allocation could remove beyond it, as certified."""
+    """The share that greedy removes at each budget, and a bound on how much more any allocation could remove."""
     greedy = scores.budget_path(counts, (Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
     optimal = [Optimal(int(budget)).allocate(counts) for budget in budgets]
     bound = np.array([_removed(best) + best.gap / scores.imbalance(counts) for best in optimal])
@@ -219,7 +219,7 @@ def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, f
 
 
 def _bound(value: float) -> str:
-    """The smallest power of ten that is no less."""
+    """The smallest power of ten that is at least this value."""
     return f"{10.0 ** np.ceil(np.log10(max(value, 1e-9))):g}"
 
 

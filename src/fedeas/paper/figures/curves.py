@@ -1,6 +1,6 @@
-"""Figures of accuracy over rounds: plain numbers in, pictures out.
+"""Figures of accuracy over rounds.
 
-They know nothing of runs. Whatever was not run is an empty place that says so.
+They take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
-    """A method in a panel: a course for each seed, none if it was not run; and the paper's round at the threshold."""
+    """A method in a panel: a course for each seed (none if it was not run), and the paper's round at the threshold."""
 
     name: str
     courses: Sequence[Course]
@@ -48,8 +48,8 @@ class Line(NamedTuple):
 def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
     """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
 
-    The line is the mean of the seeds and the band reaches from the worst to the best of them. The threshold is dashed,
-    the rounds that reach it are dotted, and hollow diamonds stand at the rounds that the paper prints.
+    The line is the mean over seeds, and the band goes from the worst to the best seed. The threshold is dashed, the
+    rounds that reach it are dotted, and hollow diamonds mark the rounds that the paper prints.
     """
     shown = dict(panels) or {"": ()}
     figure, places = _places(len(shown), max(map(len, shown.values())))
@@ -88,7 +88,7 @@ def course_figure(lines: Sequence[Line], title: str) -> Figure:
 
 
 def _places(panels: int, keys: int) -> tuple[Figure, Any]:
-    """A figure with so many panels on one scale, and room below each for a legend of so many keys."""
+    """A figure with this many panels on one scale, and room below each for a legend with this many keys."""
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
     figure = plots.new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
@@ -110,18 +110,18 @@ def _accuracies(lines: Iterable[Line]) -> list[float]:
 
 
 def _head_room(accuracies: Sequence[float]) -> float:
-    """The upper end of an axis of shares, a little above the highest of them."""
+    """The upper end of the accuracy axis, a little above the highest value."""
     return min(1.02, 1.1 * max(accuracies))
 
 
 def _last_round(lines: Sequence[Line]) -> int:
-    """The last round of any course and of what the paper prints; 0 if there is none."""
+    """The last round of any course or of the paper's rounds; 0 if there is none."""
     run = chain.from_iterable(course.rounds for line in lines for course in line.courses)
     return max([0, *run, *(line.paper_round or 0 for line in lines)])
 
 
 def _number_rounds(axes: Any, last: int) -> None:
-    """An axis of whole rounds that reaches a little beyond the last."""
+    """Number the axis with whole rounds, to a little beyond the last."""
     axes.set(xlabel="round", xlim=(0, 1.02 * max(1, last)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
     plots.percent_axis(axes.yaxis)
@@ -132,7 +132,7 @@ def _draw_mean(axes: Any, mean: MeanCourse, look: Look) -> None:
     if mean.seeds > 1:
         axes.fill_between(mean.rounds, mean.low, mean.high, color=look.colour, alpha=0.15, linewidth=0)
     if mean.rounds:
-        alone = "o" if len(mean.rounds) == 1 else None  # a line of one point would not be seen
+        alone = "o" if len(mean.rounds) == 1 else None  # a line of one point would be invisible
         axes.plot(mean.rounds, mean.middle, linestyle=look.dash, color=look.colour, linewidth=1.5, marker=alone)
 
 
@@ -156,14 +156,14 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
 
 
 def _draw_threshold(axes: Any, threshold: float) -> None:
-    """A dashed line, numbered at its right end, where no curve can be in the way."""
+    """Draw a dashed line with its number at the right end, where no curve overlaps it."""
     axes.axhline(threshold, color=plots.INK, linestyle="--", linewidth=1)
     right = {"xycoords": ("axes fraction", "data"), "va": "center"}
     axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **POINTS)
 
 
 def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
-    """Dotted lines at these rounds; their labels are at different heights, for the lines may stand close together."""
+    """Draw dotted lines at these rounds; labels have different heights, because lines may be close together."""
     for step, (number, colour) in enumerate(sorted(firsts)):
         axes.axvline(number, color=colour, linestyle=":", linewidth=1.6)
         late = number > 0.8 * axes.get_xlim()[1]

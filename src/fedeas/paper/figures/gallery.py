@@ -1,4 +1,4 @@
-"""The figures of each artefact, from label counts and from what finished runs gave."""
+"""The figures of each artefact, from label counts and from finished runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedeas.paper.figures.curves import Line, convergence_figure, course_figure
 from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.run_plans import plan_of
+from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import (
     FEDAVG,
     FEDEAS,
@@ -60,7 +60,7 @@ def accuracy_at_one_total(book: Workbook) -> Figure:
 
 
 def convergence(book: Workbook) -> Figure:
-    """Fig. 4, in the settings that were run; in both if none was."""
+    """Fig. 4, in the settings that were run; in both settings if none was run."""
     sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
         panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
@@ -105,7 +105,7 @@ def overview(results: Results) -> Figure:
 
 
 def _spots(where: Setting, results: Results) -> Iterator[Spot]:
-    """Policies by growing budget: none, FedEAS's for each beta that the paper has here, and the full balance."""
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance."""
     printed = published().accuracy
     yield _spot(where, FEDAVG, "none", published().printed(printed, "fedavg", where), results)
     for beta, methods in _budgets(where).items():
@@ -115,7 +115,7 @@ def _spots(where: Setting, results: Results) -> Iterator[Spot]:
 
 
 def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
-    """The policies at FedEAS's total for each beta, with what the paper prints; its sweep is of one setting."""
+    """The policies at FedEAS's total for each beta, with the paper's numbers; it sweeps beta in one setting only."""
     sweep, usual = published().beta_sweep, published().totals.beta
     rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
     found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
@@ -133,11 +133,11 @@ def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]
 
 
 def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
-    """A policy at a budget; the number of images is that of the paper's partition."""
+    """A policy at a budget; the number of images is for the paper's partition."""
     configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
     found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
     ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
-    total = plan_of(configs["paper"]).total
+    total = allocation_of(configs["paper"]).total
     label = f"{budget}\n{total:,}" if total else budget
     return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
 
@@ -151,7 +151,7 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 
 
 def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
-    """The figures of an artefact by file name; those from label counts are the paper's whatever the study."""
+    """The figures of an artefact by file name; those from label counts do not depend on the study."""
     short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
     for name, draw_counts in COUNT_FIGURES.items():
         if artefact in short and name.startswith(short[artefact]):
@@ -161,12 +161,12 @@ def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
 
 
 def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
-    """Write them as PNG and as SVG."""
+    """Write the figures of an artefact as PNG and SVG."""
     return plots.save_all(figures(artefact, book), folder)
 
 
 def save_overview(results: Results, folder: Path) -> list[Path]:
-    """Write the summary figure in the same way."""
+    """Write the summary figure as PNG and SVG."""
     return plots.save_all([("results-overview", overview(results))], folder)
 
 
@@ -193,7 +193,7 @@ def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) ->
 
 
 def _courses(runs: Iterable[Run]) -> Iterator[Course]:
-    """Of those that can be read."""
+    """The courses of the runs that can be read."""
     for run in runs:
         try:
             yield run.course()

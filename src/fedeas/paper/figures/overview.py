@@ -1,4 +1,4 @@
-"""The summary figure: accuracy over budget and policy, ours under both protocols and the paper's points."""
+"""The summary figure: accuracy by budget and policy, ours under both protocols, and the paper's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedeas.runs.comparison import Measured
 CLEAN: dict[str, Any] = {"marker": "o", "markersize": 8}
 REPLAYED: dict[str, Any] = {"marker": "s", "markersize": 6, "alpha": 0.55}
 KINDS = {"ours ± deviation, clean protocol": CLEAN, "ours, the paper's protocol": REPLAYED, "the paper": DIAMOND}
-APART = 0.22  # of the distance between two policies: so far the markers of one stand beside each other
+APART = 0.22  # distance between the markers of one policy, relative to the distance between policies
 
 
 class Spot(NamedTuple):
-    """A policy at a budget: what it reached, in percent, and what the paper prints."""
+    """The accuracy of a policy at a budget, in percent: ours and the paper's."""
 
     budget: str
     policy: str
@@ -31,13 +31,13 @@ class Spot(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Whether any of it is ours."""
+        """Whether there are runs of it."""
         return self.clean is not None or self.replayed is not None
 
 
 @plots.styled
 def overview_figure(panels: Mapping[str, Sequence[Spot]], window: Window) -> Figure:
-    """One panel for each setting; budgets grow from left to right, and those of one budget stand side by side."""
+    """One panel for each setting; budgets grow from left to right, and policies of one budget are side by side."""
     figure = plots.new_figure(WIDTH, 1.1 + 3.1 * len(panels))
     places = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     every = [spot for spots in panels.values() for spot in spots if _is_known(spot)]
@@ -57,7 +57,7 @@ def _is_known(spot: Spot) -> bool:
 
 
 def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, plots.Look]) -> None:
-    """Policies at whole places, one of which stays empty between two budgets."""
+    """Draw policies at whole numbers, with one empty place between two budgets."""
     place, ticks = 0, dict[float, str]()
     for budget, group in groupby(spots, key=lambda spot: spot.budget):
         members = list(group)
@@ -85,7 +85,7 @@ def _draw_spot(axes: Any, place: float, spot: Spot, colour: str) -> None:
 
 
 def _kind_keys(spots: Iterable[Spot]) -> list[Line2D]:
-    """What the markers mean, of those that are drawn."""
+    """Legend keys of the markers that are drawn."""
     drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in spots), strict=True)]
     return [
         Line2D([], [], color=plots.INK, label=name, **{"linestyle": "", **look})

@@ -1,4 +1,4 @@
-"""What the figures of results share: how methods look, where their names stand, and how what is missing is said."""
+"""Shared by the figures of results: the looks of methods, the places of names, and the note for missing runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedeas.paper.tables import NOT_RUN
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
 
-WIDTH = 7.5  # inches of a wide figure: shown at 600 pixels, letters of ten points are eleven pixels high
+WIDTH = 7.5  # inches of a wide figure: at a width of 600 pixels, ten-point letters are eleven pixels high
 POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}  # keeps text on lines legible
 DIAMOND: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}
 
 
 class End(NamedTuple):
-    """A name for what ends at this point."""
+    """The name of a line that ends at this point."""
 
     name: str
     look: Look
@@ -30,7 +30,7 @@ class End(NamedTuple):
 
 
 def panel(title: str, width: float, height: float) -> tuple[Figure, Any]:
-    """A figure of so many inches with one panel, its title broken to fit."""
+    """A figure of this size in inches with one panel; its title is wrapped to fit."""
     figure = plots.new_figure(width, height)
     axes = figure.subplots()
     axes.set_title("\n".join(textwrap.fill(line, int(11 * width)) for line in title.splitlines()))
@@ -38,7 +38,7 @@ def panel(title: str, width: float, height: float) -> tuple[Figure, Any]:
 
 
 def looks_by_name(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each name; the colour of a policy is never lent, for it means that policy in every figure."""
+    """A look for each name; a policy's colour is used for that policy only, in every figure."""
     distinct = list(dict.fromkeys(names))
     return dict(zip(distinct, plots.looks_of([_policy(name) for name in distinct], plots.SPARE), strict=True))
 
@@ -49,7 +49,7 @@ def key(name: str, look: Look) -> Line2D:
 
 
 def say_not_run(axes: Any, bare: bool = True) -> None:
-    """Say it in the middle of the panel; one that shows nothing else has no use for numbers along its edges."""
+    """Write "not run" in the middle of the panel; if the panel is `bare`, remove the numbers on its axes."""
     place = {"transform": axes.transAxes, "ha": "center", "va": "center"}
     axes.text(0.5, 0.5, NOT_RUN, fontsize=14, color=plots.GREY, bbox=HALO, **place)
     if bare:
@@ -58,7 +58,7 @@ def say_not_run(axes: Any, bare: bool = True) -> None:
 
 
 def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
-    """Names right of the panel, tied to what they name, as near to its height as the others allow."""
+    """Write names right of the panel, connected to their points, as close in height as the other names allow."""
     in_order = sorted(ends, key=lambda end: end.point[1])
     low, high = axes.get_ylim()
     line = 1.35 * POINTS["fontsize"] / (72 * axes.bbox.height / axes.figure.dpi)
@@ -71,15 +71,15 @@ def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
 
 
 def _policy(name: str) -> str:
-    """What the paper's name for a method says of its policy: FedAvg by itself generates nothing."""
+    """The policy in the paper's name for a method: FedAvg alone generates nothing."""
     policy = name.partition("(")[0].strip().lower()
     return "no-generation" if policy == "fedavg" else policy
 
 
 def _apart(heights: FloatArray, line: float) -> FloatArray:
-    """Rising heights within 0 to 1 moved as little as possible so that each is a line above the one before.
+    """Move rising heights in [0, 1] as little as possible so that each is at least a line above the one before.
 
-    Less its place in the order, a height may not fall: that is isotonic regression, by its min-max formula.
+    After subtracting one line per place, heights must not fall: this is isotonic regression, by its min-max formula.
     """
     number = len(heights)
     steps = min(line, 1 / max(number - 1, 1)) * np.arange(number)

@@ -1,4 +1,4 @@
-"""Policies: label counts in, allocation out."""
+"""Policies, which compute an allocation from label counts."""
 
 from fedeas.core.spec import read_spec
 from fedeas.planning.policies.base import AllocationPolicy, Policy

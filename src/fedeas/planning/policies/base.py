@@ -1,4 +1,4 @@
-"""What every policy is, and the two things that all budgeted ones share: reading a budget and spreading it."""
+"""The base of all policies, and what budgeted policies share: reading a budget and spreading it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOO_MUCH = f"{{}} must be at most {MAX_BUDGET:,} samples"
 
 
 def check_budget(budget: object) -> None:
-    """A budget is a whole number of samples, or the policy whose total is to be matched."""
+    """Refuse a budget that is neither a whole number of samples nor a policy whose total is matched."""
     if isinstance(budget, Policy):
         return
     if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
@@ -57,9 +57,9 @@ def samples_in(budget: Budget, counts: LabelCounts) -> int:
 
 
 def spread_evenly(total: int, places: int, first: int = 0, count: int | None = None) -> IntArray:
-    """`total` over `places` in equal parts, the remainder one at a time from the first place on.
+    """Spread `total` over `places` in equal parts; the first places get one more until the remainder is spent.
 
-    With `first` and `count`, only that stretch of the places.
+    With `first` and `count`, return only those places.
 
     >>> spread_evenly(8, 3)
     array([3, 3, 2])

@@ -23,13 +23,13 @@ class NoGeneration(Policy):
     is_local: ClassVar[bool] = True
 
     def allocate(self, counts: LabelCounts) -> Allocation:
-        """Nothing, anywhere."""
+        """Zero everywhere."""
         return Allocation(np.zeros_like(counts.n), self.spec)
 
 
 @dataclass(frozen=True)
 class FullBalance(Policy):
-    """Every class of a client is filled to its largest one, max_c n_k^c: Gen-FedSD's rule, the upper reference.
+    """Fill every class of a client to its largest one, max_c n_k^c: Gen-FedSD's rule, the upper reference.
 
     >>> FullBalance().allocate(LabelCounts([[9, 2, 0]])).n
     array([[0, 7, 9]])
@@ -58,7 +58,7 @@ class Budgeted(Policy):
 
 @dataclass(frozen=True)
 class Uniform(Budgeted):
-    """The same number for every client-class pair, the remainder one at a time in client-major order.
+    """The same number for every client-class pair; the first pairs, in client-major order, get one more.
 
     >>> Uniform(budget=5).allocate(LabelCounts([[9, 0], [4, 4]])).n
     array([[2, 1],
@@ -73,7 +73,7 @@ class Uniform(Budgeted):
 
 @dataclass(frozen=True)
 class MissingOnly(Budgeted):
-    """Uniform's rule over the absent pairs (n_k^c = 0) alone.
+    """Uniform over the absent pairs (n_k^c = 0) only.
 
     >>> MissingOnly(budget=5).allocate(LabelCounts([[9, 0], [0, 4]])).n
     array([[0, 3],
@@ -81,7 +81,7 @@ class MissingOnly(Budgeted):
     """
 
     def allocate(self, counts: LabelCounts) -> Allocation:
-        """Spread the budget over the absent pairs; impossible, and refused, where there are none."""
+        """Spread the budget over the absent pairs; refuse if there are none."""
         total = samples_in(self.budget, counts)
         absent = np.flatnonzero(counts.n == 0)
         generated = np.zeros_like(counts.n)
@@ -98,7 +98,7 @@ class MissingOnly(Budgeted):
 class BySize(Budgeted):
     """Clients share the budget by their size N_k and spread it evenly over the classes, as earlier budgeted work does.
 
-    What the division leaves goes out one at a time, first to clients and then to classes, in their order.
+    Remainders are given one sample at a time to the first clients, and then to the first classes.
 
     >>> BySize(budget=10).allocate(LabelCounts([[9, 0], [4, 2]])).n
     array([[3, 3],

@@ -1,4 +1,4 @@
-"""Generate only what is worth its price: the cost-aware surrogate of the paper's supplement B, made concrete."""
+"""Generate only samples that are worth their price: the cost-aware surrogate of the paper's supplement B."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CostAware(Policy):
         return np.asarray(below + more, dtype=np.int64)
 
     def _benefit(self, samples: FloatArray, lack: FloatArray, sizes: IntArray) -> FloatArray:
-        """J of a pair; a (1 + r)^-2 4r with a = lack^2 / N, written so that lack = 0 needs no special case."""
+        """J of a pair, a 4r / (1 + r)^2 - price m with a = lack^2 / N, written so that lack may be 0."""
         with np.errstate(invalid="ignore"):
             share = np.where(lack > 0, 4 * samples * lack / (lack + samples) ** 2, 0.0)
         return np.asarray(lack**2 / sizes * share - self.price * samples)

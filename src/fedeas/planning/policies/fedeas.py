@@ -14,11 +14,11 @@ from fedeas.planning.policies.base import Policy, check_positive
 
 Fill = Literal["below-mean", "all"]
 
-# The logarithms of b_k carry a few units of rounding error, which must not push a whole number below itself.
+# The logarithms in b_k have small rounding errors, which must not lower a whole number before the floor.
 ROUNDING_SLACK = 1e-12
 
 MAX_LEVEL = 10.0**12
-"""Budgets b_k end here: with more, totals would not fit 64 bits."""
+"""The largest budget b_k: with more, totals would not fit 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FedEAS(Policy):
             raise PolicyError(f"fill must be 'below-mean' or 'all', not {self.fill!r}")
 
     def scale(self, counts: LabelCounts) -> FloatArray:
-        """What beta is multiplied by: n̄_k^gamma (1 - H̃_k) of each client."""
+        """The factor s_k of beta: n̄_k^gamma (1 - H̃_k) of each client."""
         mean = counts.sizes / counts.num_classes
         with np.errstate(over="ignore"):
             size_factor = np.sqrt(mean) if self.gamma == 0.5 else np.minimum(mean**self.gamma, np.finfo(float).max)
@@ -66,13 +66,13 @@ class FedEAS(Policy):
         return np.floor(np.minimum(level, MAX_LEVEL) * (1 + ROUNDING_SLACK)).astype(np.int64)
 
     def fillable(self, counts: LabelCounts) -> IntArray:
-        """Only classes with fewer samples than this are filled (beside the condition n < b_k)."""
+        """Only classes with fewer samples than this are filled (and with n < b_k)."""
         if self.fill == "all":
             return np.full(counts.num_clients, np.iinfo(np.int64).max)
         return -(-counts.sizes // counts.num_classes)  # n < N / C holds exactly when n < ceil(N / C)
 
     def allocate(self, counts: LabelCounts) -> Allocation:
-        """Fill each scarce class to b_k, in blocks of rows so that memory stays near input plus output."""
+        """Fill each scarce class to b_k; in blocks of rows, so that memory stays near input plus output."""
         budgets = self.budgets(counts)
         threshold = np.minimum(budgets, self.fillable(counts))
         generated = np.empty_like(counts.n)

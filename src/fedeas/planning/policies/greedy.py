@@ -1,4 +1,4 @@
-"""The paper's greedy reference of Fig. 2(b): one sample at a time where the gain is largest."""
+"""The paper's greedy reference of Fig. 2(b): place one sample at a time where the gain is largest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
-# Prices closer than this (relatively) are left to exact arithmetic; float gains are good to about 1e-15.
+# Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
 SAFE_MARGIN = 1e-9
 
 
@@ -22,11 +22,11 @@ SAFE_MARGIN = 1e-9
 class Greedy(Budgeted):
     """Place each sample at the pair of largest gain, Eq. (gain), with N_k and q_k updated and p_k kept.
 
-    Ties go to the lowest client, then the lowest class, and are decided exactly. The result is that of the loop over
-    samples, found without it: the largest gain always belongs to some client's smallest class, so it is enough to
-    know how many samples each client takes. All samples above a price are taken together, the price is bisected
-    until nearly the whole budget is spent, and only the last few samples, those within rounding error of the final
-    price, are placed one by one with rational numbers.
+    Ties go to the lowest client, then the lowest class, and are decided exactly. The result equals that of a loop over
+    samples, without the loop: the largest gain always belongs to some client's smallest class, so it is enough to
+    know how many samples each client takes. All samples above a price are taken together, and the price is bisected
+    until nearly the whole budget is spent. Only the last few samples, those within rounding error of the final price,
+    are placed one by one with rational numbers.
 
     >>> Greedy(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
     array([[0, 2, 2],
@@ -40,7 +40,7 @@ class Greedy(Budgeted):
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
             samples = curves.demand.copy()
-            samples[0] += surplus  # all gains are equal now, and stay so: ties go to the lowest client
+            samples[0] += surplus  # all gains are equal from here on: ties go to the lowest client
         else:
             samples = _by_falling_gain(curves, total)
         return Allocation(curves.fill(samples), self.spec)

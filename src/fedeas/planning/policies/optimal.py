@@ -12,7 +12,7 @@ from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
-# Dynamic programming takes about K B^2 steps; up to here it is a matter of a second.
+# Dynamic programming takes about K B^2 steps; this many take about a second.
 EXACT_STEPS = 2 * 10**7
 
 
@@ -38,7 +38,7 @@ class Optimal(Budgeted):
     Small problems are solved exactly by dynamic programming over clients. Large ones are solved on the convex hulls
     of the clients' curves: for a price per sample each client takes the t_k that is best for it alone, the price is
     bisected until the budget is met, and Lagrangian duality turns the same price into a lower bound. The result is a
-    `CertifiedAllocation`, whose ``gap`` is how much could be left to gain at most.
+    `CertifiedAllocation`, whose ``gap`` bounds how much better the optimum can be.
 
     >>> best = Optimal(budget=4).allocate(LabelCounts([[3, 4, 2], [5, 8, 7], [2, 2, 3]]))
     >>> best.n.sum(), best.gap
@@ -46,7 +46,7 @@ class Optimal(Budgeted):
     """
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
-        """Exactly where the problem is small, with a certified gap where it is large."""
+        """Exact for a small problem, with a certified gap for a large one."""
         total, curves = samples_in(self.budget, counts), Waterfill(counts)
         check_searchable(total)
         if counts.num_clients * total**2 <= EXACT_STEPS:
@@ -64,7 +64,8 @@ def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
     values = np.stack([curves.value(np.full(num_clients, take)) for take in takes], axis=1)
     best, choices = values[0], [takes]
     for value in values[1:]:
-        # Row b of `before` is best[b], best[b - 1], ..., best[0], then infinity: what is left for the clients before.
+        # Row b of `before` is best[b], best[b - 1], ..., best[0], then infinity: the value of the clients before, by
+        # how many samples this client takes.
         padded = np.concatenate([best[::-1], np.full(total, np.inf)])
         before = np.lib.stride_tricks.sliding_window_view(padded, total + 1)[::-1]
         sums = before + value
@@ -80,7 +81,7 @@ def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
 def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     """Samples for each client, and a lower bound on the sum of their values."""
     surplus = total - int(curves.demand.sum())
-    if surplus >= 0:  # everyone can be balanced; what is left over goes where it disturbs least
+    if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
         return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
     too_low, enough = 0.0, 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
     for _ in range(200):
@@ -93,7 +94,7 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
             too_low = price
     samples = curves.best_at(enough)
     more = curves.best_at(too_low) if too_low > 0 else curves.demand
-    # Each client's two choices are equally good at this price. Take the larger ones for as long as they fit.
+    # Each client's two choices are equally good at this price. Take the larger ones while they fit the budget.
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
     samples = samples + np.where(fits, steps, 0)
@@ -102,7 +103,7 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
 
 
 def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:
-    """Hand the last few samples to the one client whose value they lower most (or raise least)."""
+    """Give the last few samples to the one client whose value they lower most (or raise least)."""
     change: FloatArray = curves.value(samples + rest) - curves.value(samples)
     samples = samples.copy()
     samples[int(change.argmin())] += rest

@@ -1,10 +1,10 @@
 """A client's best use of t samples: always raise its smallest classes, like water filling a vessel.
 
 For a fixed number of samples, ||q_k - u||^2 is smallest when the samples go to the smallest classes, one at a time.
-So a client's whole curve t -> I_k(t) is known from its sorted counts, and a fleet-wide allocation is just a number
-t_k for each client. `Greedy` and `Optimal` differ only in how they choose these numbers.
+So a client's whole curve t -> I_k(t) follows from its sorted counts, and an allocation is a number t_k for each
+client. `Greedy` and `Optimal` differ only in how they choose these numbers.
 
-Notation, for a client with sorted counts a_1 <= ... <= a_C. In stage j the j smallest classes stand at one level L
+Notation, for a client with sorted counts a_1 <= ... <= a_C. In stage j the j smallest classes are at one level L
 between a_j and a_{j+1} and the others are untouched; their sum is R and their sum of squares Q. With M = R + jL samples
 in all, the gain of the next sample, Eq. (gain) without its constant factor 2 / sum N, is
 
@@ -29,13 +29,13 @@ from fedeas.planning.validation import MAX_CLIENT_SIZE
 
 
 def check_searchable(total: int) -> None:
-    """Refuse budgets whose squares would not fit 64 bits if one client took them whole."""
+    """Refuse budgets whose squares would not fit 64 bits if one client got the whole budget."""
     if total > MAX_CLIENT_SIZE:
         raise PolicyError(f"greedy and optimal search take budgets up to {MAX_CLIENT_SIZE:,}, not {total:,}")
 
 
 class Round(NamedTuple):
-    """For each client: its stage j, the common level L of its j smallest classes, and the samples to get there."""
+    """For each client: its stage j, the common level L of its j smallest classes, and the samples to reach it."""
 
     stage: IntArray
     level: IntArray
@@ -68,12 +68,12 @@ class Waterfill:
         return np.asarray(self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1))
 
     def value(self, samples: IntArray) -> FloatArray:
-        """N_k ||q_k||^2, which is N_k (||q_k - u||^2 + 1/C): summed over clients it is what an allocation minimises."""
+        """N_k ||q_k||^2 = N_k (||q_k - u||^2 + 1/C); `Optimal` minimises its sum over clients."""
         sizes = (self.counts.sizes + samples).astype(np.float64)
         return np.asarray(self.counts.sizes * (self.squares(samples) / sizes**2))
 
     def gain_at(self, level: IntArray) -> FloatArray:
-        """Gain of the next sample of each client once its small classes stand at `level`."""
+        """Gain of the next sample of each client when its small classes are at `level`."""
         stage = (self.sorted <= level[:, None]).sum(axis=1)
         return self._gain(stage, level)
 
@@ -95,7 +95,7 @@ class Waterfill:
         first = self._pick(self.sorted, stage)
         last = self._pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
         level = np.clip(np.ceil((target - rest) / stage).astype(np.int64) - 1, first, np.maximum(last - 1, first))
-        # The root carries rounding errors: settle by the gains themselves which of two neighbouring levels it is.
+        # The root has rounding errors: decide between two neighbouring levels by their gains.
         level += (level + 1 < last) & (self._gain(stage, level + 1) > price)
         level -= (level > first) & (self._gain(stage, level) <= price)
         return Round(stage, level, stage * level - self._pick(self._sums, stage))
@@ -117,14 +117,14 @@ class Waterfill:
         return np.where(i <= stage[:, None], self.counts.sizes[:, None] * (squares / size**2), np.inf)
 
     def taken_above(self, price: float) -> IntArray:
-        """How many samples each client takes before the gain of its next one is at or below `price`: greedy's way."""
+        """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
         at = self.round_at_price(price)
         gains = self.gains_within(at)
         beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
         return np.asarray(at.start + ((gains <= price) | beyond).argmax(axis=1))
 
     def best_at(self, price: float) -> IntArray:
-        """The number of samples that minimises value + 2 price t for each client: one within its round at that price.
+        """The number of samples t that minimises value + 2 price t for each client; it is in the round at that price.
 
         At the ends of a round the curve touches its convex relaxation, whose minimum lies in this round, so no other
         round can be better. A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
@@ -143,7 +143,7 @@ class Waterfill:
 
     @cached_property
     def _stage_ends(self) -> IntArray:
-        """Samples after which stage j passes into stage j + 1; the last stage has no end."""
+        """Samples after which stage j + 1 begins; the last stage has no end."""
         stages = np.arange(1, self.counts.num_classes)
         ends = np.full_like(self.sorted, np.iinfo(np.int64).max)
         ends[:, :-1] = stages * self.sorted[:, 1:] - self._sums[:, :-1]

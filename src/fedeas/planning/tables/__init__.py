@@ -1,4 +1,4 @@
-"""Counts from files and allocations to files."""
+"""Read counts from files and write allocations to files."""
 
 from fedeas.planning.tables.formats import Chunk, PathLike
 from fedeas.planning.tables.reading import count_chunks, read_counts

@@ -1,4 +1,4 @@
-"""Tables of counts and allocations as files: what reading and writing share."""
+"""What reading and writing of tables share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
 
 
 def format_of(path: PathLike, *allowed: str) -> str:
-    """The file's ending, refused if it is none of the allowed ones."""
+    """The file's ending; refuse one that is not allowed."""
     suffix = Path(path).suffix.lower()
     if allowed and suffix not in allowed:
         raise InputError(f"{path}: cannot tell the format from {suffix or 'no ending'!r}; use {', '.join(allowed)}")

@@ -1,4 +1,4 @@
-"""Files of counts as Arrow tables: text in the usual encodings, and nothing larger than its file can account for."""
+"""Read files of counts as Arrow tables: text in the usual encodings; refuse tables far larger than their file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABEL_COLUMN = "label"
 MAX_COLUMNS = 100_000
 MAX_NAME_LENGTH = 1_000
 FREE_CELLS = 10**7
-"""A table of this size is read however small its file is: compression is not suspicious yet."""
+"""A table of up to this size is read however small its file is."""
 CELLS_PER_BYTE = 100
 STREAMED_CELLS_PER_BYTE = 1_000
 
@@ -45,11 +45,11 @@ def is_client_column(name: str) -> bool:
 
 
 def read_csv(path: str | os.PathLike[str]) -> pa.Table:
-    """A table of text: separated by commas, semicolons or tabs; in UTF-8, UTF-16 or Windows' Latin-1."""
+    """Read a table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
     import pyarrow as pa
     from pyarrow import csv
 
-    encoding, lines = _looked_at(Path(path))
+    encoding, lines = _detect_encoding(Path(path))
     separator = _separator(lines)
     check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
     table = csv.read_csv(
@@ -63,9 +63,9 @@ def read_csv(path: str | os.PathLike[str]) -> pa.Table:
 
 
 def open_parquet(path: str | os.PathLike[str]) -> Any:
-    """A Parquet file of numbers and names. Names are read as numbers into a list of the different ones.
+    """Open a Parquet file of numbers and names; names are dictionary-encoded.
 
-    Long names that repeat take little room in the file, and would take gigabytes one by one.
+    Long names that repeat take little room in the file, but could take gigabytes of memory written out.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -82,7 +82,7 @@ def open_parquet(path: str | os.PathLike[str]) -> Any:
 
 
 def check_header(columns: Sequence[str]) -> None:
-    """No column may be there twice, and one at most may be the clients'."""
+    """Refuse a repeated column, and more than one client column."""
     found = [name for name in columns if is_client_column(name)]
     if len(found) > 1 and len(set(found)) > 1:
         raise InputError(f"has {len(found)} client columns ({', '.join(found)}); keep one")
@@ -92,7 +92,7 @@ def check_header(columns: Sequence[str]) -> None:
 
 
 def check_number(kind: pa.DataType, name: str) -> None:
-    """A column of counts holds numbers; one without any values has no type of its own."""
+    """Refuse a column of counts that does not hold numbers; an empty column has the type null."""
     import pyarrow as pa
 
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
@@ -112,7 +112,7 @@ def check_cells(cells: int, entries: int, per_entry: int = CELLS_PER_BYTE) -> No
 
 
 def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
-    """The different names of a column, and for each row which of them it is."""
+    """The distinct names of a column, and the index of its name for each row."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -129,14 +129,14 @@ def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of names written out; for columns in which none repeats."""
+    """A column of names without dictionary encoding; for columns in which no name repeats."""
     import pyarrow as pa
 
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _looked_at(path: Path) -> tuple[str, list[str]]:
-    """The encoding of a file of text, and its first lines without what is quoted; what is not text is refused."""
+def _detect_encoding(path: Path) -> tuple[str, list[str]]:
+    """The encoding of a text file, and its first lines without quoted parts; refuse a file that is not text."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
     wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
@@ -148,7 +148,7 @@ def _looked_at(path: Path) -> tuple[str, list[str]]:
 
 
 def _separator(lines: Sequence[str]) -> str:
-    """What cuts all these lines into as many fields, and into most of them; a comma where nothing else does."""
+    """The separator that gives all lines the same number of fields, and the most; a comma if none does."""
 
     def fields(separator: str) -> tuple[int, int]:
         counts = [line.count(separator) for line in lines] or [0]

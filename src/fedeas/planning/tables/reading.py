@@ -1,7 +1,7 @@
-"""Counts in from CSV, Parquet and NPY, in parts where they are large.
+"""Read counts from CSV, Parquet and NPY; large files in parts.
 
 A wide table has a row for each client: an optional column ``client`` and one column for each class. A long table has a
-row for each sample, with the columns ``client`` and ``label``. pyarrow is imported only when a file asks for it.
+row for each sample, with the columns ``client`` and ``label``. pyarrow is imported only when a file needs it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ CHUNK_CELLS = 2**21
 FORMATS = (".csv", ".parquet", ".npy")
 
 SizeCheck = Callable[[int, int], None]
-"""Refuses a table of so many clients and classes, before it is spread out."""
+"""Called with the numbers of clients and classes; may refuse a table before it takes memory."""
 
 
 def read_counts(path: PathLike, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
-    """The whole table as `LabelCounts`, with the names that the file gives.
+    """Read a whole table as `LabelCounts`, with the names that the file gives.
 
     `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
-    those that nobody holds. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
+    those without samples. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
     """
     if num_classes is not None and num_classes < 2:
         raise InputError(f"the number of classes must be at least 2, not {num_classes}")
@@ -63,9 +63,9 @@ def read_counts(path: PathLike, num_classes: int | None = None, check: SizeCheck
 
 
 def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
-    """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
+    """Read a table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
 
-    Each part is checked as it is read; that no client appears twice is known, and raised, only at the end.
+    Each part is checked when it is read. A client that appears twice is found, and refused, only at the end.
     """
     suffix, size = format_of(path, *FORMATS), checked_file(path)
     with _naming(path):
@@ -81,7 +81,7 @@ def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
 
 @contextmanager
 def _naming(path: PathLike) -> Iterator[None]:
-    """Put the file's name in front of whatever goes wrong with it."""
+    """Put the file's name before every error in it."""
     import pyarrow as pa
 
     try:
@@ -116,7 +116,7 @@ def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
 
 
 def _read_parquet(path: PathLike, size: int, accept: SizeCheck) -> pa.Table:
-    """The columns that count, of a table that its file can account for."""
+    """Read the needed columns; refuse a table that is far larger than its file."""
     file = open_parquet(path)
     names, rows = file.schema_arrow.names, file.metadata.num_rows
     if is_long(names):
@@ -144,7 +144,7 @@ def _parquet_chunks(file: Any, size: int, cells: int) -> Iterator[Chunk]:
 
 
 def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
-    """Counts of a wide table, and its client column, in which no name repeats."""
+    """Counts of a wide table, and its client column; refuse repeated names."""
     check_header(table.schema.names)
     names = _unrepeated(_client_column(table, first_row), first_row)
     classes = [name for name in table.schema.names if not is_client_column(name)]
@@ -161,7 +161,7 @@ def _client_column(table: pa.Table, first_row: int) -> Any:
 
 
 def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
-    """A column of names or labels, of which none is missing; a NaN is none."""
+    """A column of names or labels; refuse missing ones, including NaN."""
     import pyarrow as pa
 
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -173,7 +173,7 @@ def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.Chunked
 
 
 def _unrepeated(column: Any, first_row: int) -> Any:
-    """The client column with its names written out, which takes no more room than the different ones do."""
+    """The client column without dictionary encoding; refuse a name that repeats."""
     if column is None or not len(column):
         return column
     names, which = coded(column, "client name")
@@ -187,7 +187,7 @@ def _unrepeated(column: Any, first_row: int) -> Any:
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> Any:
-    """A column of counts as an array; missing values become NaN, text is refused with its row."""
+    """A column of counts as an array; missing values become NaN. Refuse text, naming its row."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -234,14 +234,14 @@ def _tally(table: pa.Table, num_classes: int | None, accept: SizeCheck) -> Label
 
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
-    """The different names in their order, and for each row the place of its name there."""
+    """The distinct names, sorted, and the index of its name for each row."""
     names, which = coded(column, what)
     ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
     return ordered, places[which]
 
 
 class _UniqueNames:
-    """Notices a client that appears twice, at the price of 8 bytes a client."""
+    """Finds a client that appears twice, with 8 bytes of memory for each client."""
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
@@ -261,7 +261,7 @@ class _UniqueNames:
             self._raise_if_same(set(repeated.tolist()), reread())
 
     def _raise_if_same(self, suspects: set[int], columns: Iterator[Any]) -> None:
-        """Equal hashes may belong to different names: look at the names themselves."""
+        """Compare the names themselves: different names may have equal hashes."""
         seen: dict[object, int] = {}
         row = 0
         for column in columns:

@@ -1,4 +1,4 @@
-"""Allocations out to CSV, Parquet and JSON, part by part; the file appears once all parts are written."""
+"""Write allocations to CSV, Parquet and JSON part by part; the file appears when all parts are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedeas.planning.tables.formats import Chunk, PathLike, format_of
 
 
 class Appender(Protocol):
-    """Takes an allocation part by part."""
+    """Writes an allocation part by part."""
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         """Write the rows of one part."""
@@ -26,7 +26,7 @@ class Appender(Protocol):
 
 @contextmanager
 def allocation_writer(path: PathLike, policy: str) -> Iterator[Appender]:
-    """A writer for CSV, Parquet or JSON, chosen by the file's ending; the file appears once all parts are written."""
+    """A writer for CSV, Parquet or JSON, by the file's ending; the file appears when all parts are written."""
     suffix = format_of(path, ".csv", ".parquet", ".json")
     with written_whole(path) as part:
         writer: Any = {".csv": _CsvWriter, ".parquet": _ParquetWriter, ".json": _JsonWriter}[suffix](part, policy)
@@ -75,7 +75,7 @@ class _ParquetWriter:
 class _CsvWriter:
     """Rows as CSV, with the same columns."""
 
-    def __init__(self, path: Path, policy: str) -> None:  # CSV has no place for the policy's name
+    def __init__(self, path: Path, policy: str) -> None:  # CSV cannot hold the policy's name
         self.file = path.open("w", encoding="utf-8", newline="")
         self.rows = csv.writer(self.file, lineterminator="\n")
 
