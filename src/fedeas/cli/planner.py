@@ -42,7 +42,7 @@ def planner(
 
 
 def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
-    """Options of a server that opens no browser, sends no statistics, watches no files and answers to known names only."""
+    """Options of a server that opens no browser, sends no statistics, and answers to known names only."""
     settings = {
         "server.address": host,
         "server.port": port,
