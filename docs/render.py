@@ -4,12 +4,15 @@ A block looks like this, and everything between its two lines is replaced by the
 
     <!-- $ fedeas reproduce counts --markdown -->
     <!-- end -->
+
+Between `tried` and `end` stands what `make soak` did.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -18,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "weights" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TRIED = re.compile(r"(<!-- tried -->\n).*?(<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- \$ fedeas (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -35,7 +39,15 @@ def output_of(command: str) -> str:
 
 def rendered(page: str) -> str:
     """The page with every block filled in anew."""
+    page = TRIED.sub(lambda block: block[1] + tried() + block[2], page)
     return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block[3], page)
+
+
+def tried() -> str:
+    """What `make soak` did at its last run, as a table."""
+    found = json.loads((ROOT / "tests" / "faults" / "tried.json").read_text())
+    rows = [f"| {what} | {times:,} |" for what, times in found["tried"].items()]
+    return "\n".join(["| | times |", "|---|---:|", *rows, "", f"On {found['machine']}.", ""])
 
 
 def main() -> None:

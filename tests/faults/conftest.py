@@ -13,22 +13,16 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture(scope="session")
-def _tried(request):
-    found = {}
-    yield found
-    path = request.config.getoption("--tried")
-    if path and found:
-        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-        content = {"machine": machine, "tried": dict(sorted(found.items()))}
-        Path(path).write_text(json.dumps(content, indent=1) + "\n")
-
-
-@pytest.fixture
-def tried(_tried):
-    """Note how often something was tried, after it has gone well."""
+def tried(request):
+    """Note how often something was tried, after it has gone well; kept at once, since all of it takes long."""
+    found, path = {}, request.config.getoption("--tried", default=None)
+    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
     def note(what, times):
-        _tried[what] = _tried.get(what, 0) + times
+        found[what] = found.get(what, 0) + times
+        if path:
+            content = {"machine": machine, "tried": dict(sorted(found.items()))}
+            Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
     return note
 
