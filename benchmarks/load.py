@@ -34,7 +34,7 @@ import json, time
 from measure import peak_resident_bytes
 from fedeas import FedEAS
 from fedeas.planning import plan_chunks
-from fedeas.tables import count_chunks
+from fedeas.planning.tables import count_chunks
 
 start = time.perf_counter()
 summary = plan_chunks(count_chunks(sys.argv[1]), FedEAS(12), sys.argv[2])

@@ -23,7 +23,7 @@ from fedeas import (
     select_beta,
 )
 from fedeas.data.partition import dirichlet
-from fedeas.scores import negative_gain
+from fedeas.planning.scores import negative_gain
 
 BILLIONS = 2 * 10**9
 RANDOM = np.random.default_rng(0)
