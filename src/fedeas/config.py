@@ -21,11 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import checked_file
+from fedeas.core.own_code import PREFIX
+from fedeas.core.spec import read_call
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator, without_places
-from fedeas.hyperparameters import SCAFFOLD, parse_hyperparameters
-from fedeas.planning.policies import parse_policy
+from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.planning.policies import policy_spec
 
 RULES = 2
 """Part of every fingerprint. Raise it when the same config gives other numbers, so that old results are not reused."""
@@ -82,14 +84,28 @@ class PartitionConfig(_Section):
     redraw: bool = False
 
 
-class ModelConfig(_Section):
-    """The network; ``auto`` is the small CNN below 16 pixels and ResNet-18 from there on."""
+MODEL_NAMES = ("auto", "small-cnn", "resnet18")
 
-    name: Literal["auto", "small-cnn", "resnet18"] = "auto"
+
+class ModelConfig(_Section):
+    """The network; ``auto`` is the small CNN below 16 pixels and ResNet-18 from there on.
+
+    A model of one's own is ``python:module:name(...)``, or what an installed package registers.
+    """
+
+    name: str = "auto"
     stem: Literal["3x3", "imagenet"] = "3x3"
     norm: Literal["auto", "batch", "group", "none"] = "auto"
     weights: str = ""
     projection: Annotated[int, Field(ge=0)] = 0
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        call = read_call(name, MODEL_NAMES, "model")
+        if call.arguments and not call.name.startswith(PREFIX):
+            raise ValueError(f"model {call.name} takes no arguments; set model.stem, model.norm and the like")
+        return call.spec
 
     @property
     def usual_norm(self) -> str:
@@ -153,6 +169,8 @@ class EngineConfig(_Section):
 class ContentConfig(_Section):
     """SHA-256 digests of the parts of a run: data, split, initial weights, and generator.
 
+    The last three are of a user's own code (``python:module:name``), and empty without it.
+
     A run fills them in when it starts. If a config gives a digest and the content differs, the run is refused.
     """
 
@@ -160,6 +178,9 @@ class ContentConfig(_Section):
     partition: Digest = ""
     weights: Digest = ""
     generator: Digest = ""
+    policy: Digest = ""
+    algorithm: Digest = ""
+    model: Digest = ""
 
 
 class RunConfig(_Section):
@@ -187,8 +208,8 @@ class RunConfig(_Section):
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
-        if isinstance(algorithm := parse_hyperparameters(self.algorithm), SCAFFOLD):
-            algorithm.check_momentum(self.train.momentum)
+        if PREFIX not in self.algorithm and isinstance(own := parse_hyperparameters(self.algorithm), SCAFFOLD):
+            own.check_momentum(self.train.momentum)
         if self.data.held_out and self.data.protocol != "clean":
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
@@ -272,14 +293,17 @@ ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
     ("partition", "redraw"): False,
     ("data", "held_out"): 0,
+    ("content", "policy"): "",
+    ("content", "algorithm"): "",
+    ("content", "model"): "",
 }
 """Newer fields with the value that equals the old behaviour. At that value they are left out of the hash, so that old
 results keep their names."""
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "policy": parse_policy,
-    "generator": parse_generator,
-    "algorithm": parse_hyperparameters,
+_SPELLING: dict[str, Callable[[str], str]] = {
+    "policy": policy_spec,
+    "generator": lambda text: parse_generator(text).spec,
+    "algorithm": algorithm_spec,
 }
 
 
@@ -290,7 +314,7 @@ def _canonical(kind: str, text: str) -> str:
     >>> _canonical("policy", "FedEAS( beta=12.0, gamma=0.5 )")
     'fedeas(beta=12)'
     """
-    return str(_PARSERS[kind](text).spec)
+    return _SPELLING[kind](text)
 
 
 def _drop(section: dict[str, Any], names: Iterable[str]) -> None:

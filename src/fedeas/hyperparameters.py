@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedeas.core.spec import Described, read_spec
+from fedeas.core.spec import Described, canonical_spec, read_spec
 from fedeas.errors import InputError
 
 
@@ -137,7 +137,12 @@ def parse_hyperparameters(text: str) -> FedAvg:
     >>> parse_hyperparameters("FedProx(mu=0.10)").spec
     'fedprox(mu=0.1)'
     """
-    return read_spec(text, HYPERPARAMETERS, "algorithm")
+    return read_spec(text, HYPERPARAMETERS, "algorithm", FedAvg)
+
+
+def algorithm_spec(text: str) -> str:
+    """The one spelling of an algorithm's spec; a user's own code is not imported, and its arguments are not checked."""
+    return canonical_spec(text, HYPERPARAMETERS, "algorithm")
 
 
 def _check_not_negative(owner: FedAvg, *names: str) -> None:

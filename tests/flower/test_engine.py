@@ -151,9 +151,10 @@ def test_a_node_may_refuse_to_share_its_counts(tmp_path):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
 
 
-def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path):
+@pytest.mark.parametrize("part", ["generator", "policy", "algorithm", "model.name", "data.dataset"])
+def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, part):
     grid = StraightGrid(tmp_path, CLIENTS)
-    settings = [LOCAL_POLICY, "generator=python:os:getcwd", "engine.name=flower"]
+    settings = [LOCAL_POLICY, f"{part}=python:os:getcwd", "engine.name=flower"]
     with pytest.raises(InputError, match="would run code of the server's choice"):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

@@ -21,7 +21,7 @@ def parse_algorithm(text: str) -> FedAvg:
     >>> parse_algorithm("fedprox(mu=0.1)")
     FedProx(mu=0.1)
     """
-    return read_spec(text, ALGORITHMS, "algorithm")
+    return read_spec(text, ALGORITHMS, "algorithm", FedAvg)
 
 
 __all__ = [

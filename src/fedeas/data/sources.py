@@ -1,7 +1,8 @@
 """Load datasets by name: images and labels as arrays.
 
 ``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist`` are known by name; ``hub:owner/name``, ``folder:DIR`` and
-``npz:FILE`` name all others. Encoded images are decoded once, into a cache.
+``npz:FILE`` name all others, and ``python:module:name`` a user's own function. Encoded images are decoded once, into a
+cache.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,19 @@ from numpy.typing import NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
+from fedeas.core.own_code import PREFIX, failed, find_callable, installed
+from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.parquet import read_parquet, split_files
-from fedeas.errors import InputError
+from fedeas.errors import FedEASError, InputError
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",
     "cifar100": "uoft-cs/cifar100",
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
-NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE")
+NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE", "python:module:name")
 
 _REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -115,12 +118,14 @@ def checked_name(name: str) -> str:
     known = name == "digits" or name in HUB_REPOSITORIES or (kind in ("folder", "npz") and place)
     if known or (kind == "hub" and _REPOSITORY.fullmatch(place)):
         return name
-    raise InputError(f"unknown dataset {name!r}; known are {', '.join(NAMES)}")
+    if name.startswith(PREFIX) or own_code_named(name.partition("(")[0], NAMES, "dataset"):
+        return read_call(name, NAMES, "dataset").spec
+    raise InputError(f"unknown dataset {name!r}; known are {', '.join([*NAMES, *installed('dataset')])}")
 
 
 def is_place(name: str) -> bool:
-    """Whether this names a file or folder on this machine, whose images may change."""
-    return name.startswith(("folder:", "npz:"))
+    """Whether this names a file, folder or code on this machine, whose images may change."""
+    return name.startswith(("folder:", "npz:", PREFIX))
 
 
 def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
@@ -132,7 +137,10 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
             ``cifar100/``, ``fashion-mnist/`` or ``owner/name/``.
         cache: where decoded images are kept; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
-    kind, _, place = checked_name(name).partition(":")
+    name = checked_name(name)
+    kind, _, place = name.partition(":")
+    if name.startswith(PREFIX):
+        return _from_code(name)
     if name == "digits":
         return _digits()
     if name in HUB_REPOSITORIES:
@@ -171,12 +179,35 @@ def _digits() -> Dataset:
 
 
 def _from_npz(name: str, path: Path) -> Dataset:
-    arrays, classes = _npz_arrays(path, NPZ_NAMES)
+    return _from_arrays(name, str(path), *_npz_arrays(path, NPZ_NAMES))
+
+
+def _from_code(name: str) -> Dataset:
+    """A function of the user's that gives a `Dataset`, or a dictionary of arrays named as in an ``.npz`` file."""
+    call = read_call(name, NAMES, "dataset")
+    try:
+        given = find_callable(call.name, "dataset")(**call.keywords)
+    except FedEASError:
+        raise
+    except Exception as error:
+        raise failed(call.name, error) from error
+    if isinstance(given, Dataset):
+        return replace(given, name=name)
+    wanted = [keys[0] for keys in NPZ_NAMES]
+    if not isinstance(given, Mapping) or not set(wanted) <= set(given):
+        raise InputError(f"{call.name} must give a dictionary with the arrays {', '.join(wanted)}")
+    classes = given.get("classes")
+    arrays = {key: np.asarray(given[key]) for key in wanted}
+    return _from_arrays(name, call.name, arrays, None if classes is None else tuple(map(str, classes)))
+
+
+def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> Dataset:
+    """Training and test part, checked, from whatever `path` names in errors."""
     images, test_images = (_channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
     labels = checked_labels(f"{path}: labels", arrays["labels"], classes)
     classes = classes or numbers_upto(labels)
     test_labels = checked_labels(f"{path}: test_labels", arrays["test_labels"], classes)
-    check_parts(str(path), labels, test_labels, classes)
+    check_parts(path, labels, test_labels, classes)
     for part, count, wanted in (("training", images, labels), ("test", test_images, test_labels)):
         if len(count) != len(wanted):
             raise InputError(f"{path}: {len(count):,} images but {len(wanted):,} labels in the {part} part")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fedeas.config import ContentConfig, RunConfig
+from fedeas.core.own_code import code_digest, imported_code
+from fedeas.core.spec import own_code_in
 from fedeas.errors import InputError
 from fedeas.federation.split import FederatedData
 from fedeas.generators.registry import content_digest, parse_generator
@@ -15,6 +17,9 @@ PARTS = {
     "partition": "who holds which sample",
     "weights": "the initial weights",
     "generator": "the generator's weights or code",
+    "policy": "the policy's code",
+    "algorithm": "the algorithm's code",
+    "model": "the model's code",
 }
 
 
@@ -28,6 +33,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
         partition=data.partition.digest,
         weights=content_of_start(config.model.weights).get("weights", ""),
         generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
+        **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
     )
     for part, words in PARTS.items():
         wanted = getattr(config.content, part)
@@ -41,6 +47,12 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     return config.model_copy(update={"model": model, "content": found})
 
 
+def own_code_of(config: RunConfig) -> dict[str, tuple[str, ...]]:
+    """Every ``python:module:name`` that a config names as its policy, its algorithm or its model."""
+    parts = {"policy": config.policy, "algorithm": config.algorithm, "model": config.model.name}
+    return {kind: own_code_in(text) for kind, text in parts.items()}
+
+
 def unknown_content(config: RunConfig) -> tuple[str, ...]:
     """What affects the result but cannot be verified, one sentence each.
 
@@ -49,4 +61,5 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
     dataset, protocol = config.data.dataset, config.data.protocol
     start = check_clean_start(config.model.weights, dataset) if protocol == "clean" else ()
     generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
-    return (*start, *generator)
+    code = (imported_code(name) for names in own_code_of(config).values() for name in names)
+    return (*start, *generator, *code)

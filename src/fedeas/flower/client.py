@@ -27,7 +27,9 @@ from fedeas.algorithms.base import Arrays
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import make_folder
+from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
+from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.sources import Dataset, load_dataset, load_own
 from fedeas.errors import InputError
@@ -38,7 +40,6 @@ from fedeas.federation.split import split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.revealed_counts import Needs, Share, needs, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.custom import PREFIX
 from fedeas.generators.registry import content_digest
 from fedeas.gpu.devices import chosen_device, set_precision
 from fedeas.planning.policies import parse_policy
@@ -95,6 +96,7 @@ class Participant:
             raise InputError(f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0")
         self.client, self.about, self.node = client, about, node
         self.fingerprint = config.fingerprint
+        refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         self.device = chosen_device(node.device, "the node's device")
@@ -108,8 +110,6 @@ class Participant:
         root = self.node.data_root or config.data.root
         parts = {"data": config.data.model_copy(update={"root": root})}
         model = config.model.model_copy(update={"weights": ""})
-        if not self.node.generator:
-            refuse_foreign_code(config.generator)
         chosen = self.node.generator or config.generator
         return config.model_copy(update={**parts, "model": model, "generator": chosen})
 
@@ -277,10 +277,20 @@ class Participant:
         return self.folder / "plan.json"
 
 
-def refuse_foreign_code(generator: str) -> None:
-    """Refuse a generator that would run code of the server's choice; a node's owner may choose it."""
-    if generator.startswith(PREFIX):
-        raise InputError(f"{generator} would run code of the server's choice; name it in the node's config")
+def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data: bool = False) -> None:
+    """No node runs code that the server names, unless the node's owner has installed a package that registers it.
+
+    A generator and a dataset may also be named in the node's config; what the run names does not matter then.
+    """
+    parts = {"policy": config.policy, "algorithm": config.algorithm, "model": config.model.name}
+    parts |= {} if own_generator else {"generator": config.generator}
+    parts |= {} if own_data else {"dataset": config.data.dataset}
+    for kind, text in parts.items():
+        for own in own_code_in(text):
+            if own not in installed(kind).values():
+                nodes = kind in ("generator", "dataset")
+                remedy = "name it in the node's config" if nodes else "install it as a package on the node"
+                raise InputError(f"{own} would run code of the server's choice; {remedy}")
 
 
 def _digest(*content: object) -> str:

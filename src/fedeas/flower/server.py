@@ -29,7 +29,7 @@ class DistributedFederation(Federation):
     """The same rounds, algorithms and records as on one machine, over Flower's grid."""
 
     def __init__(self, config: RunConfig, grid: Grid) -> None:
-        refuse_foreign_code(config.generator)
+        refuse_foreign_code(config)
         super().__init__(config)
         self.policy = parse_policy(config.policy)
         about = asdict(About.of(self.data.dataset))

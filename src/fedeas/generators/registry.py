@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
-from fedeas.core.spec import Described, read_spec
+from fedeas.core.spec import Described, own_code_named, read_spec
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator
-from fedeas.generators.custom import PREFIX, check_custom, custom_content, load_custom
+from fedeas.generators.custom import custom_content, load_custom
 from fedeas.generators.pools import HeldOutImages, SharedPool
 
 
@@ -276,7 +277,7 @@ class Python:
     spec: str
 
     def __post_init__(self) -> None:
-        check_custom(self.spec)
+        split_name(self.spec, "generator")
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Import it; its first `sample` checks it on a few addresses."""
@@ -288,8 +289,7 @@ class Python:
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
-        code = f"{self.spec}: code that its module imports and files that it reads"
-        return (code, *_images_seen(self.spec, protocol))
+        return (imported_code(self.spec), *_images_seen(self.spec, protocol))
 
 
 GENERATORS: dict[str, type[Described]] = {
@@ -303,8 +303,8 @@ def parse_generator(text: str) -> Source:
     >>> parse_generator("gaussian(components=16)")
     Gaussian(components=16, shrinkage=0.1)
     """
-    if text.startswith(PREFIX):
-        return Python(text)
+    if own := own_code_named(text, GENERATORS, "generator"):
+        return Python(own)
     source: Source = read_spec(text, GENERATORS, "generator")  # type: ignore[assignment]
     return source
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from typing import get_args
+from functools import partial
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.own_code import failed, find_callable, installed
+from fedeas.core.spec import Call, own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
 from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
@@ -65,7 +68,7 @@ def build_model(
     """A classifier on the CPU; its initial weights depend on `seed` alone, and no random state changes.
 
     Args:
-        name: ``"resnet18"`` or ``"small-cnn"``.
+        name: ``"resnet18"``, ``"small-cnn"``, or ``"python:module:name(...)"`` for a model of one's own (`own_model`).
         shape: channels, height and width of the images.
         num_classes: outputs of the head.
         seed: seed of the initial weights.
@@ -79,8 +82,7 @@ def build_model(
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
     """
-    if name not in MODELS:
-        raise InputError(f"no model is called {name!r}; choose one of {', '.join(MODELS)}")
+    build = _builder(name)
     if len(shape) != 3 or min(shape) < 1:
         raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
     if num_classes < 1:
@@ -90,7 +92,7 @@ def build_model(
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
-        model = MODELS[name](shape, num_classes, stem, norm)
+        model = build(shape, num_classes, stem, norm)
     if weights:
         path = model_weights(weights)
         tensors = torchvision_weights(name) if path is None else _read(str(path))
@@ -140,8 +142,38 @@ def _small_cnn(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) ->
     return SmallCNN(shape[0], num_classes, norm or "none")
 
 
-MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {"resnet18": _resnet18, "small-cnn": _small_cnn}
+Builder = Callable[[Shape, int, Stem, Norm | None], Model]
+
+MODELS: dict[str, Builder] = {"resnet18": _resnet18, "small-cnn": _small_cnn}
 """How each model is built, by name."""
+
+
+def _builder(name: str) -> Builder:
+    if name in MODELS:
+        return MODELS[name]
+    if not own_code_named(name.partition("(")[0], MODELS, "model"):
+        raise InputError(f"no model is called {name!r}; choose one of {', '.join([*MODELS, *installed('model')])}")
+    return partial(own_model, read_call(name, MODELS, "model"))
+
+
+def own_model(call: Call, shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
+    """What a user's function or class makes of ``(shape, num_classes, **arguments)``.
+
+    It must be a `torch.nn.Module` with a method `features` and a linear layer `head` on top of them.
+    """
+    if stem != "3x3" or norm is not None:
+        raise InputError(f"{call.name} takes its own arguments; leave out model.stem and model.norm")
+    make = find_callable(call.name, "model")
+    try:
+        model = make(shape, num_classes, **call.keywords)
+    except Exception as error:
+        raise failed(call.name, error) from error
+    head = getattr(model, "head", None)
+    if not isinstance(model, nn.Module) or not isinstance(head, nn.Linear) or not hasattr(model, "features"):
+        raise InputError(f"{call.name} must make a torch.nn.Module with features(x) and a torch.nn.Linear as its head")
+    if head.out_features != num_classes:
+        raise InputError(f"{call.name}: its head has {head.out_features} outputs for {num_classes} classes")
+    return cast(Model, model)
 
 
 def _read(path: str) -> dict[str, Tensor]:

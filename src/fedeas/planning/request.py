@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 
-from fedeas.core.spec import normalised
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.beta import (
     MAX_SYNTHETIC,
@@ -21,7 +20,6 @@ from fedeas.planning.beta import (
 )
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
-    POLICIES,
     BySize,
     FedEAS,
     FullBalance,
@@ -32,6 +30,7 @@ from fedeas.planning.policies import (
     Policy,
     Uniform,
     parse_policy,
+    policy_class,
 )
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.summary import Summary
@@ -89,7 +88,7 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
-    kind = POLICIES.get(normalised(text))
+    kind = policy_class(text.strip())
     if kind is not None and issubclass(kind, Budgeted):
         images = None if counts is None else limits.images(counts)
         return kind(budget=_fedeas_within(FedEAS(), limits, counts) if images is None else images)

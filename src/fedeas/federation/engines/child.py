@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedeas.algorithms.base import Arrays
+from fedeas.core.own_code import current_folder_first
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import FedEASError, RunError
 from fedeas.federation.engines.base import Task
@@ -104,7 +105,8 @@ def serve() -> None:
     Thread(target=_listen, args=(pipe, jobs), daemon=True).start()
     setup, threads = jobs.get()
     torch.set_num_threads(threads)
-    worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
+    with current_folder_first():  # where a user's own model or algorithm may lie
+        worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
     while True:
         job: Job = jobs.get()
         worker.clients = {job.client: client_data(data.read(job.data), job.num_real)}

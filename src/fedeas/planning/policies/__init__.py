@@ -1,6 +1,7 @@
 """Policies, which compute an allocation from label counts."""
 
-from fedeas.core.spec import read_spec
+from fedeas.core.own_code import find_class
+from fedeas.core.spec import canonical_spec, normalised, own_code_named, read_spec
 from fedeas.planning.policies.base import AllocationPolicy, Policy
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
@@ -22,7 +23,23 @@ def parse_policy(text: str) -> Policy:
     >>> parse_policy("missing-only(budget=100)").spec
     'missing-only(budget=100)'
     """
-    return read_spec(text, POLICIES, "policy")
+    return read_spec(text, POLICIES, "policy", Policy)
+
+
+def policy_class(name: str) -> type[Policy] | None:
+    """The policy of this name, a user's own among them; None where the text is more than a name, or nobody's.
+
+    >>> policy_class("Full_Balance").__name__
+    'FullBalance'
+    """
+    if own := own_code_named(name, POLICIES, "policy"):
+        return None if "(" in own else find_class(own, "policy", Policy)
+    return POLICIES.get(normalised(name))
+
+
+def policy_spec(text: str) -> str:
+    """The one spelling of a policy's spec; a user's own code is not imported, and its arguments are not checked."""
+    return canonical_spec(text, POLICIES, "policy")
 
 
 __all__ = [
@@ -40,4 +57,6 @@ __all__ = [
     "Policy",
     "Uniform",
     "parse_policy",
+    "policy_class",
+    "policy_spec",
 ]

@@ -1,0 +1,182 @@
+"""Code of users by name: ``python:package.module:name``, and the plain names that installed packages register.
+
+Modules in the current folder are found, too. What stands for the code in fingerprints is the text in its `fingerprint`
+attribute or, without one, the source files that it is named and defined in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from fedeas.errors import InputError, RunError, SpecError
+
+PREFIX = "python:"
+
+FORMAT = "fedeas-code-1"
+"""Names what a digest of code is made of; part of it."""
+
+ENTRY_POINTS = {
+    "policy": "fedeas.policies",
+    "algorithm": "fedeas.algorithms",
+    "model": "fedeas.models",
+    "generator": "fedeas.generators",
+    "dataset": "fedeas.datasets",
+}
+"""The group of entry points in which a package registers its parts of each kind."""
+
+_imported_sources: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDictionary()
+"""What a module's file was when it was first used here, with the ``__spec__`` that it had."""
+
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+NAME_PATTERN = rf"{PREFIX}{_DOTTED}:{_DOTTED}"
+_NAME = re.compile(rf"{PREFIX}(?P<module>{_DOTTED}):(?P<name>{_DOTTED})")
+
+T = TypeVar("T")
+
+
+def installed(kind: str) -> dict[str, str]:
+    """The parts of a kind that installed packages register: plain name -> ``python:module:name``; nothing is imported.
+
+    A package registers a policy in its pyproject.toml under ``[project.entry-points."fedeas.policies"]``, for
+    example ``half-balance = "my_package.policies:HalfBalance"``.
+    """
+    from importlib.metadata import entry_points  # takes its time, and is rarely needed
+
+    found = entry_points(group=ENTRY_POINTS[kind])
+    return {each.name.lower().replace("_", "-"): f"{PREFIX}{each.module}:{each.attr}" for each in found}
+
+
+def split_name(name: str, kind: str) -> tuple[str, str]:
+    """Module and name of ``python:module:name``; an error if the text is not of that form."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise SpecError(f"{kind} spec {name!r}: expected {PREFIX}module:name, as in {PREFIX}package.module:function")
+    return match["module"], match["name"]
+
+
+def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
+    """The module of ``python:module:name``, imported, and what it calls by the name."""
+    module_name, name = split_name(spec, kind)
+    module = _imported(module_name, spec)
+    try:
+        return module, reduce(getattr, name.split("."), module)
+    except AttributeError:
+        raise InputError(f"{spec}: module {module_name} has no {name}") from None
+
+
+def find_class(spec: str, kind: str, base: type[T]) -> type[T]:
+    """The class that ``python:module:name`` names; an error unless it extends `base`."""
+    module, found = find(spec, kind)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise SpecError(f"{spec} is no {kind}; name a class that extends {base.__module__}.{base.__name__}")
+    sources(spec, module, found)  # refuses a file that has changed
+    return found
+
+
+def find_callable(spec: str, kind: str) -> Any:
+    """The function or class that ``python:module:name`` names."""
+    module, found = find(spec, kind)
+    if not callable(found):
+        raise SpecError(f"{spec} is of type {type(found).__name__}; name a function or a class that makes a {kind}")
+    sources(spec, module, found)  # refuses a file that has changed
+    return found
+
+
+def code_digest(specs: Iterable[str], kind: str) -> str:
+    """One hash of the code behind these ``python:module:name``; empty where there is none."""
+    codes = [[spec, _code_of(spec, kind)] for spec in sorted(set(specs))]
+    return hashlib.sha256(json.dumps([FORMAT, codes]).encode()).hexdigest() if codes else ""
+
+
+def _code_of(spec: str, kind: str) -> list[str]:
+    module, found = find(spec, kind)
+    return code(spec, found, sources(spec, module, found))
+
+
+def imported_code(spec: str) -> str:
+    """What a digest of a user's code does not cover, in words."""
+    return f"{spec}: code that its module imports and files that it reads"
+
+
+def code(spec: str, thing: Any, hashes: tuple[str, ...]) -> list[str]:
+    """What stands for the code of a thing: its own fingerprint, or the hashes of its files."""
+    own = getattr(thing, "fingerprint", None)
+    if own is not None and not (isinstance(own, str) and own):
+        raise InputError(f"{spec}: its fingerprint must be text, not {own!r}")
+    if own is None and not hashes:
+        raise InputError(f"{spec} has no source file; give it a fingerprint attribute")
+    return list(hashes) if own is None else [own]
+
+
+def sources(spec: str, module: ModuleType, *things: Any) -> tuple[str, ...]:
+    """Hashes of the files that these things are named and defined in; none if one of them has no file."""
+    homes = (sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module) for thing in things)
+    hashes = [_source(spec, own) for own in dict.fromkeys((module, *homes))]
+    return tuple(own for own in hashes if own) if all(hashes) else ()
+
+
+def _source(spec: str, module: ModuleType) -> str | None:
+    """The hash of a module's file, if that is still what this process has imported.
+
+    A module that is reloaded has a new ``__spec__``.
+    """
+    try:
+        now = hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+    except (AttributeError, OSError):
+        return None
+    loaded, before = _imported_sources.get(module, (None, now))
+    if loaded is module.__spec__ and before != now:
+        raise InputError(f"{spec}: {module.__file__} has changed since it was imported; restart to use what it is now")
+    _imported_sources[module] = module.__spec__, now
+    return now
+
+
+def _imported(module: str, spec: str) -> ModuleType:
+    try:
+        with current_folder_first():
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _not_imported(module, spec, error) from error  # something that the module itself imports
+        raise InputError(f"{spec}: no module {error.name} in {Path.cwd()} nor among the installed ones") from None
+    except Exception as error:  # a user's module can fail in any way
+        raise _not_imported(module, spec, error) from error
+
+
+@contextmanager
+def current_folder_first() -> Iterator[None]:
+    """Import from the current folder first, as ``python -m`` does; what a module itself adds to the path stays."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # the file may have been written a moment ago
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def failed(spec: str, error: Exception) -> RunError:
+    """The error to raise where a user's code has failed."""
+    return RunError(f"{spec} failed with {told(error)}")
+
+
+def told(error: Exception) -> str:
+    """An error's type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _not_imported(module: str, spec: str, error: Exception) -> InputError:
+    return InputError(f"{spec}: importing {module} failed with {told(error)}")
