@@ -16,7 +16,7 @@ ROOT = Path(fedeas.__file__).parent
 ALLOWED = {
     "torch": {
         "algorithms", "augmentation", "cli.generator", "cli.runs", "data.client", "federation", "flower",
-        "generators", "gpu", "models",
+        "generators", "gpu", "models", "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
@@ -24,6 +24,7 @@ ALLOWED = {
     "httpx": {"flower.deployment"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "web.sources"},
+    "pandas": {"planning.counts"},
     "PIL": {"augmentation", "data.cache", "generators.quality.grid"},
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
