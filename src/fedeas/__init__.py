@@ -109,6 +109,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "Augmented", "__version__", "augment"])
+
+
 def __getattr__(name: str) -> Any:
     """Load `augment` and `Augmented` on first use: they need torch, which planning does not."""
     if name not in ("Augmented", "augment"):

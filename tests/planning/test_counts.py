@@ -1,8 +1,11 @@
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from strategies import label_counts
 
+import fedeas
 from fedeas import Allocation, InputError, LabelCounts
 from fedeas.core import arrays
 
@@ -133,3 +136,48 @@ def test_a_bad_count_is_found_in_any_thread(monkeypatch):
     table[33, 1] = -1
     with pytest.raises(InputError, match="row 34, class '1': negative count -1"):
         LabelCounts(table)
+
+
+def frame():
+    return pd.DataFrame({"cat": [8, 1], "dog": [0, 5]}, index=["ann", "bob"])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        frame(),
+        frame().rename_axis("client").reset_index(),
+        pa.table({"client": ["ann", "bob"], "cat": [8, 1], "dog": [0, 5]}),
+    ],
+    ids=["frame", "column of names", "arrow"],
+)
+def test_data_frames_name_their_clients_and_classes(table):
+    counts = LabelCounts(table)
+    assert (counts.n.tolist(), counts.clients, counts.classes) == ([[8, 0], [1, 5]], ("ann", "bob"), ("cat", "dog"))
+
+
+def test_a_frame_whose_rows_are_only_numbered_has_no_names_of_clients():
+    assert LabelCounts(frame().reset_index(drop=True)).clients is None
+    assert LabelCounts(frame(), clients=["x", "y"]).clients == ("x", "y")
+
+
+@pytest.mark.parametrize("table", [[[8, 0], [1, 5]], np.array([[8, 0], [1, 5]]), frame()])
+def test_policies_and_scores_take_whatever_holds_counts(table):
+    counts = LabelCounts([[8, 0], [1, 5]])
+    plan = fedeas.FedEAS(4).allocate(table)
+    assert np.array_equal(plan.n, fedeas.FedEAS(4).allocate(counts).n)
+    for score in (fedeas.imbalance, fedeas.removed, fedeas.synthetic_share):
+        assert score(table, plan) == score(counts, plan)
+    assert np.array_equal(fedeas.gain(table), fedeas.gain(counts))
+
+
+def test_an_allocation_becomes_a_frame_with_the_names_of_its_counts():
+    counts = LabelCounts(frame())
+    plan = fedeas.FullBalance().allocate(counts)
+    assert plan.to_frame().to_dict() == {"cat": {"ann": 0, "bob": 4}, "dog": {"ann": 8, "bob": 0}}
+    assert Allocation([[0, 3]]).to_frame().columns.tolist() == [0, 1]
+
+
+def test_the_package_shows_its_public_names_only():
+    assert set(fedeas.__all__) <= set(dir(fedeas))
+    assert not {"planning", "core", "Any", "TYPE_CHECKING"} & set(dir(fedeas))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.errors import InputError
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
+from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers, without_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,8 @@ class LabelCounts:
     """Counts of clients x classes: ``n[k, c]`` is the number of samples of class c that client k holds.
 
     The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
-    is copied.
+    is copied. A pandas or Arrow table names the classes by its columns; pandas' index, unless it only numbers the rows,
+    and a first column of text name the clients.
 
     >>> counts = LabelCounts([[30, 0], [10, 10]])
     >>> counts.sizes
@@ -38,6 +40,9 @@ class LabelCounts:
     def __init__(
         self, n: ArrayLike, clients: Iterable[object] | None = None, classes: Iterable[object] | None = None
     ) -> None:
+        n, own_clients, own_classes = without_names(n)
+        clients = own_clients if clients is None else clients
+        classes = own_classes if classes is None else classes
         client_names, class_names = checked_names("client", clients), checked_names("class", classes)
         whole, sizes = checked_counts(table_of(n, "counts"), client_names, class_names)
         for name, value in (("n", whole), ("clients", client_names), ("classes", class_names), ("sizes", sizes)):
@@ -138,6 +143,9 @@ class Allocation:
 
     n: IntArray
     policy: str
+    clients: Names = field(default=None, repr=False)
+    """Names of the clients, where the counts have them; likewise of the classes."""
+    classes: Names = field(default=None, repr=False)
 
     def __init__(self, n: ArrayLike, policy: str = "") -> None:
         table = whole_numbers(n, "an allocation")
@@ -145,6 +153,26 @@ class Allocation:
             raise InputError("an allocation is a table of clients x classes with no negative entry")
         object.__setattr__(self, "n", table)
         object.__setattr__(self, "policy", policy)
+
+    def named_as(self, counts: LabelCounts) -> Self:
+        """The same allocation, with the names of clients and classes that the counts have."""
+        named = copy(self)
+        object.__setattr__(named, "clients", counts.clients)
+        object.__setattr__(named, "classes", counts.classes)
+        return named
+
+    def to_frame(self) -> Any:
+        """The allocation as a pandas DataFrame, with the names of clients and classes.
+
+        >>> Allocation([[0, 3]]).named_as(LabelCounts([[5, 2]], ["ann"], ["cat", "dog"])).to_frame().loc["ann"].tolist()
+        [0, 3]
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_frame needs pandas; run pip install pandas") from None
+        index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
+        return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
 
     @cached_property
     def per_client(self) -> IntArray:
@@ -157,6 +185,19 @@ class Allocation:
         if self.per_client.sum(dtype=np.float64) >= 2**62:  # the sum could overflow 64 bits
             return sum(self.per_client.tolist())
         return int(self.per_client.sum())
+
+
+Table = LabelCounts | ArrayLike
+"""Whatever stands for label counts: a `LabelCounts`, an array, nested lists, a pandas or Arrow table."""
+
+
+def as_counts(table: Table) -> LabelCounts:
+    """The counts themselves, or those that a table holds.
+
+    >>> as_counts([[3, 1], [0, 2]]).sizes
+    array([4, 2])
+    """
+    return table if isinstance(table, LabelCounts) else LabelCounts(table)
 
 
 def _n_log_n(n: IntArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Scores of an allocation, from label counts alone.
 
-Functions take the counts and often an allocation whose samples are added first. The weights p_k are always those of
-the real data, as in Eq. (surrogate).
+Functions take the counts (a `LabelCounts`, an array, nested lists or a data frame) and often an allocation whose samples
+are added first. The weights p_k are always those of the real data, as in Eq. (surrogate).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts, Table, as_counts
 
 
 class Split(NamedTuple):
@@ -40,8 +40,9 @@ class BudgetPath(NamedTuple):
     removed: FloatArray
 
 
-def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+def distance_to_balance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
     """||q_k - u||^2 of each client."""
+    counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
     distance = np.empty(counts.num_clients)
     for rows in counts.blocks():
@@ -53,26 +54,29 @@ def distance_to_balance(counts: LabelCounts, allocation: Allocation | None = Non
     return distance
 
 
-def client_imbalance(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+def client_imbalance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
     """p_k ||q_k - u||^2, each client's part of I."""
+    counts = as_counts(counts)
     return counts.weights * distance_to_balance(counts, allocation)
 
 
-def imbalance(counts: LabelCounts, allocation: Allocation | None = None) -> float:
+def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
     """I(B) of Eq. (surrogate): 0 exactly when every client is balanced.
 
     >>> imbalance(LabelCounts([[10, 0], [5, 5]]))
     0.25
     """
+    counts = as_counts(counts)
     return float(client_imbalance(counts, allocation).sum())
 
 
-def imbalance_split(counts: LabelCounts, allocation: Allocation | None = None) -> Split:
+def imbalance_split(counts: Table, allocation: Allocation | None = None) -> Split:
     """I as cross-client heterogeneity plus global imbalance, Eq. (r-decomp).
 
     >>> imbalance_split(LabelCounts([[10, 0], [0, 10]]))
     Split(heterogeneity=0.5, global_imbalance=0.0)
     """
+    counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
     proportions = n / sizes[:, None]
     mean = counts.weights @ proportions
@@ -80,57 +84,63 @@ def imbalance_split(counts: LabelCounts, allocation: Allocation | None = None) -
     return Split(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
 
 
-def gain(counts: LabelCounts, allocation: Allocation | None = None) -> FloatArray:
+def gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:
     """First-order drop of I for one more sample of class c at client k, Eq. (gain).
 
     >>> gain(LabelCounts([[3, 1]]))
     array([[-0.0625,  0.1875]])
     """
+    counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
     q = n / sizes[:, None]
     return np.asarray(2 * (counts.weights / sizes)[:, None] * ((q**2).sum(axis=1, keepdims=True) - q))
 
 
-def negative_gain(counts: LabelCounts) -> NDArray[np.bool_]:
+def negative_gain(counts: Table) -> NDArray[np.bool_]:
     """Pairs at which a sample would raise I: q_k^c > ||q_k||^2, decided in whole numbers."""
+    counts = as_counts(counts)
     squares = (counts.n**2).sum(axis=1)
     return np.asarray(counts.n * counts.sizes[:, None] > squares[:, None])
 
 
-def removed(counts: LabelCounts, allocation: Allocation) -> float:
+def removed(counts: Table, allocation: Allocation) -> float:
     """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 if all clients are balanced.
 
     >>> removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
     1.0
     """
+    counts = as_counts(counts)
     before = imbalance(counts)
     return 1 - imbalance(counts, allocation) / before if before > 0 else 0.0
 
 
-def synthetic_share(counts: LabelCounts, allocation: Allocation) -> float:
+def synthetic_share(counts: Table, allocation: Allocation) -> float:
     """Share of synthetic samples in the combined training data, B / (N + B)."""
+    counts = as_counts(counts)
     return allocation.total / (counts.total + allocation.total)
 
 
-def budget_path(counts: LabelCounts, allocations: Iterable[Allocation]) -> BudgetPath:
+def budget_path(counts: Table, allocations: Iterable[Allocation]) -> BudgetPath:
     """I for a policy's allocations at several budgets, as in Fig. 2(b).
 
     >>> counts = LabelCounts([[10, 0]])
     >>> budget_path(counts, [Allocation([[0, 0]]), Allocation([[0, 10]])]).removed
     array([0., 1.])
     """
+    counts = as_counts(counts)
     before, points = imbalance(counts), [(each.total, imbalance(counts, each)) for each in allocations]
     totals, left = (np.array(values) for values in zip(*points, strict=True))
     return BudgetPath(totals, left, 1 - left / before if before > 0 else np.zeros(len(points)))
 
 
-def concentration(counts: LabelCounts, allocation: Allocation | None = None) -> Concentration:
+def concentration(counts: Table, allocation: Allocation | None = None) -> Concentration:
     """Shares of I and of the budget held by the most imbalanced clients, as in Fig. 2(a).
 
     >>> counts = LabelCounts([[5, 5], [10, 0]])
     >>> concentration(counts, Allocation([[0, 0], [0, 4]])).imbalance
     array([1., 1.])
     """
+    counts = as_counts(counts)
     parts = client_imbalance(counts)
     order = np.argsort(-parts, kind="stable")
     spent = np.zeros(counts.num_clients) if allocation is None else allocation.per_client

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.spec import Described
-from fedeas.errors import PolicyError
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.errors import InputError, PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts, as_counts
 
 
 @runtime_checkable
@@ -23,16 +25,37 @@ class AllocationPolicy(Protocol):
 
 
 class Policy(Described):
-    """Base of the built-in policies: frozen dataclasses whose fields are the hyperparameters.
+    """Base of policies: frozen dataclasses whose fields are the hyperparameters.
 
-    ``is_local`` says that a client needs only its own row, so its counts never have to leave it.
+    ``is_local`` says that a client needs only its own row, so its counts never have to leave it. Whatever a subclass
+    defines as `allocate` also takes arrays, nested lists and data frames, and its answer is checked.
     """
 
-    is_local: ClassVar[bool]
+    is_local: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let `allocate` take any table of counts."""
+        super().__init_subclass__(**options)
+        if "allocate" in cls.__dict__:
+            cls.allocate = _of_any_table(cls.__dict__["allocate"])  # type: ignore[method-assign]
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""
         raise NotImplementedError
+
+
+def _of_any_table(allocate: Callable[[Any, LabelCounts], Allocation]) -> Callable[[Any, Any], Allocation]:
+    @wraps(allocate)
+    def checked(self: Policy, counts: Any) -> Allocation:
+        table = as_counts(counts)
+        plan = allocate(self, table)
+        if not isinstance(plan, Allocation):
+            raise InputError(f"{self.spec}: allocate must give an Allocation, not {type(plan).__name__}")
+        if plan.n.shape != table.n.shape:
+            raise InputError(f"{self.spec}: the allocation is {plan.n.shape} for counts of {table.n.shape}")
+        return plan.named_as(table)
+
+    return checked
 
 
 Budget = int | Policy

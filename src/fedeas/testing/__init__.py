@@ -1,0 +1,36 @@
+"""Checks for parts of one's own: each raises an AssertionError that names the law that does not hold.
+
+>>> from fedeas import FedEAS
+>>> check_policy(FedEAS(beta=4))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedeas.testing.policies import check_policy
+
+if TYPE_CHECKING:
+    from fedeas.algorithms.base import Algorithm
+    from fedeas.generators.base import Generator
+
+__all__ = ["check_algorithm", "check_generator", "check_policy"]
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Check that an algorithm keeps the laws that runs rely on, on three clients of a small model; needs torch."""
+    from fedeas.testing.algorithms import check_algorithm as check
+
+    check(algorithm)
+
+
+def check_generator(generator: Generator, count: int = 12) -> None:
+    """Check that a generator makes uint8 images of its shape, each a function of its address alone.
+
+    Args:
+        generator: what is checked; a function of one's own becomes one through `fedeas.generators.load_custom`.
+        count: how many images are drawn, several times each.
+    """
+    from fedeas.testing.generators import check_generator as check
+
+    check(generator, count)

@@ -1,0 +1,91 @@
+"""The laws of algorithms, on three clients with a few images and a small model."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import torch
+
+from fedeas.algorithms.base import MODEL, Algorithm, Arrays, Fleet, Reply, model_arrays
+from fedeas.config import TrainConfig
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import set_up
+from fedeas.federation.worker import Worker
+from fedeas.models.build import build_model
+
+SHAPE, CLASSES, SIZES, ROUNDS = (1, 8, 8), 3, (9, 14, 20), 2
+TRAIN = TrainConfig(lr=0.05, batch_size=5, epochs=1)
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Check replies, state and repeatability; see `fedeas.testing.check_algorithm`."""
+    assert isinstance(algorithm.spec, str), "an algorithm must have a spec"
+    assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
+    first, replies = _federate(algorithm)
+    again, _ = _federate(algorithm)
+    _check_replies(algorithm, replies)
+    _check_server(first)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
+
+
+def _check_replies(algorithm: Algorithm, replies: list[Reply]) -> None:
+    for reply in replies:
+        size = SIZES[reply.client]
+        assert reply.weight == size, f"client {reply.client} replies with weight {reply.weight}, but has {size} samples"
+        _check_tensors(reply.arrays, f"the reply of client {reply.client}")
+
+
+def _check_server(server: Arrays) -> None:
+    missing = set(model_arrays(_model())) - set(server)
+    assert not missing, f"the server's state lacks {min(missing, default='')}; keep the model under {MODEL!r}"
+    _check_tensors(server, "the server's state")
+
+
+def _check_tensors(arrays: Arrays, whose: str) -> None:
+    for name, tensor in arrays.items():
+        assert isinstance(tensor, torch.Tensor), f"{name} in {whose} is a {type(tensor).__name__}, not a tensor"
+        assert not tensor.requires_grad, f"{name} in {whose} still has a gradient; detach it"
+        assert bool(torch.isfinite(tensor.float()).all()), f"{name} in {whose} is not finite"
+
+
+def _federate(algorithm: Algorithm) -> tuple[Arrays, list[Reply]]:
+    """The server's state and all replies after a set-up exchange and two rounds."""
+    nothing = np.zeros((len(SIZES), CLASSES), dtype=np.int64)
+    worker = Worker(algorithm, _model(), _client, nothing, None, TRAIN, 0, ROUNDS)
+    server = algorithm.init(_model(), Fleet(np.array(SIZES), CLASSES, seed=0))
+    server = set_up(algorithm, LocalEngine(worker), server, len(SIZES))
+    states: dict[int, Arrays] = {}
+    collected: list[Reply] = []
+    for number in range(ROUNDS):
+        replies = _round(algorithm, worker, server, states, number)
+        server = algorithm.server_update(server, replies, number)
+        collected += replies
+    return server, collected
+
+
+def _round(algorithm: Algorithm, worker: Worker, server: Arrays, states: dict[int, Arrays], number: int) -> list[Reply]:
+    broadcast = algorithm.broadcast(server, number)
+    before = copy.deepcopy(broadcast)
+    replies = []
+    for client in range(len(SIZES)):
+        reply, states[client] = worker.run(Task.TRAIN, client, number, broadcast, states.get(client, {}))
+        assert reply is not None, "client_update must give a Reply and the client's state"
+        replies.append(reply)
+    for name, tensor in before.items():
+        assert torch.equal(tensor, broadcast[name]), f"a client has changed {name} of the broadcast; work on a copy"
+    return replies
+
+
+def _model() -> torch.nn.Module:
+    return build_model("small-cnn", SHAPE, CLASSES, seed=0)
+
+
+def _client(client: int) -> ClientData:
+    rng = np.random.default_rng(client)
+    images = rng.integers(0, 256, (SIZES[client], *SHAPE), dtype=np.uint8)
+    return ClientData.of(images, rng.integers(0, CLASSES, SIZES[client]), Normaliser.of((0.5,), (0.25,)))

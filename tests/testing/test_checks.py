@@ -1,0 +1,165 @@
+"""The checks of `fedeas.testing`: all of ours pass, and each law that is broken is named."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedeas import Allocation, Policy, parse_policy
+from fedeas.algorithms import ALGORITHMS, FedAvg, Reply, parse_algorithm
+from fedeas.generators.gaussian import GaussianGenerator
+from fedeas.planning.policies import POLICIES
+from fedeas.testing import check_algorithm, check_generator, check_policy
+
+SPECS = {"cost-aware": "cost-aware(price=0.1)"}
+BUDGETED = ("uniform", "missing-only", "by-size", "greedy", "optimal")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_our_policies_keep_the_laws(name):
+    budgets = ("7", "fedeas(beta=3)") if name in BUDGETED else ()
+    for spec in [f"{name}(budget={budget})" for budget in budgets] or [SPECS.get(name, name)]:
+        check_policy(parse_policy(spec))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_our_algorithms_keep_the_laws(name):
+    check_algorithm(parse_algorithm(name))
+
+
+def gaussian():
+    rng = np.random.default_rng(0)
+    return GaussianGenerator.fit(
+        rng.integers(0, 256, (40, 1, 4, 4), dtype=np.uint8), np.arange(40) % 4, 4, components=8
+    )
+
+
+def test_our_gaussian_keeps_the_law():
+    check_generator(gaussian())
+
+
+@dataclass(frozen=True)
+class Overspends(Policy):
+    budget: int = 5
+
+    def allocate(self, counts):
+        return Allocation(np.full_like(counts.n, self.budget), self.spec)
+
+
+@dataclass(frozen=True)
+class OnlySaysItIsLocal(Policy):
+    is_local: ClassVar[bool] = True
+
+    def allocate(self, counts):
+        return Allocation(counts.n.max() - counts.n, self.spec)
+
+
+@dataclass(frozen=True)
+class Negative(Policy):
+    def allocate(self, counts):
+        plan = Allocation(counts.n, self.spec)
+        object.__setattr__(plan, "n", -counts.n)  # the constructor would refuse it
+        return plan
+
+
+@dataclass(frozen=True)
+class WrongShape(Policy):
+    def allocate(self, counts):
+        return Allocation(counts.n[:, :1], self.spec)
+
+
+@dataclass(frozen=True)
+class Bare(Policy):
+    def allocate(self, counts):
+        return counts.n
+
+
+RANDOM = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Random(Policy):
+    def allocate(self, counts):
+        return Allocation(RANDOM.integers(0, 10**6, counts.n.shape), self.spec)
+
+
+@pytest.mark.parametrize(
+    ("policy", "law"),
+    [
+        (Overspends(), "of a budget of 5"),
+        (OnlySaysItIsLocal(), "is_local, but client"),
+        (Negative(), "negative numbers"),
+        (WrongShape(), "the allocation is"),
+        (Bare(), "must give an Allocation, not ndarray"),
+        (Random(), "two allocations differ"),
+    ],
+)
+def test_a_wrong_policy_is_caught(policy, law):
+    with pytest.raises(AssertionError, match=law):
+        check_policy(policy)
+
+
+class CountsSyntheticSamples(FedAvg):
+    def client_update(self, job):
+        reply, state = super().client_update(job)
+        return Reply(reply.client, reply.weight + 1, reply.arrays), state
+
+
+class WritesToTheBroadcast(FedAvg):
+    def client_update(self, job):
+        reply, state = super().client_update(job)
+        next(iter(job.broadcast.values())).add_(1)
+        return reply, state
+
+
+class LosesTheModel(FedAvg):
+    def server_update(self, server, replies, round):
+        updated = super().server_update(server, replies, round)
+        return updated if round == 0 else {"other": next(iter(updated.values()))}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "law"),
+    [
+        (CountsSyntheticSamples(), "replies with weight 10, but has 9 samples"),
+        (WritesToTheBroadcast(), "of the broadcast; work on a copy"),
+        (LosesTheModel(), "the server's state lacks model/"),
+    ],
+)
+def test_a_wrong_algorithm_is_caught(algorithm, law):
+    with pytest.raises(AssertionError, match=law):
+        check_algorithm(algorithm)
+
+
+class ByCallOrder:
+    num_classes, shape, batch_size, fingerprint = 4, (1, 2, 2), 8, "0" * 64
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def sample(self, labels, index):
+        return self.rng.integers(0, 256, (len(labels), *self.shape), dtype=np.uint8)
+
+
+class ByPlace(ByCallOrder):
+    def sample(self, labels, index):
+        return np.arange(4 * len(labels), dtype=np.uint8).reshape(-1, *self.shape)
+
+
+class TakesAnyLabel(ByCallOrder):
+    def sample(self, labels, index):
+        return np.zeros((len(labels), *self.shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("generator", "law"),
+    [
+        (ByCallOrder(), "drawn twice"),
+        (ByPlace(), "in another order"),
+        (TakesAnyLabel(), "label -1 is not refused"),
+    ],
+)
+def test_a_wrong_generator_is_caught(generator, law):
+    with pytest.raises(AssertionError, match=law):
+        check_generator(generator)
