@@ -37,7 +37,7 @@ class Policy(Described):
         """Let `allocate` take any table of counts."""
         super().__init_subclass__(**options)
         if "allocate" in cls.__dict__:
-            cls.allocate = _of_any_table(cls.__dict__["allocate"])  # type: ignore[method-assign]
+            cls.allocate = _of_any_table(cls.__dict__["allocate"])  # type: ignore[method-assign,assignment]
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""

@@ -1,0 +1,62 @@
+"""The parts of one's own in examples/ work from a config and on the command line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedeas.cli import main
+from fedeas.config import load_config
+from fedeas.federation.run import execute, identified
+from fedeas.planning.policies import parse_policy
+from fedeas.runs.store import RunStore
+from fedeas.testing import check_algorithm, check_policy
+
+ROOT = Path(__file__).parent.parent
+OWN = """
+policy = "python:examples.own_policy:RaiseRare(share=0.2)"
+generator = "python:examples.custom_generator:stripes"
+algorithm = "python:examples.own_algorithm:ServerMomentum(momentum=0.5)"
+model.name = "python:examples.own_model:Perceptron(hidden=8)"
+data.dataset = "python:examples.own_dataset:discs(size=8, train=60, test=30)"
+partition = {clients = 3, alpha = 1.0}
+train.epochs = 1
+rounds.total = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_all_parts_of_a_run_can_be_ones_own(tmp_path):
+    (tmp_path / "own.toml").write_text(OWN)
+    run = execute(load_config(tmp_path / "own.toml"), RunStore(tmp_path / "runs"))
+    assert run.finished
+    content = run.config.content
+    assert all((content.policy, content.algorithm, content.model, content.generator, content.data))
+    assert len({content.policy, content.algorithm, content.model}) == 3
+    plain = identified(load_config(tmp_path / "own.toml", ["model.name=auto", "algorithm=fedavg"]))
+    assert (plain.content.model, plain.content.algorithm) == ("", "")
+
+
+def test_the_examples_keep_the_laws():
+    from fedeas.algorithms import parse_algorithm
+
+    check_policy(parse_policy("python:examples.own_policy:RaiseRare(share=0.3)"))
+    check_algorithm(parse_algorithm("python:examples.own_algorithm:ServerMomentum(momentum=0.5)"))
+
+
+def test_an_own_policy_plans_on_the_command_line(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--example", "--policy", "python:examples.own_policy:RaiseRare(share=0.5)"])
+    assert ended.value.code in (None, 0)
+    assert "RaiseRare(share=0.5)" in capsys.readouterr().out
+
+
+def test_the_page_names_parts_that_exist():
+    commands = re.findall(r"python:examples\.(\w+):(\w+)", (ROOT / "docs" / "extending.md").read_text())
+    assert len(set(commands)) == 4
+    for module, name in commands:
+        assert re.search(rf"^(class|def) {name}\b", (ROOT / "examples" / f"{module}.py").read_text(), re.MULTILINE)
