@@ -1,7 +1,7 @@
 """Scores of an allocation, from label counts alone.
 
-Functions take the counts (a `LabelCounts`, an array, nested lists or a data frame) and often an allocation whose samples
-are added first. The weights p_k are always those of the real data, as in Eq. (surrogate).
+Functions take the counts (a `LabelCounts`, an array, nested lists or a data frame) and often an allocation whose
+samples are added first. The weights p_k are always those of the real data, as in Eq. (surrogate).
 """
 
 from __future__ import annotations
