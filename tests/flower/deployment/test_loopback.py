@@ -18,6 +18,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 from waiting import LIMIT, wait_until
 
+from fedeas.core.records import read_record, write_record
 from fedeas.errors import RunError
 from fedeas.flower.deployment.environment import environment, program
 from fedeas.flower.deployment.keys import make_node_key
@@ -82,8 +83,7 @@ def check_the_file(deployment):
 
 def check_a_restart(deployment):
     """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
-    written = json.loads(deployment.file.read_text())
-    deployment.file.write_text(json.dumps({**written, "limit": SHORT}))
+    write_record(deployment.file, {**read_record(deployment.file), "limit": SHORT})
     node = deployment.state.nodes[1]
     executor = children(node.process.pid)
     assert executor
