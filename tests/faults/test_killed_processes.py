@@ -39,7 +39,7 @@ POWER_CUTS = """
 import json, os, random, signal, sys
 from pathlib import Path
 from flower.grids import StraightGrid
-from fedeas import checkpoint
+from fedeas.federation import checkpoint
 from fedeas.config import load_config
 from fedeas.flower.app import run_on
 from fedeas.runs.store import RunStore

@@ -224,7 +224,7 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     with pytest.raises(InputError, match="the checkpoint belongs to another config"):
         execute(config(), store)
     mine.checkpoint.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="remove it to start anew"):
+    with pytest.raises(InputError, match="remove it to start again"):
         execute(config(), store)
 
 

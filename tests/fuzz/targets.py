@@ -15,8 +15,7 @@ from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import count_chunks
-from fedeas.web import plan_result as outcome
-from fedeas.web import runs, sources
+from fedeas.web import plan_result, runs, sources
 
 SEPARATOR = "\x1e"  # of the arguments of a command
 
@@ -59,8 +58,8 @@ def _uploaded(ending: str) -> Target:
 
     def upload(content: bytes, folder: Path) -> None:
         counts = sources.uploaded(f"mine.{ending}", content).counts
-        outcome.curves(counts)
-        outcome.outcome(counts, choose_policy("fedeas", Limits(beta=12), counts).spec)
+        plan_result.curves(counts)
+        plan_result.plan_and_compare(counts, choose_policy("fedeas", Limits(beta=12), counts).spec)
 
     return upload
 

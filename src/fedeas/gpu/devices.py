@@ -66,6 +66,8 @@ def computes_in_bf16() -> bool:
             warnings.simplefilter("error")
             functional.linear(functional.conv2d(images, weight), torch.ones(4, 6))
             functional.conv2d(images.bfloat16(), weight.bfloat16())
+            rows = torch.ones(64, 64)  # smaller products take another path
+            functional.linear(rows, rows, rows[0])
     except (RuntimeError, Warning) as error:
         log.warning("this processor does not compute in bf16 (%s); using fp32 instead", str(error).partition("\n")[0])
         return False
