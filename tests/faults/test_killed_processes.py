@@ -12,10 +12,8 @@ from federation.engines.unruly import Doomed
 from safetensors.torch import load_file
 from waiting import LIMIT
 
-from fedeas.config import load_config
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
-from fedeas.federation.run import execute
 from fedeas.gpu.devices import torch_threads
 from fedeas.runs.store import RunStore
 
@@ -41,6 +39,7 @@ from pathlib import Path
 from flower.grids import StraightGrid
 from fedeas.federation import checkpoint
 from fedeas.config import load_config
+from fedeas.federation.run import execute
 from fedeas.flower.app import run_on
 from fedeas.runs.store import RunStore
 
@@ -54,9 +53,14 @@ def attempt(name, seconds=0.0):
         _, status, used = os.wait4(child, 0)
         return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    run_on(StraightGrid(folder / f"nodes-{name}", 4), load_config(None, overrides), RunStore(folder / name))
+    if name == "local":
+        execute(load_config(None, overrides), RunStore(folder / name))
+    else:
+        config = load_config(None, [*overrides, "engine.name=flower"])
+        run_on(StraightGrid(folder / f"nodes-{name}", 4), config, RunStore(folder / name))
     os._exit(0)
 
+assert attempt("local")[0] == 0
 code, whole = attempt("undisturbed")
 assert code == 0
 draw = random.Random(0)
@@ -70,7 +74,7 @@ print(json.dumps(ends))
 def test_a_whole_flower_federation_may_lose_power_at_any_moment(tmp_path):
     """Server and clients are one process here, so that all end in the middle of the same moment."""
     pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
-    overrides = json.dumps([*FEDERATION, "engine.name=flower"])
+    overrides = json.dumps(FEDERATION)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", POWER_CUTS, tmp_path, overrides],
@@ -78,7 +82,8 @@ def test_a_whole_flower_federation_may_lose_power_at_any_moment(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert sum(code != 0 for code in json.loads(done.stdout.splitlines()[-1])) >= 2
-    expected = server_arrays(execute(load_config(None, FEDERATION), RunStore(tmp_path / "local")))
+    [local] = RunStore(tmp_path / "local").all()
+    expected = server_arrays(local)
     for name in ("undisturbed", "disturbed"):
         [run] = RunStore(tmp_path / name).all()
         assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4, 5, 6]
