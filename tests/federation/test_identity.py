@@ -1,6 +1,7 @@
 """The identity of a run: spelling does not matter, content does; a config that cannot run leaves nothing behind."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -236,10 +237,10 @@ def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
     wanted = GOLDEN[name]
     run = execute(load_config(None, wanted["overrides"]), RunStore(tmp_path))
     assert run.config.fingerprint == wanted["fingerprint"]
-    for found, recorded in zip(run.rounds(), wanted["rounds"], strict=True):
+    rounds = wanted.get(f"rounds on {platform.machine()}", wanted["rounds"])  # of networks that processors round apart
+    for found, recorded in zip(run.rounds(), rounds, strict=True):
         assert found["clients"] == recorded["clients"]
         assert found["steps"] == recorded["steps"]
-        rounding = 0.05 if name == "resnet" else 1e-3  # deep, with batch norms: other processors round it apart
-        assert found["train_loss"] == pytest.approx(recorded["train_loss"], rel=rounding)
-        assert found["test_loss"] == pytest.approx(recorded["test_loss"], rel=rounding)
-        assert found["accuracy"] == pytest.approx(recorded["accuracy"], abs=max(0.01, rounding))
+        assert found["train_loss"] == pytest.approx(recorded["train_loss"], rel=1e-3)
+        assert found["test_loss"] == pytest.approx(recorded["test_loss"], rel=1e-3)
+        assert found["accuracy"] == pytest.approx(recorded["accuracy"], abs=0.01)
