@@ -248,7 +248,7 @@ def test_a_lower_precision_changes_images_only_slightly():
 
 @pytest.fixture
 def without_bf16(monkeypatch):
-    """A processor on which torch warns that it cannot convolve in bf16 and goes on without oneDNN, as on some ARM ones."""
+    """A processor like some ARM ones: torch warns that it cannot convolve in bf16, and goes on without oneDNN."""
     convolve = functional.conv2d
 
     def warned(images, *rest):
