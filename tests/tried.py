@@ -1,0 +1,19 @@
+"""What long tests tried, kept as JSON with machine and date; docs/reliability.md is rendered from it."""
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+
+
+def keep_tried(path, tried):
+    """Write how often each thing was tried, in alphabetical order."""
+    content = {"machine": machine(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    Path(path).write_text(json.dumps({**content, "tried": dict(sorted(tried.items()))}, indent=1) + "\n")
+
+
+def machine():
+    """The system, its processor's kind, its cores, and Python."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}"
