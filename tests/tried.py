@@ -7,10 +7,11 @@ import platform
 from pathlib import Path
 
 
-def keep_tried(path, tried):
-    """Write how often each thing was tried, in alphabetical order."""
-    content = {"machine": machine(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
-    Path(path).write_text(json.dumps({**content, "tried": dict(sorted(tried.items()))}, indent=1) + "\n")
+def keep_tried(path, tried, **more):
+    """Write how often each thing was tried, in alphabetical order, and what else is to be known of it."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    content = {"machine": machine(), "date": today, **more, "tried": dict(sorted(tried.items()))}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
 
 def machine():
