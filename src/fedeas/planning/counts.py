@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.errors import InputError
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers, without_names
+from fedeas.planning.frames import without_names
+from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +22,8 @@ class LabelCounts:
     """Counts of clients x classes: ``n[k, c]`` is the number of samples of class c that client k holds.
 
     The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
-    is copied. A pandas or Arrow table names the classes by its columns; pandas' index, unless it only numbers the rows,
-    and a first column of text name the clients.
+    is copied. A pandas or Arrow table is read like a file: with a row for each client, each client and class, or each
+    sample; its columns, or pandas' index, name clients and classes.
 
     >>> counts = LabelCounts([[30, 0], [10, 10]])
     >>> counts.sizes

@@ -23,22 +23,6 @@ MAX_SQUARED = 2**31 - 1
 Names = tuple[str, ...] | None
 
 
-def without_names(table: Any) -> tuple[Any, Sequence[object] | None, Sequence[object] | None]:
-    """The numbers of a table, and the names of clients and classes that a pandas or Arrow table gives them."""
-    if hasattr(table, "to_pandas") and hasattr(table, "column_names"):
-        table = table.to_pandas()
-    if not (hasattr(table, "columns") and hasattr(table, "index") and hasattr(table, "iloc")):
-        return table, None, None
-    clients = None if _only_numbers_rows(table.index) else list(table.index)
-    if table.shape[1] and not np.issubdtype(np.asarray(table.iloc[:, 0]).dtype, np.number):
-        clients, table = list(table.iloc[:, 0]), table.iloc[:, 1:]
-    return table.to_numpy(), clients, list(table.columns)
-
-
-def _only_numbers_rows(index: Any) -> bool:
-    return bool(np.array_equal(np.asarray(index), np.arange(len(index))))
-
-
 def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
     """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
     try:
