@@ -18,7 +18,7 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
-from fedeas.report.figures import Curve, Point, Spent
+from fedeas.report.figures import MethodCurves, Point, Spent
 from fedeas.report.html import facts, figure, number_of, table
 from fedeas.report.methods import (
     MethodRuns,
@@ -173,7 +173,7 @@ def _result_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
 
 
 def _convergence_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
-    curves = {method: _curve(method) for method in methods}
+    curves = {method: _curves(method) for method in methods}
     drawn = [method for method, curve in curves.items() if curve.finished or curve.unfinished]
     if drawn:
         source = figures.convergence([curves[method] for method in drawn], _thresholds(methods))
@@ -184,10 +184,12 @@ def _convergence_section(methods: Sequence[MethodRuns]) -> Iterator[str]:
         yield figure(source, alt, words, f"<ul class='key'>{keys}</ul>")
 
 
-def _curve(method: MethodRuns) -> Curve:
-    evaluated = [each for each in method.runs if each.course.rounds]
-    finished, unfinished = ([each.course for each in evaluated if each.finished is done] for done in (True, False))
-    return Curve(method.look, finished, unfinished)
+def _curves(method: MethodRuns) -> MethodCurves:
+    evaluated = [each for each in method.runs if each.accuracy_curve.rounds]
+    finished, unfinished = (
+        [each.accuracy_curve for each in evaluated if each.finished is done] for done in (True, False)
+    )
+    return MethodCurves(method.look, finished, unfinished)
 
 
 def _price_section(methods: Sequence[MethodRuns]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -
     return CountSource(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
 
 
-def uploaded(name: str, content: bytes, num_classes: int | None = None) -> CountSource:
+def read_upload(name: str, content: bytes, num_classes: int | None = None) -> CountSource:
     """The table in an uploaded file; `num_classes` as for `read_counts`."""
     ending = Path(name).suffix.lower()
     if ending not in (".csv", ".parquet"):
