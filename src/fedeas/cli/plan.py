@@ -20,7 +20,7 @@ from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES
-from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
@@ -78,15 +78,16 @@ def plan(
         return
     table = example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
-    summary = plan_chunks([Chunk(table, table.clients, 0)], chosen, out)
+    allocation = chosen.allocate(table)
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     Console().print(summary_table(summary, chosen.spec))
     if file is not None:
         _say_how(file)
-    side_by_side = matched(table, chosen) if compare else []
+    side_by_side = compare_policies(table, chosen, allocation) if compare else []
     if compare:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
     if plot:
-        _draw_plan(plot, table, chosen.allocate(table), side_by_side)
+        _draw_plan(plot, table, allocation, side_by_side)
 
 
 def partition(
