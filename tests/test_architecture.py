@@ -24,6 +24,8 @@ ALLOWED = {
     "psutil": {"flower.deployment.processes"},
     "cryptography": {"flower.deployment.keys"},
     "httpx": {"flower.deployment"},
+    "jinja2": {"report.page"},
+    "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "web.sources"},
     "pandas": {"planning.counts"},
