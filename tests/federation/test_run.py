@@ -206,15 +206,14 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_algorithm_composes_with_every_policy(store, algorithm, policy):
-    """With two seeds each, the model learns, and no algorithm equals FedAvg."""
+    """The model learns, and no algorithm equals FedAvg."""
     common = (f"policy={policy}", "rounds.total=5", "train.epochs=2", "partition.clients=10", "partition.min_size=20")
-    for seed in ("seed=0", "seed=1"):
-        plain = execute(config(*common, seed), store)
-        other = execute(config(*common, seed, f"algorithm={algorithm}"), store)
-        assert not torch.equal(weights(other)["model/head.weight"], weights(plain)["model/head.weight"])
-        assert [record["clients"] for record in other.rounds()] == [record["clients"] for record in plain.rounds()]
-        assert 0.3 < other.summary()["peak"] <= 1
-        assert abs(other.summary()["peak"] - plain.summary()["peak"]) < 0.4
+    plain = execute(config(*common), store)
+    other = execute(config(*common, f"algorithm={algorithm}"), store)
+    assert not torch.equal(weights(other)["model/head.weight"], weights(plain)["model/head.weight"])
+    assert [record["clients"] for record in other.rounds()] == [record["clients"] for record in plain.rounds()]
+    assert 0.3 < other.summary()["peak"] <= 1
+    assert abs(other.summary()["peak"] - plain.summary()["peak"]) < 0.4
 
 
 def test_a_checkpoint_of_another_config_is_refused(tmp_path):

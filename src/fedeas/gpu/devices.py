@@ -58,9 +58,12 @@ def available_precision(name: str, device: torch.device) -> str:
 def computes_in_bf16() -> bool:
     """Whether this processor computes in bf16, tried on a convolution and a product; logs a warning if it does not.
 
-    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal.
+    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal. After such
+    a warning torch would compute without oneDNN from then on, which changes the bits of a run: oneDNN is switched on
+    again.
     """
     images, weight = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    one_dnn = torch.backends.mkldnn.enabled
     try:
         with warnings.catch_warnings(), torch.no_grad(), autocast("bf16", torch.device("cpu")):
             warnings.simplefilter("error")
@@ -71,6 +74,8 @@ def computes_in_bf16() -> bool:
     except (RuntimeError, Warning) as error:
         log.warning("this processor does not compute in bf16 (%s); using fp32 instead", str(error).partition("\n")[0])
         return False
+    finally:
+        torch.backends.mkldnn.enabled = one_dnn
     return True
 
 

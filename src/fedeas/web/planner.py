@@ -19,6 +19,7 @@ from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
@@ -102,6 +103,8 @@ def _choose_federation() -> CountSource | None:
     if found is not None:
         counts = found.counts
         st.caption(f"{counts.num_clients:,} clients, {counts.num_classes:,} classes, {counts.total:,} real images")
+        if found.how:
+            st.caption(for_markdown(f"Read as {found.how}."))
     return found
 
 
@@ -118,12 +121,17 @@ def _from_paper() -> CountSource:
 def _from_file() -> CountSource | None:
     file = st.file_uploader("CSV or Parquet", ["csv", "parquet"], max_upload_size=sources.MAX_MEGABYTES, key="file")
     st.caption(
-        "A row for each client with a column of counts for each class (and a column `client`), or a row for each image "
-        "with the columns `client` and `label`. The file stays on this machine."
+        "A row for each client with a column of counts for each class; a row for each client and class with a count; "
+        "or a row for each image with its client and label. The file stays on this machine."
     )
     words = "Only for rows of images whose labels are numbers, if no client has some class."
     classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)
-    return None if file is None else _uploaded(file.name, file.getvalue(), int(classes) or None)
+    with st.expander("Columns, if they are not recognised"):
+        named = [st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")]
+    if file is None:
+        return None
+    columns = ColumnNames(*(name or None for name in named))
+    return _uploaded(file.name, file.getvalue(), int(classes) or None, columns)  # type: ignore[no-any-return]
 
 
 def _from_draw() -> CountSource:

@@ -271,8 +271,14 @@ IN_THE_MIDDLE = """
 
 @pytest.mark.parametrize(
     ("script", "ending"),
-    [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGKILL")]
-    + [(IN_THE_MIDDLE, ending) for ending in ("SIGINT", "SIGTERM", "SIGKILL")],
+    [
+        (WHOLE_RUN, "end"),
+        pytest.param(WHOLE_RUN, "error", marks=pytest.mark.slow),
+        (WHOLE_RUN, "SIGKILL"),
+        (IN_THE_MIDDLE, "SIGINT"),
+        pytest.param(IN_THE_MIDDLE, "SIGTERM", marks=pytest.mark.slow),
+        pytest.param(IN_THE_MIDDLE, "SIGKILL", marks=pytest.mark.slow),
+    ],
 )
 def test_processes_end_with_the_run_and_print_nothing(tmp_path, script, ending):
     """The script is not guarded, and its pipes are closed only when the last process that holds them has ended."""

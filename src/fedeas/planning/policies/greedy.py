@@ -35,8 +35,9 @@ class Greedy(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
-        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        total = samples_in(self.budget, counts)
         check_searchable(total)
+        curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
             samples = curves.demand.copy()

@@ -47,8 +47,9 @@ class Optimal(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
-        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        total = samples_in(self.budget, counts)
         check_searchable(total)
+        curves = Waterfill(counts, total)
         if counts.num_clients * total**2 <= EXACT_STEPS:
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
