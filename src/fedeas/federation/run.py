@@ -124,6 +124,8 @@ class Federation:
 
     def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
+        for words in self.data.notes:
+            log.warning("%s", words)
         for words in self.unknown:
             log.warning("not known to the run: %s", words)
         run.write_json("env.json", {**environment(self.device), "unknown": list(self.unknown)})

@@ -34,7 +34,7 @@ class DistributedFederation(Federation):
         self.policy = parse_policy(config.policy)
         about = asdict(About.of(self.data.dataset))
         header = {"config": self.config.model_dump(mode="json"), "about": about}
-        self.engine = FlowerEngine(grid, config.partition.clients, config.engine, header, self.device)
+        self.engine = FlowerEngine(grid, self.config.partition.clients, config.engine, header, self.device)
         self.totals: dict[int, int] = {}
 
     @cached_property
