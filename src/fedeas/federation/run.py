@@ -145,7 +145,8 @@ class Federation:
         def on_round(record: Record, state: Arrays) -> bool:
             newcomers = set(trained(record)) - seen
             seen.update(newcomers)
-            run.append_round({**record, "generated": self._generated(newcomers), **self._drawn(newcomers)})
+            record = {**record, "generated": self._generated(newcomers), **self._drawn(newcomers)}
+            run.append_round(record)
             paused = pause is not None and pause(record)
             keep(record["round"], state, engine.client_states, at_once=paused)
             if progress is not None:
