@@ -24,6 +24,7 @@ ALLOWED = {
     "psutil": {"flower.deployment.processes"},
     "cryptography": {"flower.deployment.keys"},
     "httpx": {"flower.deployment"},
+    "uvicorn": {"flower.deployment.server"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "web.sources"},
     "pandas": {"planning.counts"},
