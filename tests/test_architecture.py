@@ -25,6 +25,8 @@ ALLOWED = {
     "cryptography": {"flower.deployment.keys"},
     "httpx": {"flower.deployment"},
     "uvicorn": {"flower.deployment.server"},
+    "jinja2": {"report.page"},
+    "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "web.sources"},
     "pandas": {"planning.counts"},

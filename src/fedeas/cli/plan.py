@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.display import comparison_table, partition_table, summary_table
+from fedeas.core.foreign_text import printable
 from fedeas.data import partition as schemes
 from fedeas.data.known import KNOWN, known_dataset
 from fedeas.data.partition import PAPER_SEED, Partition
@@ -19,11 +20,15 @@ from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES
-from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
-from fedeas.planning.tables import Chunk, count_chunks, read_counts, write_counts
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
+from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
+
+ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of (client, label) rows.")]
+CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
@@ -53,6 +58,9 @@ def plan(
     max_share: Annotated[float | None, typer.Option(help="Stay below this synthetic share (0.25 with --auto).")] = None,
     min_removed: Annotated[float | None, typer.Option(help="Remove this share of imbalance (0.5 with --auto).")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, for (client, label) rows.")] = None,
+    client_column: ClientColumn = None,
+    label_column: LabelColumn = None,
+    count_column: CountColumn = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the allocation: .csv, .parquet or .json.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
@@ -63,18 +71,23 @@ def plan(
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_plot(plot)
     chosen = choose_policy(policy, limits)
-    if counts is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
-        Console().print(summary_table(plan_chunks(count_chunks(counts), chosen, out), chosen.spec))
+    file = None if counts is None else CountTable(counts, ColumnNames(client_column, label_column, count_column))
+    if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
+        Console().print(summary_table(plan_chunks(file.chunks(), chosen, out), chosen.spec))
+        _say_how(file)
         return
-    table = example_counts() if counts is None else read_counts(counts, classes)
+    table = example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
-    summary = plan_chunks([Chunk(table, table.clients, 0)], chosen, out)
+    allocation = chosen.allocate(table)
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     Console().print(summary_table(summary, chosen.spec))
-    side_by_side = matched(table, chosen) if compare else []
+    if file is not None:
+        _say_how(file)
+    side_by_side = compare_policies(table, chosen, allocation) if compare else []
     if compare:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
     if plot:
-        _draw_plan(plot, table, chosen.allocate(table), side_by_side)
+        _draw_plan(plot, table, allocation, side_by_side)
 
 
 def partition(
@@ -116,6 +129,10 @@ def partition(
         from fedeas.plotting import figures as plots
 
         plots.save(plots.partition_figure(counts), plot)
+
+
+def _say_how(file: CountTable) -> None:
+    print(printable(f"read {file.path} as {file.how}"))
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.errors import InputError
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers, without_names
+from fedeas.planning.frames import without_names
+from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +22,8 @@ class LabelCounts:
     """Counts of clients x classes: ``n[k, c]`` is the number of samples of class c that client k holds.
 
     The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
-    is copied. A pandas or Arrow table names the classes by its columns; pandas' index, unless it only numbers the rows,
-    and a first column of text name the clients.
+    is copied. A pandas or Arrow table is read like a file: with a row for each client, each client and class, or each
+    sample; its columns, or pandas' index, name clients and classes.
 
     >>> counts = LabelCounts([[30, 0], [10, 10]])
     >>> counts.sizes
@@ -82,8 +83,8 @@ class LabelCounts:
             entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)
-        # Entropy of two billion samples is above 1e-8 or exactly 0. A smaller value is a rounding error, which the
-        # floor in a policy could turn into a missing sample.
+        # Entropy of `MAX_CLIENT_SIZE` samples is above 3e-12 or exactly 0. A smaller value is a rounding error, which
+        # the floor in a policy could turn into a missing sample.
         entropy[entropy < 1e-12] = 0.0
         return frozen(np.minimum(entropy / np.log(self.num_classes), 1.0))
 
