@@ -24,6 +24,7 @@ ALLOWED = {
     "psutil": {"flower.deployment.processes"},
     "cryptography": {"flower.deployment.keys"},
     "httpx": {"flower.deployment"},
+    "uvicorn": {"flower.deployment.server"},
     "jinja2": {"report.page"},
     "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
