@@ -118,7 +118,7 @@ class DivergenceCurves:
         )
         linear = 1 - share + own * rest
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
-        return np.maximum(level, first)
+        return np.asarray(np.maximum(level, first))
 
     def spend(self, total: int) -> tuple[FloatArray, float]:
         """The best samples, as real numbers that sum to `total`, and the price of the last one."""
