@@ -272,6 +272,7 @@ IN_THE_MIDDLE = """
 @pytest.mark.parametrize(
     ("script", "ending"),
     [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGKILL")]
+    + [pytest.param(WHOLE_RUN, ending, marks=pytest.mark.slow) for ending in ("SIGINT", "SIGTERM")]
     + [(IN_THE_MIDDLE, ending) for ending in ("SIGINT", "SIGTERM", "SIGKILL")],
 )
 def test_processes_end_with_the_run_and_print_nothing(tmp_path, script, ending):
