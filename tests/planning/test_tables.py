@@ -4,6 +4,7 @@ import os
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from pyarrow import parquet
 from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
-from fedeas.planning.tables import Chunk, allocation_writer, count_chunks
+from fedeas.planning.tables import Chunk, ColumnNames, allocation_writer, count_chunks
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
 
@@ -330,3 +331,95 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, ending):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(InputError, match=r"the folder .*nowhere does not exist; create it first"):
         write_counts(tmp_path / "nowhere" / "counts.csv", NAMED)
+
+
+HOSPITALS = LabelCounts([[30, 4], [3, 44], [5, 6]], ["101", "102", "103"], ["cat", "dog"])
+SAME_TABLE = {
+    "numeric id column": "site,cat,dog\n101,30,4\n102,3,44\n103,5,6\n",
+    "index of pandas": ",site,cat,dog\n0,101,30,4\n1,102,3,44\n2,103,5,6\n",
+    "index of pandas, read and written": "Unnamed: 0,Hospital ID,cat,dog\n0,101,30,4\n1,102,3,44\n2,103,5,6\n",
+    "sum of the row": "client,cat,dog,Total\n101,30,4,34\n102,3,44,47\n103,5,6,11\n",
+    "tidy": "client,label,count\n101,cat,30\n101,dog,4\n102,cat,3\n102,dog,44\n103,cat,5\n103,dog,6\n",
+    "tidy, short name": "n;class;site\n30;cat;101\n4;dog;101\n3;cat;102\n44;dog;102\n5;cat;103\n6;dog;103\n",
+    "tidy, label by elimination":
+    "breed,node,samples\ncat,101,30\ndog,101,4\ncat,102,3\ndog,102,44\ncat,103,5\ndog,103,6\n",
+    "one row a sample": "label\tpath\tuser_id\n"
+    + "".join(f"{what}\tx.png\t{who}\n" for who, row in zip((101, 102, 103), ((30, 4), (3, 44), (5, 6)), strict=True)
+              for what, times in zip(("cat", "dog"), row, strict=True) for _ in range(times)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SAME_TABLE.values(), ids=SAME_TABLE)
+def test_the_usual_shapes_of_a_table_give_the_same_counts(tmp_path, text):
+    (tmp_path / "counts.csv").write_text(text)
+    assert read_counts(tmp_path / "counts.csv") == HOSPITALS
+    frame = pd.read_csv(tmp_path / "counts.csv", sep=None, engine="python")
+    assert LabelCounts(frame) == HOSPITALS
+    frame.to_parquet(tmp_path / "counts.parquet")
+    assert read_counts(tmp_path / "counts.parquet") == HOSPITALS
+    (whole,) = count_chunks(tmp_path / "counts.parquet")
+    assert np.array_equal(whole.counts.n, HOSPITALS.n)
+
+
+AMBIGUOUS = {
+    "krankenhaus,cat,dog\n1,3,4\n2,5,6\n3,7,8\n": "--client-column krankenhaus",
+    "client,site,cat,dog\na,1,3,4\nb,2,5,6\n": "choose with --client-column",
+    "befund,krankenhaus,count\nx,a,3\ny,a,4\n": "--client-column and --label-column",
+    "client,label,anzahl\na,x,3\na,y,4\nb,x,5\nb,y,6\n": "--count-column anzahl",
+    "client,label,count\na,x,3\na,x,4\nb,y,5\n": "--count-column count",
+    "client,label,count,n\na,x,3,1\nb,y,5,1\n": "--count-column",
+    "client,city,cat,dog\na,Bonn,1,2\nb,Kiel,3,4\n": "column 'city' holds text",
+}
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_a_table_that_can_be_read_in_two_ways_is_refused_with_the_remedy(tmp_path, text):
+    (tmp_path / "counts.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_counts(tmp_path / "counts.csv")
+    assert AMBIGUOUS[text] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("krankenhaus,cat,dog\n1,3,4\n2,5,6\n3,7,8\n", ColumnNames(client="krankenhaus")),
+        ("befund,krankenhaus,anzahl\ncat,1,3\ndog,1,4\ncat,2,5\ndog,2,6\ncat,3,7\ndog,3,8\n",
+         ColumnNames("krankenhaus", "befund", "anzahl")),
+        ("client,label,count\n1,cat,1\n1,cat,2\n1,dog,4\n2,cat,5\n2,dog,6\n3,cat,7\n3,dog,8\n",
+         ColumnNames(count="count")),
+    ],
+)  # fmt: skip
+def test_columns_can_be_named(tmp_path, text, columns):
+    (tmp_path / "counts.csv").write_text(text)
+    expected = LabelCounts([[3, 4], [5, 6], [7, 8]], ["1", "2", "3"], ["cat", "dog"])
+    assert read_counts(tmp_path / "counts.csv", columns=columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (ColumnNames(client="nobody"), "no column 'nobody'; there are 'client', 'label', 'count'"),
+        (ColumnNames(label="label", count="label"), "cannot be two of"),
+    ],
+)
+def test_named_columns_are_checked(tmp_path, columns, message):
+    (tmp_path / "counts.csv").write_text("client,label,count\na,x,1\nb,y,2\n")
+    with pytest.raises(InputError, match=message):
+        read_counts(tmp_path / "counts.csv", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [("-1", "row 2, column 'count': negative count -1"), ("0.5", "row 2, column 'count': fractional"),
+     ("", "row 2, column 'count': missing"), ("many", "row 2, .*'many' is not a count"), ("3e14", "too large")],
+)  # fmt: skip
+def test_a_bad_count_of_a_tidy_table_is_refused_with_its_row(tmp_path, count, message):
+    (tmp_path / "counts.csv").write_text(f"client,label,count\na,x,1\nb,y,{count}\n")
+    with pytest.raises(InputError, match=message):
+        read_counts(tmp_path / "counts.csv")
+
+
+def test_answers_yes_and_no_are_classes(tmp_path):
+    (tmp_path / "counts.csv").write_text("client,y,n\na,1,2\nb,3,4\n")
+    assert read_counts(tmp_path / "counts.csv").classes == ("y", "n")

@@ -23,22 +23,6 @@ MAX_SQUARED = 2**31 - 1
 Names = tuple[str, ...] | None
 
 
-def without_names(table: Any) -> tuple[Any, Sequence[object] | None, Sequence[object] | None]:
-    """The numbers of a table, and the names of clients and classes that a pandas or Arrow table gives them."""
-    if hasattr(table, "to_pandas") and hasattr(table, "column_names"):
-        table = table.to_pandas()
-    if not (hasattr(table, "columns") and hasattr(table, "index") and hasattr(table, "iloc")):
-        return table, None, None
-    clients = None if _only_numbers_rows(table.index) else list(table.index)
-    if table.shape[1] and not np.issubdtype(np.asarray(table.iloc[:, 0]).dtype, np.number):
-        clients, table = list(table.iloc[:, 0]), table.iloc[:, 1:]
-    return table.to_numpy(), clients, list(table.columns)
-
-
-def _only_numbers_rows(index: Any) -> bool:
-    return bool(np.array_equal(np.asarray(index), np.arange(len(index))))
-
-
 def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
     """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
     try:
@@ -99,8 +83,8 @@ def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[Int
         raise InputError("the table of counts is empty; give at least one client")
     if n.shape[1] < 2:
         raise InputError(f"the table has {n.shape[1]} class; give at least two")
-    _check_names("client", "rows", clients, n.shape[0])
-    _check_names("class", "columns", classes, n.shape[1])
+    check_names("client", "rows", clients, n.shape[0])
+    check_names("class", "columns", classes, n.shape[1])
     place = _Place(clients, classes)
     whole = _whole_numbers(n, place)
     return whole, _sizes(whole, place)
@@ -164,7 +148,8 @@ def _check_total(samples: float, classes: int) -> None:
         raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
 
 
-def _check_names(what: str, axis: str, names: Names, length: int) -> None:
+def check_names(what: str, axis: str, names: Names, length: int) -> None:
+    """Refuse names that repeat, or that are not as many as the rows or columns."""
     if names is None:
         return
     if len(names) != length:

@@ -19,11 +19,13 @@ from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
 from fedeas.web import charts, downloads, plan_result, runs, sources
-from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
+from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.sources import CountSource
 
@@ -46,7 +48,7 @@ def _key(counts: LabelCounts) -> object:
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
 _uploaded, _curves, _plan_result = (
-    _cached(sources.uploaded),
+    _cached(sources.read_upload),
     _cached(plan_result.curves),
     _cached(plan_result.plan_and_compare),
 )
@@ -102,6 +104,8 @@ def _choose_federation() -> CountSource | None:
     if found is not None:
         counts = found.counts
         st.caption(f"{counts.num_clients:,} clients, {counts.num_classes:,} classes, {counts.total:,} real images")
+        if found.how:
+            st.caption(for_markdown(f"Read as {found.how}."))
     return found
 
 
@@ -118,12 +122,17 @@ def _from_paper() -> CountSource:
 def _from_file() -> CountSource | None:
     file = st.file_uploader("CSV or Parquet", ["csv", "parquet"], max_upload_size=sources.MAX_MEGABYTES, key="file")
     st.caption(
-        "A row for each client with a column of counts for each class (and a column `client`), or a row for each image "
-        "with the columns `client` and `label`. The file stays on this machine."
+        "A row for each client with a column of counts for each class; a row for each client and class with a count; "
+        "or a row for each image with its client and label. The file stays on this machine."
     )
     words = "Only for rows of images whose labels are numbers, if no client has some class."
     classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)
-    return None if file is None else _uploaded(file.name, file.getvalue(), int(classes) or None)
+    with st.expander("Columns, if they are not recognised"):
+        named = [st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")]
+    if file is None:
+        return None
+    columns = ColumnNames(*(name or None for name in named))
+    return _uploaded(file.name, file.getvalue(), int(classes) or None, columns)  # type: ignore[no-any-return]
 
 
 def _from_draw() -> CountSource:
@@ -143,9 +152,9 @@ def _from_draw() -> CountSource:
 
 def _choose_policy(counts: LabelCounts) -> Choice:
     st.subheader("2. Policy")
-    usable = [name for name in POLICY_WORDS if name != "missing-only" or (counts.n == 0).any()]
+    usable = [name for name, kind in POLICIES.items() if kind.suits(counts)]
     policy = st.selectbox("Who gets images?", usable, key="policy")
-    st.caption(POLICY_WORDS[policy])
+    st.caption(POLICIES[policy].description)
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))

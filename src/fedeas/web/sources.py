@@ -19,7 +19,7 @@ from fedeas.data.partition import dirichlet
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, setting
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.tables import read_counts
+from fedeas.planning.tables import ColumnNames, CountTable
 
 MAX_MEGABYTES = 20
 MAX_CLASSES = 1_000
@@ -40,6 +40,8 @@ class CountSource:
     """The command that writes the table, if there is one."""
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Sections of the config of a run on the same clients; empty if a run cannot have them."""
+    how: str = ""
+    """How the file was read."""
 
 
 def paper(name: str) -> CountSource:
@@ -79,8 +81,10 @@ def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -
     return CountSource(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
 
 
-def uploaded(name: str, content: bytes, num_classes: int | None = None) -> CountSource:
-    """The table in an uploaded file; `num_classes` as for `read_counts`."""
+def read_upload(
+    name: str, content: bytes, num_classes: int | None = None, columns: ColumnNames | None = None
+) -> CountSource:
+    """The table in an uploaded file; `num_classes` and `columns` as for `read_counts`."""
     ending = Path(name).suffix.lower()
     if ending not in (".csv", ".parquet"):
         raise InputError(f"{name}: cannot tell the format; upload a .csv or .parquet file")
@@ -90,11 +94,19 @@ def uploaded(name: str, content: bytes, num_classes: int | None = None) -> Count
         path = Path(folder) / f"table{ending}"
         path.write_bytes(content)
         try:
-            counts = read_counts(path, num_classes, _check_size)
+            table = CountTable(path, columns)
+            counts = table.counts(num_classes, _check_size)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
+    return CountSource(name, counts, _arguments(name, num_classes, columns or ColumnNames()), how=table.how)
+
+
+def _arguments(name: str, num_classes: int | None, columns: ColumnNames) -> str:
+    """The arguments of ``fedeas plan`` that read the same file in the same way."""
     file = f"./{name}" if name.startswith("-") else name  # so that the name is not read as an option
-    return CountSource(name, counts, shlex.quote(file) + (f" --classes {num_classes}" if num_classes else ""))
+    options = {"--classes": num_classes} | {f"--{key}-column": value for key, value in vars(columns).items()}
+    given = [part for option, value in options.items() if value for part in (option, str(value))]
+    return " ".join(map(shlex.quote, [file, *given]))
 
 
 def _check_size(clients: int, classes: int) -> None:

@@ -6,7 +6,8 @@ import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,10 @@ import numpy as np
 
 from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
 from fedeas.errors import InputError
+from fedeas.planning.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CLIENT_COLUMNS = ("client", "client_id")
-LABEL_COLUMN = "label"
 
 MAX_COLUMNS = 100_000
 MAX_NAME_LENGTH = 1_000
@@ -32,16 +31,6 @@ _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
 _WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-
-
-def is_long(columns: Sequence[str]) -> bool:
-    """Whether a table with these columns has a row for each sample."""
-    return LABEL_COLUMN in columns and any(name.lower() in CLIENT_COLUMNS for name in columns)
-
-
-def is_client_column(name: str) -> bool:
-    """Whether a column of this name holds the clients' names."""
-    return name.lower() in CLIENT_COLUMNS
 
 
 def read_csv(path: str | os.PathLike[str]) -> pa.Table:
@@ -67,35 +56,52 @@ def open_parquet(path: str | os.PathLike[str]) -> Any:
 
     Long names that repeat take little room in the file, but could take gigabytes of memory written out.
     """
-    import pyarrow as pa
     from pyarrow import parquet
 
     schema = parquet.read_schema(path)
     check_columns(len(schema.names))
     check_header(schema.names)
-    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-    if not is_long(schema.names):
-        for field in schema:
-            if not is_client_column(field.name):
-                check_number(field.type, field.name)
+    texts = [field.name for field in schema if is_text(field.type)]
     return parquet.ParquetFile(path, read_dictionary=texts)
 
 
+def columns_of(schema: pa.Schema, head: Callable[[str], pa.ChunkedArray]) -> list[Column]:
+    """The columns of a table for `layout_of`; `head` reads the first rows of one."""
+    return [
+        Column(field.name, is_text(field.type), is_number(field.type), partial(_head_values, head, field.name))
+        for field in schema
+    ]
+
+
+def _head_values(head: Callable[[str], pa.ChunkedArray], name: str) -> list[Any]:
+    return [value for value in head(name).to_pylist() if value is not None]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type can hold counts; an empty column has the type null."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
+
+
 def check_header(columns: Sequence[str]) -> None:
-    """Refuse a repeated column, and more than one client column."""
-    found = [name for name in columns if is_client_column(name)]
-    if len(found) > 1 and len(set(found)) > 1:
-        raise InputError(f"has {len(found)} client columns ({', '.join(found)}); keep one")
+    """Refuse a repeated column."""
     twice = next((name for name, count in Counter(columns).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
 
 
 def check_number(kind: pa.DataType, name: str) -> None:
-    """Refuse a column of counts that does not hold numbers; an empty column has the type null."""
-    import pyarrow as pa
-
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+    """Refuse a column of counts that does not hold numbers."""
+    if not is_number(kind):
         raise InputError(f"column {name!r} holds {kind}, not counts; give whole numbers")
 
 

@@ -1,7 +1,6 @@
 """Read counts from CSV, Parquet and NPY; large files in parts.
 
-A wide table has a row for each client: an optional column ``client`` and one column for each class. A long table has a
-row for each sample, with the columns ``client`` and ``label``. pyarrow is imported only when a file needs it.
+How a table is read follows from its columns (`fedeas.planning.columns`). pyarrow is imported only when a file needs it.
 """
 
 from __future__ import annotations
@@ -15,68 +14,141 @@ import numpy as np
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
 from fedeas.errors import InputError
+from fedeas.planning.columns import ColumnNames, Layout, layout_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, PathLike, format_of
 from fedeas.planning.tables.opening import (
-    LABEL_COLUMN,
     STREAMED_CELLS_PER_BYTE,
     check_cells,
     check_header,
     check_number,
     coded,
-    is_client_column,
-    is_long,
+    columns_of,
+    is_text,
     open_parquet,
     plain,
     read_csv,
 )
+from fedeas.planning.validation import MAX_CLIENT_SIZE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_CELLS = 2**21
+HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 FORMATS = (".csv", ".parquet", ".npy")
 
 SizeCheck = Callable[[int, int], None]
 """Called with the numbers of clients and classes; may refuse a table before it takes memory."""
 
 
-def read_counts(path: PathLike, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
+def read_counts(
+    path: PathLike,
+    num_classes: int | None = None,
+    check: SizeCheck | None = None,
+    columns: ColumnNames | None = None,
+) -> LabelCounts:
     """Read a whole table as `LabelCounts`, with the names that the file gives.
 
     `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
     those without samples. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
+    `columns` names those that are not to be recognised by their names.
     """
-    if num_classes is not None and num_classes < 2:
-        raise InputError(f"the number of classes must be at least 2, not {num_classes}")
-    suffix, size = format_of(path, *FORMATS), checked_file(path)
-    accept = check or (lambda clients, classes: None)
-    with _naming(path):
-        if suffix == ".npy":
-            return LabelCounts(_load_npy(path))
-        table = read_csv(path) if suffix == ".csv" else _read_parquet(path, size, accept)
-        if is_long(table.schema.names):
-            return _tally(table, num_classes, accept)
-        accept(len(table), sum(not is_client_column(name) for name in table.schema.names))
-        counts, names = _from_wide(table, 0)
-        return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
+    return CountTable(path, columns).counts(num_classes, check)
 
 
-def count_chunks(path: PathLike, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
+def count_chunks(path: PathLike, cells: int = CHUNK_CELLS, columns: ColumnNames | None = None) -> Iterator[Chunk]:
     """Read a table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
 
     Each part is checked when it is read. A client that appears twice is found, and refused, only at the end.
     """
-    suffix, size = format_of(path, *FORMATS), checked_file(path)
+    return CountTable(path, columns).chunks(cells)
+
+
+def read_columns(path: PathLike) -> dict[str, list[Any]]:
+    """The columns of a CSV or Parquet table by name; refuse missing values."""
+    suffix, size = format_of(path, ".csv", ".parquet"), checked_file(path)
     with _naming(path):
-        if suffix == ".npy":
-            yield from _npy_chunks(path, cells)
-            return
-        if suffix == ".parquet" and not is_long((file := open_parquet(path)).schema_arrow.names):
-            yield from _parquet_chunks(file, size, cells)
-            return
-    counts = read_counts(path)
-    yield Chunk(counts, counts.clients, 0)
+        if suffix == ".csv":
+            table = read_csv(path)
+        else:
+            file = open_parquet(path)
+            check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
+            table = file.read()
+        check_header(table.schema.names)
+        return {
+            name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
+        }
+
+
+class CountTable:
+    """A file of counts. Its columns are recognised when it is opened; `how` says how it is read."""
+
+    def __init__(self, path: PathLike, columns: ColumnNames | None = None) -> None:
+        self.path = path
+        self.suffix, self.size = format_of(path, *FORMATS), checked_file(path)
+        self.layout, self.how = Layout(None), "a table of clients x classes, without names"
+        with _naming(path):
+            if self.suffix == ".npy":
+                if columns is not None and [*columns]:
+                    raise InputError("an array has no columns; leave --client-column and the like out")
+                return
+            self._source = read_csv(path) if self.suffix == ".csv" else open_parquet(path)
+            schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
+            check_header(schema.names)
+            self.layout = layout_of(columns_of(schema, self._head), columns)
+            self.how = self.layout.describe()
+            for name in self.layout.classes:
+                if not is_text(schema.field(name).type):  # of text, the row is named
+                    check_number(schema.field(name).type, name)
+
+    def counts(self, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
+        """The whole table."""
+        if num_classes is not None and num_classes < 2:
+            raise InputError(f"the number of classes must be at least 2, not {num_classes}")
+        accept = check or (lambda clients, classes: None)
+        with _naming(self.path):
+            if self.suffix == ".npy":
+                return LabelCounts(_load_npy(self.path))
+            if self.layout.is_long:
+                return _tally(self._read(), self.layout, num_classes, accept)
+            accept(self._rows, len(self.layout.classes))
+            counts, names = _from_wide(self._read(), self.layout, 0)
+            return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
+
+    def chunks(self, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
+        """The table in parts; see `count_chunks`."""
+        with _naming(self.path):
+            if self.suffix == ".npy":
+                yield from _npy_chunks(self.path, cells)
+                return
+            if self.suffix == ".parquet" and not self.layout.is_long:
+                yield from _parquet_chunks(self._source, self.layout, self.size, cells)
+                return
+        counts = self.counts()
+        yield Chunk(counts, counts.clients, 0)
+
+    @property
+    def _rows(self) -> int:
+        return int(self._source.num_rows if self.suffix == ".csv" else self._source.metadata.num_rows)
+
+    def _read(self) -> pa.Table:
+        """The needed columns; refuse a Parquet table that is far larger than its file."""
+        names = list(self.layout.needed)
+        if self.suffix == ".csv":
+            return self._source.select(names)
+        check_cells(self._rows * max(1, len(names)), self.size)
+        return self._source.read(columns=names)
+
+    def _head(self, name: str) -> pa.ChunkedArray:
+        """The first values of a column."""
+        import pyarrow as pa
+
+        if self.suffix == ".csv":
+            return self._source.column(name).slice(0, HEAD_ROWS)
+        parts = self._source.iter_batches(HEAD_ROWS, columns=[name])
+        first = next(parts, None)
+        return pa.chunked_array([] if first is None else [first.column(0)], pa.null() if first is None else None)
 
 
 @contextmanager
@@ -115,49 +187,38 @@ def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
         yield Chunk(counts, None, start)
 
 
-def _read_parquet(path: PathLike, size: int, accept: SizeCheck) -> pa.Table:
-    """Read the needed columns; refuse a table that is far larger than its file."""
-    file = open_parquet(path)
-    names, rows = file.schema_arrow.names, file.metadata.num_rows
-    if is_long(names):
-        names = [name for name in names if name == LABEL_COLUMN or is_client_column(name)]
-    else:
-        accept(rows, sum(not is_client_column(name) for name in names))
-    check_cells(rows * len(names), size)
-    return file.read(columns=names)
-
-
-def _parquet_chunks(file: Any, size: int, cells: int) -> Iterator[Chunk]:
+def _parquet_chunks(file: Any, layout: Layout, size: int, cells: int) -> Iterator[Chunk]:
     import pyarrow as pa
 
-    names, start = file.schema_arrow.names, 0
-    check_cells(file.metadata.num_rows * len(names), size, STREAMED_CELLS_PER_BYTE)
+    names, start = list(layout.needed), 0
+    check_cells(file.metadata.num_rows * max(1, len(names)), size, STREAMED_CELLS_PER_BYTE)
     unique = _UniqueNames()
-    for batch in file.iter_batches(max(1, cells // max(1, len(names)))):
-        counts, clients = _from_wide(pa.Table.from_batches([batch]), start)
+    for batch in file.iter_batches(max(1, cells // max(1, len(names))), columns=names):
+        counts, clients = _from_wide(pa.Table.from_batches([batch]), layout, start)
         unique.add(clients)
         yield Chunk(counts, clients, start)
         start += len(batch)
     if not start:
         raise InputError("the table of counts is empty; give at least one client")
-    unique.check(lambda: (_client_column(pa.Table.from_batches([b]), 0) for b in file.iter_batches()))
+    if layout.client is not None:
+        only = [layout.client]
+        unique.check(
+            lambda: (_client_column(pa.Table.from_batches([b]), layout, 0) for b in file.iter_batches(columns=only))
+        )
 
 
-def _from_wide(table: pa.Table, first_row: int) -> tuple[LabelCounts, Any]:
+def _from_wide(table: pa.Table, layout: Layout, first_row: int) -> tuple[LabelCounts, Any]:
     """Counts of a wide table, and its client column; refuse repeated names."""
-    check_header(table.schema.names)
-    names = _unrepeated(_client_column(table, first_row), first_row)
-    classes = [name for name in table.schema.names if not is_client_column(name)]
+    names = _unrepeated(_client_column(table, layout, first_row), first_row)
     with _shifted(first_row, names):
-        columns = [_numbers(table.column(name), name) for name in classes]
+        columns = [_numbers(table.column(name), name) for name in layout.classes]
         if not columns:
             raise InputError("has no class columns; give one column of counts for each class")
-        return LabelCounts(np.stack(columns, axis=1), classes=classes), names
+        return LabelCounts(np.stack(columns, axis=1), classes=layout.classes), names
 
 
-def _client_column(table: pa.Table, first_row: int) -> Any:
-    found = next((name for name in table.schema.names if is_client_column(name)), None)
-    return None if found is None else _names(table.column(found), "client name", first_row)
+def _client_column(table: pa.Table, layout: Layout, first_row: int) -> Any:
+    return None if layout.client is None else _names(table.column(layout.client), "client name", first_row)
 
 
 def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
@@ -214,10 +275,9 @@ def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
         raise InputError(f"{client}{error.message}", row=error.row + first_row) from None
 
 
-def _tally(table: pa.Table, num_classes: int | None, accept: SizeCheck) -> LabelCounts:
-    """Counts of a long table with a row for each sample."""
-    check_header(table.schema.names)
-    names, labels = _client_column(table, 0), _names(table.column(LABEL_COLUMN), "label")
+def _tally(table: pa.Table, layout: Layout, num_classes: int | None, accept: SizeCheck) -> LabelCounts:
+    """Counts of a long table, with a row for each sample or for each client and class."""
+    names, labels = _client_column(table, layout, 0), _names(table.column(layout.label), "label")
     if not len(table):
         raise InputError("the table of counts is empty; give at least one client")
     clients, client_rows = _sorted_names(names, "client name")
@@ -229,8 +289,27 @@ def _tally(table: pa.Table, num_classes: int | None, accept: SizeCheck) -> Label
     check_cells(len(clients) * width, len(table))
     if num_classes is not None:
         class_columns, classes = classes[class_columns], np.arange(num_classes)
-    flat = np.bincount(client_rows * width + class_columns, minlength=len(clients) * width)
+    cells, size = client_rows * width + class_columns, len(clients) * width
+    flat = np.bincount(cells, minlength=size)
+    layout.check_counts(bool(flat.max() > 1), len(table))
+    if layout.count is not None:
+        flat = np.bincount(cells, _checked_counts(table.column(layout.count), layout.count), size).astype(np.int64)
     return LabelCounts(flat.reshape(len(clients), width), clients.tolist(), classes.tolist())
+
+
+def _checked_counts(column: pa.ChunkedArray, name: str) -> Any:
+    """The counts of a tidy table; refuse the first that is no count, naming its row."""
+    counts = _numbers(column, name)
+    for bad, words in (
+        (np.isnan(counts), "missing count; write 0 for none"),
+        (counts < 0, "negative count {}; give 0 or more"),
+        (counts != np.floor(counts), "fractional count {}; give whole numbers"),
+        (counts > MAX_CLIENT_SIZE, "count {} is too large"),
+    ):
+        if bad.any():
+            row = int(bad.argmax())
+            raise InputError(f", column {name!r}: {words.format(counts[row])}", row=row)
+    return counts
 
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:

@@ -1,0 +1,261 @@
+"""Decide how a table of label counts is to be read, by the names and the first values of its columns.
+
+A table is *wide* (a row for each client, a column for each class), *tidy* (a row for each client and class, with a
+count) or has a row for each *sample*. What could be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedeas.errors import InputError
+
+_PARTIES = (
+    *("client", "site", "hospital", "clinic", "institution", "organisation", "organization", "centre", "center"),
+    *("node", "device", "user", "party", "participant", "silo", "worker", "owner", "partition"),
+)
+_CLIENT = re.compile(rf"({'|'.join(_PARTIES)})s?(_?(id|name|nr|no|number))?|cid|.+_id")
+_LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|diagnosis")
+_COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
+_ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
+_TOTAL = re.compile(r"total(_.*)?|sum|all")
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
+
+FEW_ROWS = 3
+"""With fewer rows, counts may well go up by one from row to row."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its name, what it holds, and its first values."""
+
+    name: str
+    is_text: bool
+    is_number: bool
+    head: Callable[[], Sequence[Any]]
+    """The first values, or all of them; called only if the name does not tell enough."""
+
+    def named_like(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the name fits, in any case and with blanks or dashes for underscores."""
+        return bool(pattern.fullmatch(re.sub(r"[\s-]+", "_", self.name.strip().lower())))
+
+    def numbers_rows(self) -> bool:
+        """Whether the values are 0, 1, 2 ... or 1, 2, 3 ... as row numbers are."""
+        values = list(self.head()) if self.is_number else []
+        counted = list(range(len(values)))
+        return len(values) >= FEW_ROWS and values in (counted, [number + 1 for number in counted])
+
+    def names_clients(self) -> bool:
+        """Whether the name says that these are clients."""
+        return self.named_like(_CLIENT) and not self.named_like(_LABEL)
+
+    def holds_names(self) -> bool:
+        """Whether the values are text, and none of them is a number."""
+        return self.is_text and not any(_NUMBER.fullmatch(str(value)) for value in self.head())
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """The columns that the user names; those left out are recognised."""
+
+    client: str | None = None
+    label: str | None = None
+    count: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in (self.client, self.label, self.count) if name is not None)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is read. A wide table has no `label`; without a `count` each row of a long table is a sample."""
+
+    client: str | None
+    label: str | None = None
+    count: str | None = None
+    classes: tuple[str, ...] = ()
+    """The class columns of a wide table."""
+    left_out: tuple[str, ...] = ()
+    maybe_counts: tuple[str, ...] = ()
+    """Columns of a long table that may hold counts, though their names do not say so."""
+    count_is_asked: bool = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the table is tidy or has a row for each sample."""
+        return self.label is not None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that have to be read."""
+        found = (self.client, self.label, self.count, *self.classes)
+        return tuple(name for name in found if name is not None)
+
+    def describe(self) -> str:
+        """How the table is read, in words.
+
+        >>> Layout(client="site", classes=("cat", "dog"), left_out=("nr",)).describe()
+        "one row a client, named in column 'site'; 2 classes: cat, dog; left out: 'nr'"
+        """
+        left_out = f"; left out: {_listed(self.left_out)}" if self.left_out else ""
+        if not self.is_long:
+            named = f"named in column {self.client!r}" if self.client is not None else "without names"
+            shown = ", ".join(self.classes[:MOST_SHOWN]) + (", ..." if len(self.classes) > MOST_SHOWN else "")
+            return f"one row a client, {named}; {len(self.classes):,} classes: {shown}{left_out}"
+        what = "a sample" if self.count is None else "a client and class"
+        counted = "" if self.count is None else f", counts in {self.count!r}"
+        return f"one row {what}; clients in column {self.client!r}, classes in {self.label!r}{counted}{left_out}"
+
+    def check_counts(self, pairs_repeat: bool, rows: int) -> None:
+        """Refuse a long table that may hold counts and may not: counts have one row for each client and class."""
+        if self.count is not None and pairs_repeat and not self.count_is_asked:
+            raise InputError(
+                f"some client and class occur in several rows, so column {self.count!r} may not hold counts; "
+                f"give --count-column {self.count} to add them up, or remove the column"
+            )
+        if self.maybe_counts and not pairs_repeat and rows > FEW_ROWS:
+            first = self.maybe_counts[0]
+            raise InputError(
+                f"each client and class occur in one row, so column {first!r} may hold counts; "
+                f"give --count-column {first}, or remove it if each row is a sample"
+            )
+
+
+MOST_SHOWN = 6
+
+
+def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> Layout:
+    """How a table with these columns is read; the user's names go first.
+
+    >>> text, number = (lambda name: Column(name, True, False, list)), (lambda name: Column(name, False, True, list))
+    >>> layout_of([text("hospital"), text("label"), number("count")]).describe()
+    "one row a client and class; clients in column 'hospital', classes in 'label', counts in 'count'"
+    """
+    asked = asked or ColumnNames()
+    _check_asked(columns, asked)
+    client = asked.client if asked.client is not None else _client(columns, asked)
+    rest = [column for column in columns if column.name != client and column.name not in (asked.label, asked.count)]
+    label = asked.label
+    if label is None:
+        label = _label(rest, next((column for column in columns if column.name == client), None), asked)
+    if label is None:
+        if asked.count is not None:
+            raise InputError(f"column {asked.count!r} is for counts of (client, class) rows; give --label-column, too")
+        return _wide(columns, client)
+    if client is None:
+        raise InputError(f"no column names the clients; give --client-column (columns: {_listed(_names(columns))})")
+    rest = [column for column in rest if column.name != label]
+    return _long(rest, client, label, asked.count)
+
+
+def _check_asked(columns: Sequence[Column], asked: ColumnNames) -> None:
+    for name in asked:
+        if name not in _names(columns):
+            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
+    if len({*asked}) < len([*asked]):
+        raise InputError("one column cannot be two of client, label and count; name different ones")
+
+
+def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
+    """The column with the clients' names; None if the rows have none."""
+    free = [column for column in columns if column.name not in (asked.label, asked.count)]
+    free = [column for column in free if not column.named_like(_LABEL)]
+    found = _names(column for column in free if column.names_clients())
+    if len(found) > 1:
+        raise InputError(
+            f"has {len(found)} client columns ({', '.join(found)}); keep one, or choose with --client-column"
+        )
+    found = found or _names(column for column in free if column.named_like(_ROW_NUMBER))
+    if found:
+        return found[0]
+    first = free[0] if free else None
+    if first is not None and first.holds_names():
+        return first.name
+    if first is not None and first.numbers_rows() and first.is_number:
+        raise InputError(
+            f"column {first.name!r} goes up by one in each row; give --client-column {first.name} if it numbers the "
+            "clients, or add a column client if it holds counts"
+        )
+    return None
+
+
+def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) -> str | None:
+    """The column with the labels of a long table; None if the table is wide."""
+    if client is None and asked.count is None:
+        return None
+    labels = [column for column in rest if column.named_like(_LABEL)]
+    plain = next((column.name for column in labels if column.name.strip().lower() == "label"), None)
+    if plain is not None:
+        return plain
+    others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
+    if len(labels) == 1 and (labels[0].is_text or others == labels):
+        return labels[0].name
+    if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
+        _check_certain(client, others[0], asked)
+        return others[0].name  # a wide table has two columns of numbers at least, and each client once
+    return None
+
+
+def _repeats(client: Column | None) -> bool:
+    values = [] if client is None else list(client.head())
+    return len({*values}) < len(values)
+
+
+def _check_certain(client: Column | None, label: Column, asked: ColumnNames) -> None:
+    """Refuse to guess which of two columns names the clients and which the classes."""
+    if client is not None and asked.client is None and not (client.names_clients() or client.named_like(_ROW_NUMBER)):
+        raise InputError(
+            f"columns {_listed([client.name, label.name])} may name clients and classes; "
+            "say which with --client-column and --label-column"
+        )
+
+
+def _long(rest: Sequence[Column], client: str, label: str, count: str | None) -> Layout:
+    if count is not None:
+        return Layout(client, label, count, left_out=_names(rest), count_is_asked=True)
+    numbers = [column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER)]
+    # Of text that holds some numbers the reader names the row that is wrong.
+    found = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
+    if len(found) > 1:
+        raise InputError(f"columns {_listed(found)} may both hold counts; choose with --count-column")
+    left_out = tuple(name for name in _names(rest) if name not in found)
+    maybe = () if found else _names(numbers)
+    return Layout(client, label, found[0] if found else None, left_out=left_out, maybe_counts=maybe)
+
+
+def _wide(columns: Sequence[Column], client: str | None) -> Layout:
+    rest = [column for column in columns if column.name != client]
+    ids = [column.name for column in rest if column.named_like(_CLIENT) or column.named_like(_ROW_NUMBER)]
+    classes = [column for column in rest if column.name not in ids]
+    words = next((column.name for column in classes if column.holds_names() and column.head()), None)
+    if words is not None:
+        raise InputError(
+            f"column {words!r} holds text, not counts; remove it, or give --label-column {words} if it holds labels"
+        )
+    return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
+
+
+def _without_totals(layout: Layout, classes: Sequence[Column]) -> Layout:
+    """Leave out a column that is called total and is the sum of all others."""
+    for total in [column for column in classes if column.named_like(_TOTAL)]:
+        others = [column for column in classes if column is not total]
+        if len(others) > 1 and total.is_number and all(column.is_number for column in others):
+            table = np.array([column.head() for column in others], dtype=object)
+            if table.size and list(table.sum(axis=0)) == list(total.head()):
+                left_out = (*layout.left_out, total.name)
+                return replace(layout, classes=_names(others), left_out=left_out)
+    return layout
+
+
+def _names(columns: Any) -> tuple[str, ...]:
+    return tuple(column.name for column in columns)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [repr(name) if name else "the one without a name" for name in names[:MOST_SHOWN]]
+    return ", ".join(shown) + (", ..." if len(names) > MOST_SHOWN else "")
