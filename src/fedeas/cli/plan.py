@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -26,20 +25,12 @@ from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
 
+Scheme = Literal["dirichlet", "iid", "shards", "paper"]
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of (client, label) rows.")]
 CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
-
-
-class Scheme(StrEnum):
-    """Ways to split a dataset over clients."""
-
-    DIRICHLET = "dirichlet"
-    IID = "iid"
-    SHARDS = "shards"
-    PAPER = "paper"
 
 
 def plan(
@@ -91,7 +82,7 @@ def plan(
 
 def partition(
     dataset: Annotated[str, typer.Argument(help=f"A dataset of known class sizes: {', '.join(KNOWN)}.")],
-    scheme: Annotated[Scheme, typer.Option(help="How to split; 'paper' replays the paper's own.")] = Scheme.DIRICHLET,
+    scheme: Annotated[Scheme, typer.Option(help="How to split; 'paper' replays the paper's own.")] = "dirichlet",
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     alpha: Annotated[float, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = 0.1,
     per_client: Annotated[int, typer.Option(help="Shards for each client.")] = 2,
@@ -109,15 +100,15 @@ def partition(
     """Split a dataset over clients. No images are read: indices count the samples in class order."""
     _check_plot(plot)
     labels = known_dataset(dataset).labels(merged=False)
-    if scheme is Scheme.PAPER:
+    if scheme == "paper":
         split = schemes.paper_replay(dataset, clients, alpha, PAPER_SEED if seed is None else seed)
-    elif scheme is Scheme.DIRICHLET:
+    elif scheme == "dirichlet":
         with _counting_draws() as count:
             split = schemes.dirichlet(
                 labels, clients, alpha,
                 seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction, on_draw=count,
             )  # fmt: skip
-    elif scheme is Scheme.SHARDS:
+    elif scheme == "shards":
         split = schemes.shards(labels, clients, per_client, seed=seed or 0, test_fraction=test_fraction)
     else:
         split = schemes.iid(labels, clients, seed=seed or 0, test_fraction=test_fraction)
