@@ -15,7 +15,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.errors import RunError
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
-from fedeas.federation.run import Federation, execute, identified
+from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.runs.store import RunStore
 
@@ -34,8 +34,7 @@ def config(*overrides: str) -> RunConfig:
 
 
 def weights(run):
-    _, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
-    return server
+    return load_checkpoint(run.checkpoint, run.config.fingerprint).server
 
 
 def same(one, other):
@@ -119,10 +118,8 @@ def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
 
 
 def _states_after_each_round(this, folder):
-    states = []
-    federation = Federation(this)
-    run = RunStore(folder).open(federation.config)
-    federation.run(run, lambda record: states.append(weights(run)))
+    states, run = [], RunStore(folder).at(identified(this))
+    execute(this, RunStore(folder), lambda record: states.append(weights(run)))
     return states
 
 

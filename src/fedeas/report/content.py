@@ -13,7 +13,7 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
-from fedeas.report.figures import Curve, Point, Spent
+from fedeas.report.figures import MethodCurves, Point, Spent
 from fedeas.report.methods import (
     MethodRuns,
     RunSnapshot,
@@ -182,7 +182,7 @@ def _generated(method: MethodRuns) -> Cell:
 
 def _curves(methods: Sequence[MethodRuns]) -> dict[str, Any] | None:
     """Accuracy over rounds, and the methods that have any."""
-    curves = {method: _curve(method) for method in methods}
+    curves = {method: _curves_of(method) for method in methods}
     drawn = {method: curve for method, curve in curves.items() if curve.finished or curve.unfinished}
     if not drawn:
         return None
@@ -193,10 +193,12 @@ def _curves(methods: Sequence[MethodRuns]) -> dict[str, Any] | None:
     return {"methods": list(drawn), "picture": Picture(source, alt, caption)}
 
 
-def _curve(method: MethodRuns) -> Curve:
-    evaluated = [each for each in method.runs if each.course.rounds]
-    finished, unfinished = ([each.course for each in evaluated if each.finished is done] for done in (True, False))
-    return Curve(method.look, finished, unfinished)
+def _curves_of(method: MethodRuns) -> MethodCurves:
+    evaluated = [each for each in method.runs if each.accuracy_curve.rounds]
+    finished, unfinished = (
+        [each.accuracy_curve for each in evaluated if each.finished is done] for done in (True, False)
+    )
+    return MethodCurves(method.look, finished, unfinished)
 
 
 def _price(finished: Sequence[MethodRuns]) -> Picture:

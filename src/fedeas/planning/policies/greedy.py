@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class Greedy(Budgeted):
     array([[0, 2, 2],
            [0, 0, 0]])
     """
+
+    description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,10 @@ class Optimal(Budgeted):
     >>> best.n.sum(), best.gap
     (np.int64(4), 0.0)
     """
+
+    description: ClassVar[str] = (
+        "The best allocation of this many images. Needs the counts of all clients; for comparison."
+    )
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
