@@ -13,10 +13,11 @@ from rich.console import Console
 
 from fedeas.cli.display import comparison_table, partition_table, summary_table
 from fedeas.config import checked_config
+from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
-from fedeas.data.sources import NAMES
+from fedeas.data.sources import NAMES, is_place
 from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
@@ -24,6 +25,8 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
+from fedeas.web.downloads import run_config
+from fedeas.web.sources import CountSource, natural_clients, saved_split
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
@@ -49,7 +52,11 @@ class Scheme(StrEnum):
 
 def plan(
     counts: Annotated[
-        Path | None, typer.Argument(help="Label counts: CSV, Parquet or NPY.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Label counts: CSV, Parquet or NPY; a split (.npz); or folder:DIR with client folders.",
+            show_default=False,
+        ),
     ] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Use the paper's CIFAR-10 partition over 20 clients.")
@@ -67,7 +74,9 @@ def plan(
     label_column: LabelColumn = None,
     count_column: CountColumn = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the allocation: .csv, .parquet or .json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
 ) -> None:
     """Plan how many synthetic samples each client generates of each class."""
@@ -76,17 +85,30 @@ def plan(
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_plot(plot)
     chosen = choose_policy(policy, limits)
-    file = None if counts is None else CountTable(counts, ColumnNames(client_column, label_column, count_column))
+    own = None if counts is None else _own_clients(counts)
+    file = None
+    if counts is not None and own is None:
+        file = CountTable(counts, ColumnNames(client_column, label_column, count_column))
+    config_file = out if out is not None and out.suffix == ".toml" else None
+    if config_file is not None and own is None:
+        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
+    out = None if config_file else out
     if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
         Console().print(summary_table(plan_chunks(file.chunks(), chosen, out), chosen.spec))
-        _say_how(file)
+        _say_how(file.path, file.how)
         return
-    table = example_counts() if file is None else file.counts(classes)
+    table = own.counts if own else example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
     summary = plan_chunks([Chunk(table, table.clients, 0)], chosen, out)
     Console().print(summary_table(summary, chosen.spec))
     if file is not None:
-        _say_how(file)
+        _say_how(file.path, file.how)
+    if own is not None:
+        _say_how(own.title, own.how)
+    if own is not None and config_file is not None:
+        with written_whole(config_file) as part:
+            part.write_text(run_config(own, chosen), "utf-8")
+        print(printable(f"config: {config_file}; run it with: fedeas run {config_file}"))
     side_by_side = matched(table, chosen) if compare else []
     if compare:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
@@ -130,8 +152,15 @@ def partition(
         plots.save(plots.partition_figure(split.counts), plot)
 
 
-def _say_how(file: CountTable) -> None:
-    print(printable(f"read {file.path} as {file.how}"))
+def _say_how(what: object, how: str) -> None:
+    print(printable(f"read {what} as {how}"))
+
+
+def _own_clients(counts: str) -> CountSource | None:
+    """The clients of a dataset with client folders or of a saved split; None for a table of counts."""
+    if is_place(counts):
+        return natural_clients(counts)
+    return saved_split(Path(counts), counts) if counts.endswith(".npz") else None
 
 
 @contextmanager
