@@ -3,6 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.ready
+# Tests of one file stay in one process, so that what they share is set up once.
+SHARED := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test check slow soak fuzz bench docs clean
 
@@ -30,7 +32,7 @@ demo: setup
 	$(BIN)/fedeas demo --out demo
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not soak"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SHARED) -m "not slow and not soak"
 
 check: setup
 	$(BIN)/ruff check .
@@ -39,7 +41,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 
 slow: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SHARED) -m slow
 
 fuzz: setup
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --inputs 10000 --seed 0

@@ -38,7 +38,7 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
-from fedeas.gpu.devices import set_precision
+from fedeas.gpu.devices import torch_precision
 from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -53,7 +53,6 @@ NORMALISE = Normaliser.of((0.5,) * SHAPE[0], (0.25,) * SHAPE[0], DEVICE)
 
 def worker(spec: str, sizes: Sequence[int], precision: str, epochs: int, stem: str = "3x3") -> Worker:
     """Clients of these sizes with random images: speed does not depend on what is seen."""
-    set_precision(precision, DEVICE)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (max(sizes), *SHAPE), dtype=np.uint8)
     labels = rng.integers(0, 10, max(sizes))
@@ -71,20 +70,24 @@ def new_model(stem: str) -> torch.nn.Module:
     return build_model(MODEL, SHAPE, 10, seed=0, **({} if SMALL else {"stem": stem})).to(DEVICE)
 
 
-def images_per_second(engine: LocalEngine, sizes: Sequence[int], clients: list[int], rounds: int) -> float:
+def images_per_second(
+    engine: LocalEngine, sizes: Sequence[int], clients: list[int], rounds: int, fastest_kernels: bool = False
+) -> float:
     """Over whole rounds, after two that warm up, choose the number of lanes and record."""
     own = engine.worker
     server = own.algorithm.init(own.model, Fleet(np.array(sizes), 10))
-    server = set_up(own.algorithm, engine, server, len(sizes))
     spent = 0.0
-    for round in range(rounds + WARM_UP):
-        broadcast = own.algorithm.broadcast(server, round)
-        wait()
-        start = time.perf_counter()
-        replies = engine.map(Task.TRAIN, broadcast, clients, round)
-        wait()
-        spent += time.perf_counter() - start if round >= WARM_UP else 0.0
-        server = own.algorithm.server_update(server, replies, round)
+    with torch_precision(own.precision, DEVICE):
+        torch.backends.cudnn.deterministic &= not fastest_kernels
+        server = set_up(own.algorithm, engine, server, len(sizes))
+        for round in range(rounds + WARM_UP):
+            broadcast = own.algorithm.broadcast(server, round)
+            wait()
+            start = time.perf_counter()
+            replies = engine.map(Task.TRAIN, broadcast, clients, round)
+            wait()
+            spent += time.perf_counter() - start if round >= WARM_UP else 0.0
+            server = own.algorithm.server_update(server, replies, round)
     return own.train.epochs * sum(sizes[client] for client in clients) * rounds / spent
 
 
@@ -117,8 +120,7 @@ def throughput(stem: str) -> None:
     for spec in ("fedavg", "fedprox", "scaffold", "moon", "fedmix", "fedgen(ensemble_epochs=1)"):
         few = [min(clients, key=lambda client: abs(sizes[client] - 2000))]  # eager speed does not depend on the client
         own = worker(spec, sizes, "fp32", 1, stem)
-        torch.backends.cudnn.deterministic = False  # the reference may take its fastest kernels
-        plain = images_per_second(LocalEngine(own), sizes, few, 1)
+        plain = images_per_second(LocalEngine(own), sizes, few, 1, fastest_kernels=True)
         engine = fast(worker(spec, sizes, precision, 1 if spec == "fedmix" else 4, stem), sizes)
         speed = images_per_second(engine, sizes, clients, 1)
         engine.close()
@@ -139,21 +141,21 @@ def throughput(stem: str) -> None:
 
 def usual_loop(size: int, stem: str) -> int:
     """Images a second of the loop that tutorials have: ``torch.optim.SGD``, fp32, one batch after the other."""
-    set_precision("fp32", DEVICE)
-    torch.backends.cudnn.deterministic = False  # as torch is by default
     model = new_model(stem)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     images = torch.rand(size, *SHAPE, device=DEVICE)
     labels = torch.randint(0, 10, (size,), device=DEVICE)
-    for epoch in range(2):
+    with torch_precision("fp32", DEVICE):
+        torch.backends.cudnn.deterministic = False  # as torch is by default
+        for epoch in range(2):
+            wait()
+            start = time.perf_counter() if epoch else 0.0
+            for batch in torch.randperm(size, device=DEVICE).split(64):
+                loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
         wait()
-        start = time.perf_counter() if epoch else 0.0
-        for batch in torch.randperm(size, device=DEVICE).split(64):
-            loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    wait()
     return round(size / (time.perf_counter() - start))
 
 
@@ -179,8 +181,9 @@ def correctness(stem: str) -> None:
         for make in (LocalEngine, lambda own, sizes=sizes: fast(own, sizes)):
             own = worker(spec, sizes, "fp32", 1, stem)
             engine = make(own)
-            server = set_up(own.algorithm, engine, own.algorithm.init(own.model, Fleet(np.array(sizes), 10)), 1)
-            [reply] = engine.map(Task.TRAIN, own.algorithm.broadcast(server, 0), [0], 0)
+            with torch_precision("fp32", DEVICE):
+                server = set_up(own.algorithm, engine, own.algorithm.init(own.model, Fleet(np.array(sizes), 10)), 1)
+                [reply] = engine.map(Task.TRAIN, own.algorithm.broadcast(server, 0), [0], 0)
             found.append({key: value for key, value in reply.arrays.items() if is_weight(key, value)})
             engine.close()
         apart = sum((found[0][key] - found[1][key]).norm() ** 2 for key in found[0])

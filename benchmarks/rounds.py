@@ -26,15 +26,17 @@ from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.checkpoint import save_checkpoint
+from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
 from fedeas.federation.metrics import gamma_hat
+from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.run import Federation
 from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model, parameter_names
 
 CLIENTS, PARTICIPANTS, ROUNDS = 20, 10, 10
+CPU = torch.device("cpu")
 CONFIG = RunConfig(
     partition=PartitionConfig(clients=CLIENTS, min_size=10),
     rounds=RoundsConfig(total=ROUNDS, participation=PARTICIPANTS / CLIENTS),
@@ -47,9 +49,9 @@ def training(epochs: int) -> TrainConfig:
 
 def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
     """Seconds a round; evaluation and Gamma-hat are left out on both sides."""
-    federation = Federation(CONFIG.model_copy(update={"train": training(epochs)}))
-    worker = federation._worker(None)
-    server = FedAvg().init(federation.model, Fleet(federation.counts.sizes, 10))
+    parts = Parts.of(CONFIG.model_copy(update={"train": training(epochs)}), CPU)
+    worker = LocalClients.of(parts).worker
+    server = FedAvg().init(parts.model, Fleet(parts.data.counts.sizes, 10))
 
     def run(engine: LocalEngine, rounds: int) -> float:
         start = time.perf_counter()
@@ -74,7 +76,7 @@ def flowers(epochs: list[int], cores: int) -> list[float]:
     @client_app.train()
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
-        federation = _federation_of_this_actor()
+        clients = _clients_of_this_actor()
         weights = message.content["arrays"].to_torch_state_dict()
         client = int(context.node_config["partition-id"])
         job = ClientJob(
@@ -82,8 +84,8 @@ def flowers(epochs: list[int], cores: int) -> list[float]:
             round=int(message.content["config"]["server-round"]) - 1,
             seed=0,
             total_rounds=ROUNDS,
-            model=federation.model,
-            data=_data_of(federation, client),
+            model=clients.worker.model,
+            data=_data_of(clients, client),
             broadcast={MODEL + name: tensor for name, tensor in weights.items()},
             state={},
             train=training(int(message.content["config"]["epochs"])),
@@ -115,16 +117,16 @@ def flowers(epochs: list[int], cores: int) -> list[float]:
 _cache: dict[object, object] = {}
 
 
-def _federation_of_this_actor() -> Federation:
+def _clients_of_this_actor() -> LocalClients:
     """Built once in each actor process, as a good Flower app would."""
-    if "federation" not in _cache:
-        _cache["federation"] = Federation(CONFIG)
-    return _cache["federation"]  # type: ignore[return-value]
+    if "clients" not in _cache:
+        _cache["clients"] = LocalClients.of(Parts.of(CONFIG, CPU))
+    return _cache["clients"]  # type: ignore[return-value]
 
 
-def _data_of(federation: Federation, client: int) -> ClientData:
+def _data_of(clients: LocalClients, client: int) -> ClientData:
     if client not in _cache:
-        _cache[client] = federation._client(client)
+        _cache[client] = clients.worker.load_client(client)
     return _cache[client]  # type: ignore[return-value]
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from fedeas.data.sources import load_dataset
 from fedeas.demo import BASE, conclude, demo_configs
-from fedeas.federation.run import load_dataset, split_data
+from fedeas.federation.split import split_data
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 

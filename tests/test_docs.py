@@ -59,7 +59,8 @@ def anchors(page):
 def test_every_rendered_block_has_its_end():
     for page in PAGES:
         text = page.read_text()
-        assert text.count("<!-- $ ") + text.count("<!-- tried -->") == text.count("<!-- end -->")
+        starts = sum(text.count(f"<!-- {kind}") for kind in ("$ ", "code ", "tried -->", "fuzzed -->"))
+        assert starts == text.count("<!-- end -->")
 
 
 def test_the_performance_page_is_rendered_from_the_measured_results():

@@ -53,6 +53,7 @@ def environment(tmp_path):
     return {**os.environ, **quiet, "FLWR_HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": sources}
 
 
+@pytest.mark.slow
 @needs_flower
 def test_both_apps_run_and_only_the_samples_differ(tmp_path, environment):
     options = {"cwd": tmp_path, "env": environment, "text": True, "start_new_session": True}

@@ -177,7 +177,7 @@ def augment(
     source = ready(image, num_classes)
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
-    images = _sampled(source if cache is None else Bank(cache).of(source), made, index)
+    images = _sample(source if cache is None else Bank(cache).of(source), made, index)
     return Augmented(classes.size, row, dataset, Synthetic(images, _labels_like(label, made), convert))
 
 
@@ -304,7 +304,7 @@ def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transfor
         raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
 
 
-def _sampled(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
+def _sample(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
     images = source.sample(labels, index)
     wanted = (labels.size, *source.shape)
     if images.dtype != np.uint8 or images.shape != wanted:

@@ -26,7 +26,7 @@ from fedeas.core.spec import read_call
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator, without_places
-from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters, parse_loss
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -134,7 +134,8 @@ class TrainConfig(_Section):
 
     With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
     with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
-    of a client once a round, which is not counted.)
+    of a client once a round, which is not counted.) `loss` may correct for the client's label counts, e.g.
+    ``balanced-softmax``.
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -145,6 +146,12 @@ class TrainConfig(_Section):
     weight_decay: NotNegative = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
+    loss: str = "cross-entropy"
+
+    @field_validator("loss")
+    @classmethod
+    def _in_one_spelling(cls, text: str) -> str:
+        return parse_loss(text).spec
 
 
 class RoundsConfig(_Section):
@@ -316,6 +323,7 @@ UNSEEDED = ("natural", "file")
 
 ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
+    ("train", "loss"): "cross-entropy",
     ("partition", "redraw"): False,
     ("partition", "file"): "",
     ("data", "held_out"): 0,

@@ -73,7 +73,10 @@ def solve(algorithm, participants, rounds, train=TRAIN):
     return server, engine
 
 
-@pytest.mark.parametrize(("participants", "rounds"), [(10, 120), (5, 240), (2, 700)])
+@pytest.mark.parametrize(
+    ("participants", "rounds"),
+    [(10, 120), pytest.param(5, 240, marks=pytest.mark.slow), pytest.param(2, 700, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_the_weighted_optimum_is_reached_at_any_participation(participants, rounds, option):
     server, _ = solve(QuadraticSCAFFOLD(option=option), participants, rounds)

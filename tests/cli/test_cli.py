@@ -167,7 +167,7 @@ BAD_CALLS = {
     "plan {counts} --total -5": "total must be a whole number of samples, 0 or more, not -5",
     "plan {counts} --policy uniform --total -5": "budget must be 0 or more, not -5",
     "plan {counts} --beta 3 --auto": "give the budget in one way",
-    "plan {counts} --policy fedeas(beta=": "policy spec 'fedeas(beta=': expected a value at the end",
+    "plan {counts} --policy fedeas(beta=": "policy spec 'fedeas(beta=': '(' was never closed",
     "plan {counts} --policy magic": "unknown policy 'magic'; known are",
     "plan {full} --policy missing-only(budget=5)": "missing-only cannot place 5 samples: every client holds",
     "plan {counts} --auto --min-removed 0.99 --max-share 0.01": "no beta meets both conditions",

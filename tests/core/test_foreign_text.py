@@ -14,7 +14,7 @@ from fedeas import FedEAS, LabelCounts, read_counts, write_allocation, write_cou
 from fedeas.cli import main
 from fedeas.cli.display import comparison_table, foreign_text
 from fedeas.core.foreign_text import for_csv, for_html, from_csv, printable
-from fedeas.planning.request import matched
+from fedeas.planning.request import compare_policies
 
 HOSTILE = [
     "[/]",
@@ -99,7 +99,7 @@ def test_any_name_survives_a_round_trip(tmp_path, name, ending):
 def test_a_comparison_shows_a_policys_name_as_text():
     counts = LabelCounts([[90, 1], [1, 50]])
     console = Console(file=io.StringIO(), width=200)
-    console.print(comparison_table(counts, matched(counts, FedEAS()), "[/]"))
+    console.print(comparison_table(counts, compare_policies(counts, FedEAS(), FedEAS().allocate(counts)), "[/]"))
     assert "fedeas" in console.file.getvalue()
 
 

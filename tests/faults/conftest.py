@@ -1,11 +1,9 @@
 """Places where writing fails: a disk that is full, and one that may only be read."""
 
-import json
-import platform
 import subprocess
-from pathlib import Path
 
 import pytest
+from tried import keep_tried
 
 
 def pytest_addoption(parser):
@@ -16,13 +14,11 @@ def pytest_addoption(parser):
 def tried(request):
     """Note how often something was tried, after it has gone well; kept at once, since all of it takes long."""
     found, path = {}, request.config.getoption("--tried", default=None)
-    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
     def note(what, times):
         found[what] = found.get(what, 0) + times
         if path:
-            content = {"machine": machine, "tried": dict(sorted(found.items()))}
-            Path(path).write_text(json.dumps(content, indent=1) + "\n")
+            keep_tried(path, found)
 
     return note
 

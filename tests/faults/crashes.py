@@ -1,6 +1,6 @@
-"""Work that is killed at chosen or random moments: ``python crashes.py FOLDER COUNT HOW...`` prints the kills.
+"""Work that is killed at chosen or random moments: ``python crashes.py FOLDER COUNT WORKS HOWS`` prints the kills.
 
-Every start is a fork of one process that has imported everything, so that a kill costs a fraction of a second.
+Every start is a fork of one process that has done the work once, so that a kill costs a fraction of a second.
 """
 
 import json
@@ -9,7 +9,7 @@ import random
 import shutil
 import signal
 import sys
-import time
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import torch
 from fedeas.config import load_config
 from fedeas.core.tensor_files import read_tensors
 from fedeas.errors import InputError
+from fedeas.federation import checkpoint
 from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank
 from fedeas.generators.diffusion import training
@@ -55,12 +56,21 @@ def work_bank(folder):
 
 
 def work_training(folder):
-    training.SAVE_SECONDS = -1.0  # after every look
     images = np.random.default_rng(0).integers(0, 256, (12, 1, 4, 4), dtype=np.uint8)
     training.train(Trainer(images, np.arange(12) % 2, ("a", "b"), TINY), folder)
 
 
-WORK = {"run": work_run, "bank": work_bank, "training": work_training}
+def work_flower(folder):
+    """A Flower server and its nodes in one process: all of them are killed in the same moment."""
+    from flower.grids import StraightGrid
+
+    from fedeas.flower.app import run_on
+
+    config = load_config(None, [*RUN, "engine.name=flower"])
+    run_on(StraightGrid(folder / "nodes", 4), config, RunStore(folder / "runs"))
+
+
+WORK = {"run": work_run, "bank": work_bank, "training": work_training, "flower": work_flower}
 
 
 # ---- what came of it
@@ -85,7 +95,12 @@ def outcome_training(folder):
     return state, tensors_in(folder / training.GENERATOR), sorted(path.name for path in folder.iterdir())
 
 
-OUTCOME = {"run": outcome_run, "bank": outcome_bank, "training": outcome_training}
+def outcome_flower(folder):
+    names = sorted(str(path.relative_to(folder)) for path in (folder / "nodes").rglob("*"))
+    return *outcome_run(folder / "runs"), names
+
+
+OUTCOME = {"run": outcome_run, "bank": outcome_bank, "training": outcome_training, "flower": outcome_flower}
 
 
 def tensors_in(path):
@@ -124,14 +139,18 @@ def kill_at(point):
     Path.replace, os.fsync, os.pwrite = replace_or_die, fsync_or_die, pwrite_or_die
 
 
-def start(work, folder, point=0, refusable=False):
-    """Fork a process that does the work, and is killed at this point; it may be refused where another one works."""
+def start(work, folder, point=0, seconds=0.0, refusable=False):
+    """Fork a process that does the work, and is killed at this point or after so many seconds of computing.
+
+    It may be refused where another one works.
+    """
     pid = os.fork()
     if pid:
         return pid
     try:
         if point:
             kill_at(point)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process at once, as SIGKILL does
         WORK[work](folder)
         os._exit(0)
     except BaseException as error:
@@ -149,6 +168,13 @@ def was_killed(pid):
     if os.waitstatus_to_exitcode(status):
         sys.exit(f"a start failed with code {os.waitstatus_to_exitcode(status)}")
     return False
+
+
+def seconds_of(pid):
+    """Wait for the process; how long it computed."""
+    _, status, used = os.wait4(pid, 0)
+    assert status == 0
+    return used.ru_utime + used.ru_stime
 
 
 def chain(work, folder, count):
@@ -171,15 +197,10 @@ def each(work, folder, count):
 
 def at_random(work, folder, count):
     """`count` kills at random times; whenever the work is done, it begins anew elsewhere."""
-    rng, kills, done = random.Random(count), 0, 0
-    begun = time.monotonic()
-    was_killed(start(work, folder / "0"))
-    usual = time.monotonic() - begun
+    rng, kills, done = random.Random(f"{work} {count}"), 0, 1
+    usual = seconds_of(start(work, folder / "0"))
     while kills < count:
-        pid = start(work, folder / str(done))
-        time.sleep(rng.uniform(0, usual))
-        os.kill(pid, signal.SIGKILL)
-        if was_killed(pid):
+        if was_killed(start(work, folder / str(done), seconds=rng.uniform(0.0, usual))):
             kills += 1
         else:
             done += 1
@@ -195,11 +216,18 @@ def together(work, folder, count):
 
 HOW = {"together": together, "chain": chain, "each": each, "random": at_random}
 
-if __name__ == "__main__":
+
+def main(folder, count, works, hows):
+    """Kill each of the works in each way; how often."""
     torch.set_num_threads(1)
-    folder, count, *hows = sys.argv[1:]
-    print(
-        json.dumps(
-            {how: {work: HOW[how](work, Path(folder) / how / work, int(count)) for work in WORK} for how in hows}
-        )
-    )
+    checkpoint.SHARE = float("inf")  # after every round
+    training.SAVE_SECONDS = -1.0  # after every look
+    for work in works:
+        with tempfile.TemporaryDirectory() as scratch:
+            WORK[work](Path(scratch))
+    return {how: {work: HOW[how](work, folder / how / work, count) for work in works} for how in hows}
+
+
+if __name__ == "__main__":
+    folder, count, works, hows = sys.argv[1:]
+    print(json.dumps(main(Path(folder), int(count), works.split(","), hows.split(","))))

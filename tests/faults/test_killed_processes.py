@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from federation.engines.small import assert_same, trained, worker
+from federation.engines.six_clients import assert_same, trained, worker
 from federation.engines.unruly import Doomed
 from safetensors.torch import load_file
 from waiting import LIMIT
@@ -24,10 +24,10 @@ FEDERATION = ["partition.clients=4", "rounds.total=6", "rounds.participation=0.7
 @pytest.mark.parametrize("seed", [0, 1])
 def test_worker_processes_may_be_killed_at_any_moment(tmp_path, caplog, seed):
     with torch_threads(1):
-        expected = trained(LocalEngine(worker()), rounds=4)
+        expected = trained(LocalEngine(worker()), rounds=4, participants=5)
         engine = ProcessesEngine(worker(Doomed(tmp_path, times=3, seed=seed)), 2)
         try:
-            assert_same(expected, trained(engine, rounds=4))
+            assert_same(expected, trained(engine, rounds=4, participants=5))
         finally:
             engine.close()
     assert caplog.text.count("trained again") >= 2

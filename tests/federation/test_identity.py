@@ -146,7 +146,7 @@ OWN = ["policy=fedeas(beta=5)", "generator=python:identity_generator:images"]
 
 
 def test_edited_code_of_a_generator_makes_another_run(tmp_path):
-    for pixel in (10, 10, 200):
+    for pixel in (10, 200):
         (tmp_path / "identity_generator.py").write_text(CODE.format(pixel))
         command = [sys.executable, "-m", "fedeas", "run", *BASE, *OWN]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
@@ -231,7 +231,10 @@ def test_seeds_of_one_method_share_a_federation_unless_it_is_redrawn():
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden_runs.json").read_text())
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+SLOW = {"resnet": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in GOLDEN])
 def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
     """If this fails on purpose, raise config.RULES and write tests/golden_runs.json again (tests/golden.py)."""
     wanted = GOLDEN[name]

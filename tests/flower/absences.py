@@ -1,8 +1,9 @@
 """The reference engine with clients that are absent in some rounds, to compare real absences with."""
 
 from fedeas.config import load_config
+from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.run import Federation, execute
+from fedeas.federation.run import execute
 from fedeas.runs.store import RunStore
 
 
@@ -17,10 +18,13 @@ class Absences(LocalEngine):
 
 
 def run_with_absences(folder, overrides, away):
-    class WithAbsences(Federation):
-        def _engine(self, run):
-            engine = super()._engine(run)
+    class WithAbsences(LocalClients):
+        def make_engine(self, worker):
+            engine = super().make_engine(worker)
             engine.__class__, engine.away = Absences, away
             return engine
 
-    return execute(load_config(None, overrides), RunStore(folder), federation=WithAbsences)
+    bank = folder / ".bank"
+    return execute(
+        load_config(None, overrides), RunStore(folder), make_clients=lambda parts: WithAbsences.of(parts, bank)
+    )

@@ -20,7 +20,8 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.provenance import Seen
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
-from fedeas.federation.run import Federation, execute, identified
+from fedeas.federation.run import execute, identified
+from fedeas.federation.split import split_data
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, NodeSettings, Participant
 from fedeas.flower.engine import Parcel, packed, unpacked
@@ -124,15 +125,15 @@ def test_no_label_count_leaves_a_client(tmp_path, policy):
     model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
     allowed = {"hello": {"client", "size", "own_data"}, "settle": {"total"}, "train": {"client", "weight"}}
     if policy.startswith("uniform"):
-        allowed["hello"] |= {"total", "absent"}
+        allowed["hello"] |= {"total", "filled"}
     for action, _, reply in grid.seen:
         header, arrays = numbers_in(reply)
         assert set(header) <= allowed[action.removeprefix("query.")], action
         assert set(arrays) <= model, action  # weights and control variates, which the server holds too
         assert set(unpacked(reply)[0].get("metrics", {})) <= {
             "loss", "steps", "samples", "train_seconds", "generate_seconds", "prepare_seconds"}  # fmt: skip
-    assert all(header["absent"] == 0 for action, _, reply in grid.seen for header in [numbers_in(reply)[0]]
-               if "absent" in header)  # fmt: skip
+    headers = [numbers_in(reply)[0] for _, _, reply in grid.seen]
+    assert {header["filled"] for header in headers if "filled" in header} <= {10}  # all classes of the run
     assert not run.has_allocation
     assert run.summary()["imbalance_removed"] is None
 
@@ -172,8 +173,8 @@ def test_a_nodes_own_generator_is_used(tmp_path, local):
 
 def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local):
     """Each node has its part as a file of its own, in which some classes do not occur."""
-    federation = Federation(config(LOCAL_POLICY))
-    data, names = federation.data, federation.data.dataset.classes
+    data = split_data(config(LOCAL_POLICY), load_dataset("digits"))
+    names = data.dataset.classes
     for client, part in enumerate(data.partition.indices):
         held = np.unique(data.labels[part])
         np.savez(
@@ -319,10 +320,9 @@ def test_a_new_run_does_not_use_the_states_of_an_earlier_one(tmp_path):
 
 
 def test_images_are_generated_once_and_then_read(tmp_path, monkeypatch):
-
-    made, generated = [], Participant._generated
+    made, generate = [], Participant._generate
     monkeypatch.setattr(
-        Participant, "_generated", lambda self, *address: made.append(self.client) or generated(self, *address)
+        Participant, "_generate", lambda self, *address: made.append(self.client) or generate(self, *address)
     )
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     forget_between_messages(grid, monkeypatch)

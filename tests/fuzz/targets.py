@@ -57,7 +57,7 @@ def _uploaded(ending: str) -> Target:
     """What the page does with a file."""
 
     def upload(content: bytes, folder: Path) -> None:
-        counts = sources.uploaded(f"mine.{ending}", content).counts
+        counts = sources.read_upload(f"mine.{ending}", content).counts
         plan_result.curves(counts)
         plan_result.plan_and_compare(counts, choose_policy("fedeas", Limits(beta=12), counts).spec)
 

@@ -248,11 +248,12 @@ def test_a_lower_precision_changes_images_only_slightly():
 
 @pytest.fixture
 def without_bf16(monkeypatch):
-    """A processor on which torch warns that it cannot convolve in bf16, as on some ARM ones."""
+    """A processor like some ARM ones: torch warns that it cannot convolve in bf16, and goes on without oneDNN."""
     convolve = functional.conv2d
 
     def warned(images, *rest):
         if images.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu"):
+            torch.backends.mkldnn.enabled = False
             warnings.warn("bf16 is not supported on this processor", stacklevel=2)
         return convolve(images, *rest)
 
@@ -261,6 +262,12 @@ def without_bf16(monkeypatch):
         computes_in_bf16.cache_clear()
         yield
     computes_in_bf16.cache_clear()
+
+
+@pytest.mark.usefixtures("without_bf16")
+def test_trying_bf16_leaves_one_dnn_switched_on():
+    assert not computes_in_bf16()
+    assert torch.backends.mkldnn.enabled
 
 
 @pytest.mark.usefixtures("without_bf16")

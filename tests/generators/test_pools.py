@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedeas import InputError
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
-from fedeas.federation.run import Federation, execute
+from fedeas.federation.run import execute, identified
 from fedeas.federation.split import held_out, set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
 from fedeas.generators.pools import HeldOutImages, SharedPool
@@ -119,7 +119,7 @@ def test_the_held_out_generator_needs_held_out_images(tmp_path):
     with pytest.raises(InputError, match=r"data\.held_out"):
         execute(config("generator=held-out"), RunStore(tmp_path / "runs"))
     with pytest.raises(InputError, match="multiple of 10"):
-        Federation(config("data.held_out=7"))
+        identified(config("data.held_out=7"))
     with pytest.raises(InputError, match="clean"):
         config("data.held_out=10", "data.protocol=paper", "partition.scheme=paper")
     assert not (tmp_path / "runs").exists()

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from fedeas import InputError
 from fedeas.config import RunConfig
-from fedeas.federation.run import new_model
+from fedeas.federation.parts import new_model
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators.quality import classifier
 from fedeas.generators.quality import metrics as quality

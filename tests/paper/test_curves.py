@@ -7,20 +7,20 @@ import pytest
 from matplotlib.text import Text
 from pictures import svg_of, texts
 
-from fedeas.paper.figures.curves import Line, convergence_figure, course_figure
+from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure
 from fedeas.plotting import figures as plots
-from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.accuracy_curves import AccuracyCurve
 
 ROUNDS = list(range(1, 41))
 
 
-def course(top, speed, seed):
+def curve(top, speed, seed):
     noise = np.random.default_rng(seed).normal(0, 0.02, len(ROUNDS))
-    return Course(ROUNDS, list(np.clip(top * (1 - np.exp(-np.array(ROUNDS) / speed)) + noise, 0, 1)))
+    return AccuracyCurve(ROUNDS, list(np.clip(top * (1 - np.exp(-np.array(ROUNDS) / speed)) + noise, 0, 1)))
 
 
 def line(name, top=0.8, speed=8, seeds=3, paper=None):
-    return Line(name, [course(top, speed, seed) for seed in range(seeds)], paper)
+    return Line(name, [curve(top, speed, seed) for seed in range(seeds)], paper)
 
 
 def verticals(axes):
@@ -34,7 +34,7 @@ def diamonds(axes):
 def test_dotted_lines_are_where_the_mean_first_reaches_the_threshold():
     lines = [line("FedEAS", speed=6), line("Missing-only", speed=10)]
     expected = [
-        ROUNDS[int(np.argmax(np.mean([each.accuracy for each in method.courses], axis=0) >= 0.7))] for method in lines
+        ROUNDS[int(np.argmax(np.mean([each.accuracy for each in method.curves], axis=0) >= 0.7))] for method in lines
     ]
     assert expected[0] < expected[1]
     figure = convergence_figure({"here": lines}, 0.7)
@@ -44,13 +44,13 @@ def test_dotted_lines_are_where_the_mean_first_reaches_the_threshold():
 
 
 def test_the_mean_and_not_a_single_seed_decides():
-    courses = [Course([1, 2, 3], [0.9, 0.5, 0.8]), Course([1, 2, 3], [0.1, 0.6, 0.8])]
-    figure = convergence_figure({"here": [Line("FedEAS", courses)]}, 0.7)
+    curves = [AccuracyCurve([1, 2, 3], [0.9, 0.5, 0.8]), AccuracyCurve([1, 2, 3], [0.1, 0.6, 0.8])]
+    figure = convergence_figure({"here": [Line("FedEAS", curves)]}, 0.7)
     assert verticals(figure.axes[0]) == [3]
 
 
 def test_a_mean_at_the_threshold_itself_reaches_it():
-    figure = convergence_figure({"here": [Line("FedEAS", [Course([5], [0.7])] * 3)]}, 0.7)
+    figure = convergence_figure({"here": [Line("FedEAS", [AccuracyCurve([5], [0.7])] * 3)]}, 0.7)
     assert verticals(figure.axes[0]) == [5]
 
 
@@ -84,9 +84,9 @@ def test_a_panel_that_was_not_run_says_so_beside_one_that_was():
 
 def test_the_band_spans_the_extremes_and_one_seed_has_none():
     method = line("FedEAS")
-    many, one = (convergence_figure({"here": [method._replace(courses=method.courses[:n])]}, 0.7) for n in (3, 1))
+    many, one = (convergence_figure({"here": [method._replace(curves=method.curves[:n])]}, 0.7) for n in (3, 1))
     (band,) = many.axes[0].collections
-    values = np.array([each.accuracy for each in method.courses])
+    values = np.array([each.accuracy for each in method.curves])
     corners = {tuple(np.round(corner, 9)) for corner in band.get_paths()[0].vertices}
     for edge in (values.min(axis=0), values.max(axis=0)):
         assert set(zip(ROUNDS, np.round(edge, 9), strict=True)) <= corners
@@ -94,8 +94,8 @@ def test_the_band_spans_the_extremes_and_one_seed_has_none():
 
 
 def test_an_interrupted_seed_does_not_distort_the_mean():
-    courses = [Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])]
-    axes = convergence_figure({"here": [Line("FedEAS", courses)]}, 0.7).axes[0]
+    curves = [AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])]
+    axes = convergence_figure({"here": [Line("FedEAS", curves)]}, 0.7).axes[0]
     mean = next(drawn for drawn in axes.lines if drawn.get_color() == plots.BLUE)
     assert list(mean.get_xdata()) == [1, 2]
     assert mean.get_ydata() == pytest.approx([0.3, 0.5])
@@ -111,7 +111,7 @@ def test_a_method_has_its_own_colour_in_every_panel():
 
 def test_the_names_of_ten_methods_do_not_overlap_and_stay_within_the_picture():
     names = [f"method {number}" for number in range(9)] + ["FedEAS"]
-    figure = course_figure([line(name, top=0.5 + 0.001 * place) for place, name in enumerate(names)], "ten")
+    figure = curves_figure([line(name, top=0.5 + 0.001 * place) for place, name in enumerate(names)], "ten")
     figure.draw_without_rendering()
     boxes = {text.get_text(): Text.get_window_extent(text) for text in figure.axes[0].texts}
     assert set(boxes) == set(names)
@@ -123,24 +123,24 @@ def test_the_names_of_ten_methods_do_not_overlap_and_stay_within_the_picture():
     assert len(looks) == len(names)
 
 
-def test_the_course_figure_has_no_paper_marks_and_names_what_was_not_run():
-    figure = course_figure([line("FedEAS", paper=30), Line("Uniform", [], 40), Line("MOON", [])], "ours")
+def test_the_curve_figure_has_no_paper_marks_and_names_what_was_not_run():
+    figure = curves_figure([line("FedEAS", paper=30), Line("Uniform", [], 40), Line("MOON", [])], "ours")
     assert len(figure.axes[0].lines) == 1
     assert "not run: Uniform, MOON" in texts(figure)
 
 
-def test_a_course_of_one_round_is_a_dot():
-    (drawn,) = course_figure([Line("FedEAS", [Course([1], [0.2])])], "short").axes[0].lines
+def test_a_curve_of_one_round_is_a_dot():
+    (drawn,) = curves_figure([Line("FedEAS", [AccuracyCurve([1], [0.2])])], "short").axes[0].lines
     assert drawn.get_marker() == "o"
 
 
 NOTHING = {
     "no panels": lambda: convergence_figure({}, 0.7),
     "a panel without lines": lambda: convergence_figure({"here": []}, 0.7),
-    "lines without courses": lambda: convergence_figure({"here": [Line("FedEAS", [])]}, 0.7),
-    "a course without rounds": lambda: convergence_figure({"here": [Line("FedEAS", [Course([], [])])]}, 0.7),
-    "no lines": lambda: course_figure([], "ours"),
-    "nothing run": lambda: course_figure([Line("FedEAS", [])], "ours"),
+    "lines without curves": lambda: convergence_figure({"here": [Line("FedEAS", [])]}, 0.7),
+    "a curve without rounds": lambda: convergence_figure({"here": [Line("FedEAS", [AccuracyCurve([], [])])]}, 0.7),
+    "no lines": lambda: curves_figure([], "ours"),
+    "nothing run": lambda: curves_figure([Line("FedEAS", [])], "ours"),
 }
 
 
@@ -151,7 +151,7 @@ def test_a_figure_without_data_says_so(draw, tmp_path):
 
 SOMETHING = {
     "convergence": lambda: convergence_figure({"a": [line("FedEAS", paper=9), line("MOON")], "b": [line("MOON")]}, 0.7),
-    "course": lambda: course_figure([line("FedEAS"), line("MOON", top=0.6)], "ours"),
+    "curve": lambda: curves_figure([line("FedEAS"), line("MOON", top=0.6)], "ours"),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from fedeas import (
     Allocation,
     BySize,
+    CostAware,
     FedEAS,
     FullBalance,
     Greedy,
@@ -26,6 +27,7 @@ from fedeas.data.partition import dirichlet
 from fedeas.planning.scores import negative_gain
 
 BILLIONS = 2 * 10**9
+MILLION_MILLION = 10**12
 RANDOM = np.random.default_rng(0)
 
 FEDERATIONS = {
@@ -35,6 +37,8 @@ FEDERATIONS = {
     "ten thousand classes": RANDOM.integers(0, 3, (3, 10_000)),
     "one of ten thousand classes": np.eye(10_000, dtype=int)[[5, 9_999]],
     "a million million samples": [[BILLIONS - k, k, 0] for k in range(500)],
+    "a million million samples of a class": [[MILLION_MILLION, 7, 0], [3 * 10**11, MILLION_MILLION, MILLION_MILLION]],
+    "almost balanced million millions": [[MILLION_MILLION, MILLION_MILLION + 1, MILLION_MILLION, MILLION_MILLION]],
     "almost balanced": [[BILLIONS // 4, BILLIONS // 4 + 1, BILLIONS // 4]],
     "alpha 0.001": dirichlet(np.repeat(np.arange(10), 500), 4, 1e-3, seed=2).counts.n,
     "alpha a million": dirichlet(np.repeat(np.arange(10), 500), 20, 1e6, seed=2).counts.n,
@@ -114,8 +118,52 @@ def test_the_share_removed_is_rational_arithmetics(counts):
     assert removed(counts, plan) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
-def test_a_million_million_samples_are_planned_by_the_two_conditions():
-    counts = LabelCounts(FEDERATIONS["a million million samples"])
+def next_class_by_gain(row, real):
+    """The class of largest gain and that gain, Eq. (gain) times N / 2, in rational numbers."""
+    size, squares = sum(row), sum(count**2 for count in row)
+    column = min(range(len(row)), key=lambda column: (row[column], column))
+    return Fraction(real * (squares - row[column] * size), size**3), column
+
+
+@pytest.mark.parametrize("budget", [1, 23, 60, 100])
+def test_greedy_is_the_loop_over_samples_for_a_million_million_of_them(budget):
+    few = MILLION_MILLION - np.array([[20, 11, 0], [0, 3, 3], [7, 7, 40]])
+    plan = Greedy(budget=budget).allocate(LabelCounts(few))
+    rows = few.tolist()
+    for _ in range(budget):
+        gains = [next_class_by_gain(row, sum(real)) for row, real in zip(rows, few.tolist(), strict=True)]
+        client = max(range(len(rows)), key=lambda k: (gains[k][0], -k))
+        rows[client][gains[client][1]] += 1
+    assert plan.n.tolist() == (np.array(rows) - few).tolist()
+
+
+@pytest.mark.parametrize("budget", [10, MILLION_MILLION + 7, 3 * MILLION_MILLION])
+def test_the_optimum_of_a_million_million_samples_is_certified(budget):
+    counts = LabelCounts([[MILLION_MILLION, 7, 0], [3 * 10**11, MILLION_MILLION, MILLION_MILLION], [5, 0, 10**6]])
+    greedy, best = Greedy(budget=budget).allocate(counts), Optimal(budget=budget).allocate(counts)
+    assert greedy.total == best.total == budget
+    assert exact_imbalance(counts, best) <= exact_imbalance(counts, greedy) + Fraction(1, 10**15)
+    assert best.gap < 1e-12
+
+
+@pytest.mark.parametrize("price", [1e-9, 0.1, 0.9])
+def test_the_best_at_a_price_is_within_a_sample_of_rational_arithmetics(price):
+    counts = LabelCounts([[MILLION_MILLION, 7, 0, 10**11]])
+    size = counts.total
+    for have, made in zip(counts.n[0].tolist(), CostAware(price=price).allocate(counts).n[0].tolist(), strict=True):
+        lack = max(Fraction(size, 4) - have, Fraction(0))
+
+        def benefit(samples, lack=lack):
+            worth = 4 * samples * lack**3 / (size * (lack + samples) ** 2) if lack else 0
+            return worth - Fraction(price) * samples
+
+        near = max(2, made // 10**12)
+        assert benefit(made) >= max(benefit(max(made - near, 0)), benefit(made + near))
+
+
+@pytest.mark.parametrize("name", ["a million million samples", "a million million samples of a class"])
+def test_a_million_million_samples_are_planned_by_the_two_conditions(name):
+    counts = LabelCounts(FEDERATIONS[name])
     plan = FedEAS(beta=select_beta(counts, min_removed=0.1).roundest).allocate(counts)
     assert 1 - exact_imbalance(counts, plan) / exact_imbalance(counts) >= Fraction(1, 10)
     assert Fraction(plan.total, counts.total + plan.total) < Fraction(1, 4)
@@ -123,7 +171,7 @@ def test_a_million_million_samples_are_planned_by_the_two_conditions():
 
 def test_a_count_beyond_a_client_is_refused_and_a_total_beyond_64_bits_is_exact():
     with pytest.raises(InputError, match="too large"):
-        LabelCounts([[10**12, 1]])
+        LabelCounts([[10**14, 1]])
     huge = Allocation(np.full((10, 2), 2**61))
     assert huge.per_client[0] == 2**62
     assert huge.total == 10 * 2**62

@@ -16,7 +16,7 @@ from fedeas import (
     synthetic_share,
     write_counts,
 )
-from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks
 from fedeas.planning.tables import count_chunks
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
@@ -101,9 +101,11 @@ def test_a_policy_that_needs_all_clients_refuses_parts(tmp_path):
 )
 def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
     policy: Policy = choose_policy(text, Limits(), COUNTS)
-    total = policy.allocate(COUNTS).total
-    plans = {plan.policy.partition("(")[0]: plan for plan in matched(COUNTS, policy)}
-    assert len(plans) == len(matched(COUNTS, policy))
+    mine = policy.allocate(COUNTS)
+    compared = compare_policies(COUNTS, policy, mine)
+    plans = {plan.policy.partition("(")[0]: plan for plan in compared}
+    assert len(plans) == len(compared)
+    assert any(plan is mine for plan in compared)
     assert {
         "no-generation",
         "uniform",
@@ -114,11 +116,12 @@ def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
         "optimal",
         "full-balance",
     } <= set(plans)
-    assert {plans[name].total for name in ("uniform", "by-size", "missing-only", "greedy", "optimal")} == {total}
-    assert plans["fedeas"].total <= total
+    assert {plans[name].total for name in ("uniform", "by-size", "missing-only", "greedy", "optimal")} == {mine.total}
+    assert plans["fedeas"].total <= mine.total
     assert removed(COUNTS, plans["greedy"]) <= removed(COUNTS, plans["optimal"]) + 1e-12
 
 
 def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():
-    full = LabelCounts([[5, 1], [2, 9]])
-    assert "missing-only" not in {plan.policy.partition("(")[0] for plan in matched(full, FedEAS(3))}
+    full, policy = LabelCounts([[5, 1], [2, 9]]), FedEAS(3)
+    compared = compare_policies(full, policy, policy.allocate(full))
+    assert "missing-only" not in {plan.policy.partition("(")[0] for plan in compared}

@@ -13,8 +13,8 @@ from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.planning import scores
 from fedeas.plotting.figures import Look
 from fedeas.report import write_report
-from fedeas.report.figures import Curve, convergence
-from fedeas.runs.accuracy_curves import Course
+from fedeas.report.figures import MethodCurves, convergence
+from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
@@ -331,9 +331,9 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
 
 
 def test_a_missing_round_of_a_seed_does_not_distort_the_mean():
-    whole, short = Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])
-    both_short = [Course([1, 2], [0.2, 0.4]), short]
-    one, other = (convergence([Curve(Look("#0072b2"), courses)], []) for courses in ([whole, short], both_short))
+    whole, short = AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])
+    both_short = [AccuracyCurve([1, 2], [0.2, 0.4]), short]
+    one, other = (convergence([MethodCurves(Look("#0072b2"), curves)], []) for curves in ([whole, short], both_short))
     assert one == other
 
 

@@ -7,29 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.config import RunConfig
-from fedeas.runs.accuracy_curves import Course, Window, mean_course, measure_course
+from fedeas.runs.accuracy_curves import AccuracyCurve, Window, mean_curve, measure_accuracy
 from fedeas.runs.store import RunStore
 
 
-def test_a_runs_course_has_only_its_evaluated_rounds(tmp_path):
+def test_a_runs_curve_has_only_its_evaluated_rounds(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
-    assert run.course() == Course([], [])
+    assert run.accuracy_curve() == AccuracyCurve([], [])
     for number, accuracy in ((1, 0.25), (2, None), (3, 0.0)):
         run.append_round({"round": number, "accuracy": accuracy})
     run.append_round({"round": 4})
-    assert run.course() == Course([1, 3], [0.25, 0.0])
+    assert run.accuracy_curve() == AccuracyCurve([1, 3], [0.25, 0.0])
 
 
 def test_mean_and_extremes_cover_rounds_that_all_seeds_have():
-    found = mean_course([Course([1, 2, 3], [0.2, 0.4, 0.9]), Course([1, 2], [0.4, 0.6])])
+    found = mean_curve([AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])])
     assert (found.rounds, found.seeds) == ([1, 2], 2)
     assert (found.low, found.high) == ([0.2, 0.4], [0.4, 0.6])
     assert found.middle == pytest.approx([0.3, 0.5])
 
 
 def test_seeds_without_an_evaluated_round_do_not_count():
-    assert mean_course([Course([], []), Course([5], [0.5])]).seeds == 1
-    assert mean_course([]) == mean_course([Course([], [])]) == ([], [], [], [], 0)
+    assert mean_curve([AccuracyCurve([], []), AccuracyCurve([5], [0.5])]).seeds == 1
+    assert mean_curve([]) == mean_curve([AccuracyCurve([], [])]) == ([], [], [], [], 0)
 
 
 @given(st.integers(1, 10_000))
@@ -56,7 +56,7 @@ def test_accuracy_is_the_mean_of_the_evaluations_in_the_last_tenth_or_the_last_o
         for number, value in enumerate(accuracies, 1)
     ]
     late = [number for number in evaluated if number > rounds - rounds / 10] or evaluated[-1:]
-    found = measure_course(records)
+    found = measure_accuracy(records)
     assert found["accuracy"] == pytest.approx(mean(accuracies[number - 1] for number in late))
     assert found["window"][0] <= late[0] <= late[-1] <= found["window"][1]
     assert found["final"] == accuracies[evaluated[-1] - 1]
@@ -65,11 +65,11 @@ def test_accuracy_is_the_mean_of_the_evaluations_in_the_last_tenth_or_the_last_o
 
 def test_the_untrained_start_of_a_short_run_does_not_count():
     records = [{"round": number, "accuracy": number / 20} for number in range(1, 16)]
-    assert measure_course(records)["accuracy"] == pytest.approx((14 + 15) / 2 / 20)
+    assert measure_accuracy(records)["accuracy"] == pytest.approx((14 + 15) / 2 / 20)
 
 
 def test_work_is_summed_over_all_rounds_and_unknown_if_a_record_lacks_it():
     records = [{"round": number, "accuracy": 0.5, "steps": 3 * number, "samples": 7} for number in (1, 2)]
-    assert (measure_course(records)["steps"], measure_course(records)["samples"]) == (9, 14)
+    assert (measure_accuracy(records)["steps"], measure_accuracy(records)["samples"]) == (9, 14)
     del records[0]["samples"]
-    assert (measure_course(records)["steps"], measure_course(records)["samples"]) == (9, None)
+    assert (measure_accuracy(records)["steps"], measure_accuracy(records)["samples"]) == (9, None)

@@ -43,7 +43,7 @@ from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
 from fedeas.runs.store import RunStore
 from fedeas.web import charts, downloads, plan_result, references, runs, sources
-from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size
+from fedeas.web.choices import SIZE_WORDS, Choice, Size
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -143,7 +143,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     by_command = json.loads((tmp_path / "plan.json").read_text())
     by_page = json.loads(downloads.allocation_file(COUNTS, chosen.allocate(COUNTS), ".json"))
     assert [row["n"] for row in by_command["clients"]] == [row["n"] for row in by_page["clients"]]
-    assert POLICY_WORDS[policy]
+    assert POLICIES[policy].description
     assert set(SIZE_WORDS) == set(Size)
 
 
@@ -160,9 +160,9 @@ def test_the_config_of_a_known_federation_holds_the_same_clients():
 def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
     for ending in (".csv", ".parquet"):
         write_counts(tmp_path / f"wide{ending}", COUNTS)
-        found = sources.uploaded(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
+        found = sources.read_upload(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
         assert found.counts == read_counts(tmp_path / f"wide{ending}")
-    rows = sources.uploaded("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
+    rows = sources.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
     assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
     assert downloads.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
 
@@ -181,7 +181,7 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
 )
 def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
     with pytest.raises(InputError) as refused:
-        sources.uploaded(name, content)
+        sources.read_upload(name, content)
     assert words in str(refused.value)
     assert "fedeas-planner-" not in str(refused.value)
 
@@ -244,7 +244,7 @@ def test_names_from_files_stay_text():
     assert "&lt;b&gt;" in figure
 
 
-def test_runs_are_listed_with_their_courses_and_unreadable_ones_say_so(tmp_path):
+def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     recorded_runs(tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
@@ -253,7 +253,7 @@ def test_runs_are_listed_with_their_courses_and_unreadable_ones_say_so(tmp_path)
     assert (found["finished"].accuracy, found["finished"].window) == (pytest.approx(0.86), "round 6")
     assert (found["under"].accuracy, found["under"].latest) == (None, pytest.approx(0.68))
     assert found["under"].state == "3 of 6 rounds"
-    assert found["under"].course.accuracy == pytest.approx([0.58, 0.63, 0.68])
+    assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
     assert {name for name, run in found.items() if run.under_way} == {"under"}
     dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(list(found.values())).data}
@@ -268,7 +268,7 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
     run.append_round({"round": 4, "accuracy": 0.9})
     after = {each.name: each for each in runs.listed(tmp_path)}
     assert {name for name in after if after[name] is not before[name]} == {run.path.name}
-    assert after[run.path.name].course.accuracy[-1] == 0.9
+    assert after[run.path.name].curve.accuracy[-1] == 0.9
     run.write_json("summary.json", {"accuracy": 0.8, "window": [4, 4]})
     latest = runs.listed(tmp_path)
     assert not runs.any_under_way(latest)

@@ -112,7 +112,7 @@ def info(
     from fedeas.generators.diffusion.weights import Weights
 
     path = generator_weights(weights)
-    rows = [*_facts(Weights.load(path), path), *_judged(path.with_suffix(".report.json"))]
+    rows = [*_facts(Weights.load(path), path), *_quality_rows(path.with_suffix(".report.json"))]
     if as_markdown:
         lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
         print("\n".join(["| | |", "|---|---|", *lines]))
@@ -137,7 +137,7 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _judged(path: Path) -> list[tuple[str, str]]:
+def _quality_rows(path: Path) -> list[tuple[str, str]]:
     """The measures of `check`, each beside that of real test images."""
     if not path.exists():
         return []

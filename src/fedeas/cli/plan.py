@@ -22,8 +22,8 @@ from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import POLICIES
-from fedeas.planning.request import Limits, choose_policy, matched, plan_chunks
+from fedeas.planning.policies import POLICIES, Policy
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
 from fedeas.web.sources import CountSource, natural_clients, saved_split
@@ -99,21 +99,19 @@ def plan(
         return
     table = own.counts if own else example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
-    summary = plan_chunks([Chunk(table, table.clients, 0)], chosen, out)
+    allocation = chosen.allocate(table)
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     Console().print(summary_table(summary, chosen.spec))
     if file is not None:
         _say_how(file.path, file.how)
     if own is not None:
         _say_how(own.title, own.how)
-    if own is not None and config_file is not None:
-        with written_whole(config_file) as part:
-            part.write_text(run_config(own, chosen), "utf-8")
-        print(printable(f"config: {config_file}; run it with: fedeas run {config_file}"))
-    side_by_side = matched(table, chosen) if compare else []
+        _write_config(config_file, own, chosen)
+    side_by_side = compare_policies(table, chosen, allocation) if compare else []
     if compare:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
     if plot:
-        _draw_plan(plot, table, chosen.allocate(table), side_by_side)
+        _draw_plan(plot, table, allocation, side_by_side)
 
 
 def partition(
@@ -154,6 +152,15 @@ def partition(
 
 def _say_how(what: object, how: str) -> None:
     print(printable(f"read {what} as {how}"))
+
+
+def _write_config(path: Path | None, own: CountSource, policy: Policy) -> None:
+    """Write the config of a run on these clients."""
+    if path is None:
+        return
+    with written_whole(path) as part:
+        part.write_text(run_config(own, policy), "utf-8")
+    print(printable(f"config: {path}; run it with: fedeas run {path}"))
 
 
 def _own_clients(counts: str) -> CountSource | None:

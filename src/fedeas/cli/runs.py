@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
     named = [] if engine is None else [f"engine.name={engine}"]
-    chosen = _resolved(config, [*(overrides or []), *named], data_root)
+    chosen = _read_config(config, [*(overrides or []), *named], data_root)
     if dry_run:
         _print_resolved(chosen)
         return
@@ -94,7 +94,7 @@ def demo(
     print(f"report: {out / 'report.html'}")
 
 
-def _resolved(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
+def _read_config(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
     # `fedeas run train.lr=0.05` has no file: the first argument is an override.
     if path is not None and "=" in path.name and not _is_there(path):
         overrides, path = [str(path), *overrides], None
@@ -142,13 +142,13 @@ def _execute(
                 return execute(config, store, on_round, bank, pause=pause)
             if pause is not None:
                 raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
-            return _simulated(config, store, on_round)
+            return _simulate(config, store, on_round)
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before its first round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None
 
 
-def _simulated(config: RunConfig, store: RunStore, on_round: Any) -> Run:
+def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
     try:
         from fedeas.flower.app import simulate
     except ModuleNotFoundError as error:

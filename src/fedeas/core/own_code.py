@@ -53,6 +53,8 @@ def installed(kind: str) -> dict[str, str]:
     """
     from importlib.metadata import entry_points  # takes its time, and is rarely needed
 
+    if kind not in ENTRY_POINTS:
+        return {}
     found = entry_points(group=ENTRY_POINTS[kind])
     return {each.name.lower().replace("_", "-"): f"{PREFIX}{each.module}:{each.attr}" for each in found}
 
@@ -68,7 +70,7 @@ def split_name(name: str, kind: str) -> tuple[str, str]:
 def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
     """The module of ``python:module:name``, imported, and what it calls by the name."""
     module_name, name = split_name(spec, kind)
-    module = _imported(module_name, spec)
+    module = _import_module(module_name, spec)
     try:
         return module, reduce(getattr, name.split("."), module)
     except AttributeError:
@@ -142,7 +144,7 @@ def _source(spec: str, module: ModuleType) -> str | None:
     return now
 
 
-def _imported(module: str, spec: str) -> ModuleType:
+def _import_module(module: str, spec: str) -> ModuleType:
     try:
         with current_folder_first():
             return importlib.import_module(module)

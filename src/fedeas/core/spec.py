@@ -10,6 +10,7 @@ spec, however they were spelled: equal numbers print alike.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Container, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -25,12 +26,10 @@ PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float
 MAX_LENGTH = 500  # longer than any real spec, short enough to prevent deep nesting
 
-_TOKEN = re.compile(
-    rf"\s*(?:(?P<own>{NAME_PATTERN})|"
-    r"(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z][A-Za-z0-9_-]*)|(?P<mark>[(),=])"
-    r'|(?P<text>"[^"]*"))'
-)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_ATOM = re.compile(rf'(?:{NAME_PATTERN}|{_NUMBER}|{_WORD.pattern}|"[^"]*")(?=[(),=\s]|\Z)')
+_READABLE = re.compile(rf"(?:{_ATOM.pattern}|[(),=\s])*")
 
 
 class Described:
@@ -92,17 +91,14 @@ def read_spec(text: str, known: Mapping[str, type[D]], kind: str, base: type[D] 
     which an installed package registers it.
     """
     reader = _Reader(text, known, kind, base)
-    described: D = reader.described()
-    reader.expect_end()
+    described: D = reader.described(reader.whole)
     return described
 
 
 def read_call(text: str, known: Container[str], kind: str) -> Call:
     """A spec as it is written: no code is imported, and the arguments are not checked."""
     reader = _Reader(text, known, kind)
-    call = reader.call()
-    reader.expect_end()
-    return call
+    return reader.call(reader.whole)
 
 
 def canonical_spec(text: str, known: Mapping[str, type[Any]], kind: str) -> str:
@@ -183,35 +179,105 @@ def _number(value: Any, fractions: bool) -> str:
 
 
 class _Reader:
-    """Reads one spec from left to right."""
+    """Reads one spec. Python's own parser finds its structure: a spec is a call with keyword arguments.
+
+    Names such as ``full-balance``, ``python:module:name`` and ``in`` are no names in Python. So the parser sees an x
+    for each character of a name or a value, and these are put back at the places that it reports.
+    """
 
     def __init__(self, text: str, known: Any, kind: str, base: type[Any] | None = None) -> None:
         if len(text) > MAX_LENGTH:
             raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
-        self.text, self.known, self.kind, self.base = text, known, kind, base
-        self.tokens = self._tokens()
-        self.position = 0
+        self.text, self.known, self.kind, self.base = text.strip(), known, kind, base
+        self.whole = self._parse()
 
-    def described(self) -> Any:
-        kind: Any = self._class(self._next(f"a {self.kind} name"))
-        kinds = _kinds(kind)
-        return self._build(kind, self._arguments(kinds) if self._peek() == "(" else {})
+    def _parse(self) -> ast.expr:
+        if not self.text:
+            raise self._error(f"expected a {self.kind} name")
+        if unreadable := _READABLE.sub("", self.text, count=1):
+            raise self._error(f"cannot read {unreadable[:20]!r}")
+        masked = re.sub(r"\s", " ", _ATOM.sub(lambda atom: "x" * len(atom[0]), self.text))
+        try:
+            parsed = ast.parse(masked, mode="eval").body
+        except SyntaxError as error:
+            rest = self.text[(error.offset or 1) - 1 :][:20]
+            raise self._error(f"{error.msg.split('.')[0]} at {rest!r}; write name(field=value, ...)") from None
+        except (MemoryError, RecursionError):
+            raise self._error("too many nested parentheses") from None
+        for node in ast.walk(parsed):
+            if isinstance(node, ast.Name):
+                node.id = self.text[node.col_offset : node.end_col_offset]
+            elif isinstance(node, ast.keyword):
+                node.arg = self.text[node.col_offset : node.col_offset + len(str(node.arg))]
+        return parsed
 
-    def call(self) -> Call:
-        name = self._next(f"a {self.kind} name")
-        name = own_code_named(name, self.known, self.kind) or normalised(name)
-        if not name.startswith(PREFIX) and name not in self.known:
-            raise self._unknown(name)
-        return Call(name, self._arguments(None) if self._peek() == "(" else {})
+    def _split(self, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+        """A name or value, and the arguments in its parentheses."""
+        match node:
+            case ast.Name(name):
+                return name, {}
+            case ast.Call(ast.Name(name), [], keywords):
+                given = [normalised(str(keyword.arg)).replace("-", "_") for keyword in keywords]
+                for field in given:
+                    if given.count(field) > 1:
+                        raise self._error(f"{field!r} is given twice")
+                return name, {field: keyword.value for field, keyword in zip(given, keywords, strict=True)}
+        written = self.text[node.col_offset : node.end_col_offset]
+        raise self._error(f"cannot read {written[:40]!r}; write name(field=value, ...)")
 
     def names(self) -> list[str]:
         """Words that can be the name of a part: all but the names of fields."""
-        followed = zip(self.tokens, [*self.tokens[1:], ""], strict=True)
-        return [token for token, after in followed if token[0].isalpha() and after != "="]
+        return [node.id for node in ast.walk(self.whole) if isinstance(node, ast.Name)]
 
-    def expect_end(self) -> None:
-        if self._peek():
-            raise self._error(f"unexpected {self._peek()!r}")
+    def described(self, node: ast.expr) -> Any:
+        name, arguments = self._split(node)
+        kind: Any = self._class(name)
+        kinds = _kinds(kind)
+        return self._build(kind, {field: self._value(value, kinds.get(field)) for field, value in arguments.items()})
+
+    def call(self, node: ast.expr) -> Call:
+        written, arguments = self._split(node)
+        name = own_code_named(written, self.known, self.kind) or normalised(written)
+        if not name.startswith(PREFIX) and name not in self.known:
+            raise self._unknown(name)
+        return Call(name, {field: self._plain_value(value) for field, value in arguments.items()})
+
+    def _value(self, node: ast.expr, kind: Any) -> object:
+        """A value; the field's type decides if a word is text, a choice, true or false, or an object."""
+        word, _ = self._split(node)
+        if kind is not str and (normalised(word) in self.known or self._is_own(word, kind)):
+            return self.described(node)
+        if isinstance(node, ast.Call):
+            raise self._error(f"{word} takes no arguments here")
+        if word[0] == '"':
+            return word[1:-1]
+        if not word[0].isalpha():
+            return self._read_number(word)
+        if kind is not str and word.lower() in ("true", "false"):
+            return word.lower() == "true"
+        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
+        return choices.get(normalised(word), word)
+
+    def _plain_value(self, node: ast.expr) -> object:
+        """A value of a field whose type is not known."""
+        word, _ = self._split(node)
+        is_part = normalised(word) in self.known or own_code_named(word, self.known, self.kind)
+        return self.call(node) if is_part else self._value(node, None)
+
+    def _is_own(self, word: str, kind: Any) -> bool:
+        """Whether a value is a user's own part; plain names are looked up only where the field takes parts."""
+        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
+        return word.startswith(PREFIX) or (takes_parts and own_code_named(word, self.known, self.kind) is not None)
+
+    def _read_number(self, word: str) -> int | float:
+        """A number; it is an int if it has no fraction, however it is written."""
+        try:
+            number = float(word)
+            if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
+                return int(word)
+        except ValueError:  # such as 1__0 and 1_
+            raise self._error(f"cannot read the number {word!r}") from None
+        return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
 
     def _class(self, name: str) -> type[Any]:
         plain = normalised(name)
@@ -248,84 +314,6 @@ class _Reader:
             if kind.__module__.partition(".")[0] == PACKAGE:
                 raise
             raise self._error(told(error)) from error
-
-    def _arguments(self, kinds: dict[str, Any] | None) -> dict[str, object]:
-        """What stands in parentheses; `kinds` are the types of the fields, None to take it as it is written."""
-        arguments: dict[str, object] = {}
-        self._expect("(")
-        while self._peek() != ")":
-            field = normalised(self._next("a field name")).replace("-", "_")
-            if field in arguments:
-                raise self._error(f"{field!r} is given twice")
-            self._expect("=")
-            arguments[field] = self._plain_value() if kinds is None else self._value(kinds.get(field))
-            if self._peek() != ")":
-                self._expect(",")
-        self._expect(")")
-        return arguments
-
-    def _value(self, kind: Any) -> object:
-        """The next value; the field's type decides if a word is text, a choice, true or false, or an object."""
-        word = self._peek()
-        if kind is not str and (normalised(word) in self.known or self._is_own(word, kind)):
-            return self.described()
-        self._next("a value")
-        if word[0] == '"':
-            return word[1:-1]
-        if not word[0].isalpha():
-            return self._read_number(word)
-        if kind is not str and word.lower() in ("true", "false"):
-            return word.lower() == "true"
-        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
-        return choices.get(normalised(word), word)
-
-    def _is_own(self, word: str, kind: Any) -> bool:
-        """Whether a value is a user's own part; plain names are looked up only where the field takes parts."""
-        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
-        return word.startswith(PREFIX) or (takes_parts and own_code_named(word, self.known, self.kind) is not None)
-
-    def _plain_value(self) -> object:
-        """The next value, of a field whose type is not known."""
-        word = self._peek()
-        if word[:1].isalpha() and (normalised(word) in self.known or own_code_named(word, self.known, self.kind)):
-            return self.call()
-        return self._value(None)
-
-    def _read_number(self, word: str) -> int | float:
-        """A number; it is an int if it has no fraction, however it is written."""
-        try:
-            number = float(word)
-            if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
-                return int(word)
-        except ValueError:  # such as 1__0 and 1_
-            raise self._error(f"cannot read the number {word!r}") from None
-        return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
-
-    def _tokens(self) -> list[str]:
-        tokens, position = [], 0
-        while self.text[position:].strip():
-            match = _TOKEN.match(self.text, position)
-            if match is None:
-                raise self._error(f"cannot read {self.text[position:].strip()[:20]!r}")
-            tokens.append(match.group().strip())
-            position = match.end()
-        return tokens
-
-    def _peek(self) -> str:
-        return self.tokens[self.position] if self.position < len(self.tokens) else ""
-
-    def _next(self, wanted: str) -> str:
-        token = self._peek()
-        if not token or token in "(),=":
-            raise self._error(f"expected {wanted}" + (f", not {token!r}" if token else " at the end"))
-        self.position += 1
-        return token
-
-    def _expect(self, mark: str) -> None:
-        if self._peek() != mark:
-            found = f", not {self._peek()!r}" if self._peek() else " at the end"
-            raise self._error(f"expected {mark!r}{found}")
-        self.position += 1
 
     def _error(self, message: str) -> SpecError:
         return SpecError(f"{self.kind} spec {self.text!r}: {message}")

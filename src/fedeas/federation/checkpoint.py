@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from fedeas.algorithms.base import Arrays
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
@@ -13,6 +14,14 @@ from fedeas.errors import FedEASError, InputError, RunError
 
 SERVER, CLIENT = "server/", "client/"
 SHARE = 0.02  # largest share of the time that saving may take
+
+
+class Checkpoint(NamedTuple):
+    """The state of a run after some rounds: the server's, and that of every client that has one."""
+
+    rounds: int
+    server: Arrays
+    clients: dict[int, Arrays]
 
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
@@ -38,18 +47,22 @@ class Saver:
 
     def __call__(
         self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool = False
-    ) -> None:
-        """Save the state after `rounds` rounds if it is time, if these are all rounds, or if `at_once`."""
+    ) -> bool:
+        """Save the state after `rounds` rounds if it is time, if these are all rounds, or if `at_once`.
+
+        Returns whether it was saved.
+        """
         start = time.perf_counter()
         if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
-            return
+            return False
         save_checkpoint(self.path, self.fingerprint, rounds, server, clients())
         self.last = time.perf_counter()
         self.cost = self.last - start
+        return True
 
 
-def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int, Arrays]]:
-    """Rounds done, server state and client states; a checkpoint of another config is refused."""
+def load_checkpoint(path: Path, fingerprint: str) -> Checkpoint:
+    """Read a checkpoint; one of another config is refused."""
     try:
         metadata, tensors = read_tensors(path)
     except InputError as error:
@@ -63,4 +76,4 @@ def load_checkpoint(path: Path, fingerprint: str) -> tuple[int, Arrays, dict[int
         if key.startswith(CLIENT):
             client, _, name = key.removeprefix(CLIENT).partition("/")
             clients.setdefault(int(client), {})[name] = tensor
-    return int(about["rounds"]), server, clients
+    return Checkpoint(int(about["rounds"]), server, clients)

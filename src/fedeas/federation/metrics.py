@@ -16,7 +16,7 @@ from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import autocast
-from fedeas.runs.accuracy_curves import Course, measure_course
+from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +84,13 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
 def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
     """A run's measures from its round records: accuracy and work, first round at the threshold, median Gamma-hat.
 
-    `accuracy_curves.measure_course` defines accuracy. If the threshold was never reached, its round is None.
+    `accuracy_curves.measure_accuracy` defines accuracy. If the threshold was never reached, its round is None.
     """
-    course = Course.of(rounds)
+    curve = AccuracyCurve.of(rounds)
     hats = [record["gamma_hat"] for record in rounds if record.get("gamma_hat") is not None]
     return {
-        **measure_course(rounds),
-        "rounds_to_threshold": next((r for r, value in zip(*course, strict=True) if value >= threshold), None),
+        **measure_accuracy(rounds),
+        "rounds_to_threshold": next((r for r, value in zip(*curve, strict=True) if value >= threshold), None),
         "threshold": threshold,
         "gamma_hat": median(hats) if hats else None,
     }

@@ -25,9 +25,10 @@ from fedeas.data.sources import checked_name, load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
-from fedeas.federation.run import Pause, execute, identified, new_model
+from fedeas.federation.parts import new_model
+from fedeas.federation.run import Pause, execute, identified
 from fedeas.federation.split import FederatedData, split_data
-from fedeas.gpu.devices import chosen_device
+from fedeas.gpu.devices import chosen_device, torch_precision
 from fedeas.models.initial_weights import start_seen
 from fedeas.models.resnet import Stem
 from fedeas.runs.store import Record, Run, RunStore
@@ -115,7 +116,7 @@ def provenance(path: str | os.PathLike[str]) -> Record:
 
 def last_model(run: Run) -> Arrays:
     """The tensors of the model after the last round, by name in its state dict."""
-    _, server, _ = load_checkpoint(run.checkpoint, run.config.fingerprint)
+    server = load_checkpoint(run.checkpoint, run.config.fingerprint).server
     return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
 
 
@@ -162,4 +163,5 @@ def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
     images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
-    return Evaluation(model, images, labels, normalise)(server)["accuracy"]
+    with torch_precision("fp32", device):
+        return Evaluation(model, images, labels, normalise)(server)["accuracy"]

@@ -87,9 +87,19 @@ class Worker:
     def _job(
         self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, workspace: Workspace | None
     ) -> ClientJob:
-        model, trainer = (self.model, None) if workspace is None else (workspace.model, workspace.trainer)
-        fixed = self.seed, self.total_rounds, model, data, broadcast, state, self.train, self.precision
-        return ClientJob(client, round, *fixed, trainer)
+        return ClientJob(
+            client=client,
+            round=round,
+            seed=self.seed,
+            total_rounds=self.total_rounds,
+            model=workspace.model if workspace else self.model,
+            data=data,
+            broadcast=broadcast,
+            state=state,
+            train=self.train,
+            precision=self.precision,
+            trainer=workspace.trainer if workspace else None,
+        )
 
     def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
         """Add synthetic images; all are drawn in one request, so that a generator's batches are full."""

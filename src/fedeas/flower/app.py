@@ -21,10 +21,11 @@ from fedeas.config import RunConfig, load_config
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
-from fedeas.flower.client import About, NodeSettings, Participant
+from fedeas.flower.client import About, NodeSettings, Participant, refuse_foreign_code
 from fedeas.flower.engine import header_of, packed, reply_record, unpacked
 from fedeas.flower.revealed_counts import Share
-from fedeas.flower.server import DistributedFederation
+from fedeas.flower.server import FlowerClients
+from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore
 
 STATE = "FEDEAS_STATE"
@@ -52,7 +53,10 @@ def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
     """Let `answer` handle a message and return the reply; an error for the user becomes a refusal with its text."""
     header = header_of(message.content)
     try:
-        content = answer(_participant(header, context), header, message)
+        own = _participant(header, context)
+        engine = own.config.engine
+        with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
+            content = answer(own, header, message)
     except FedEASError as error:
         content = RecordDict({"refused": ConfigRecord({"reason": str(error)})})
     return Message(content, reply_to=message)
@@ -120,7 +124,7 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the config that ``flwr run`` was given; resume an interrupted run."""
+    """Run the config that the run was started with; resume an interrupted run."""
     given = {name: str(value) for name, value in context.run_config.items()}
     overrides = _split_overrides(given.get("overrides", ""))
     if given.get("data-root"):
@@ -155,7 +159,8 @@ def _enable_log() -> None:
 
 def run_on(grid: Grid, config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
     """Run a config to its end on the nodes of a grid."""
-    return execute(config, store, progress, federation=lambda each, bank: DistributedFederation(each, grid))
+    refuse_foreign_code(config)
+    return execute(config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid))
 
 
 def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:

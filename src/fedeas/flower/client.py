@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -34,15 +33,17 @@ from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.sources import Dataset, load_dataset, load_own
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
+from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
-from fedeas.federation.run import new_model, ready_generator
+from fedeas.federation.parts import new_model
 from fedeas.federation.split import split_data
 from fedeas.federation.worker import Worker
-from fedeas.flower.revealed_counts import Needs, Share, needs, numbers_of, own_row
+from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest
-from fedeas.gpu.devices import chosen_device, set_precision
+from fedeas.gpu.devices import chosen_device
 from fedeas.planning.policies import parse_policy
+from fedeas.planning.policies.base import Needs
 
 REMEDY = "remove it to have it made again"
 
@@ -100,9 +101,6 @@ class Participant:
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         self.device = chosen_device(node.device, "the node's device")
-        set_precision(config.engine.precision, self.device)
-        if config.engine.threads is not None:
-            torch.set_num_threads(config.engine.threads)
         self.config = self._with_own_choices(config)
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
@@ -122,10 +120,9 @@ class Participant:
     def introduce(self) -> dict[str, Any]:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
-        wanted = needs(self.policy)
-        if wanted is Needs.NUMBERS:
+        if self.policy.needs is Needs.NUMBERS:
             return {**about, **dataclasses.asdict(numbers_of(self.policy, self.counts))}
-        if wanted is Needs.COUNTS:
+        if self.policy.needs is Needs.COUNTS:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
         return about
@@ -177,7 +174,7 @@ class Participant:
         path = self._state_after(last)
         if last < 0 or not path.exists():
             return {}
-        _, state, _ = load_checkpoint(path, self.fingerprint)
+        state = load_checkpoint(path, self.fingerprint).server
         return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
@@ -255,7 +252,7 @@ class Participant:
         labels, index = plan_addresses(self.client, row)
         path = self.folder / f"synthetic-{_digest(self.config.generator, row.tolist())}.npz"
         if not path.exists():
-            write_arrays(path, images=self._generated(labels, index))
+            write_arrays(path, images=self._generate(labels, index))
         (images,) = read_arrays(path, ("images",), REMEDY)
         return self.real.joined(images, labels)
 
@@ -266,7 +263,7 @@ class Participant:
                 f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
             )
 
-    def _generated(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+    def _generate(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         if not self.node.generator:
             self._check_content("generator", content_digest(self.config.generator, self.config.data.dataset))
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")

@@ -181,9 +181,12 @@ class FlowerEngine:
         return [trained[client] for client in sorted(trained)]
 
     def client_states(self) -> dict[int, Arrays]:
-        """Empty: clients store their own states. Called at a checkpoint, after which older states may be removed."""
-        self.kept = dict(self.accepted)
+        """Empty: clients store their own states."""
         return {}
+
+    def on_checkpoint(self) -> None:
+        """Let clients remove the states that are older than this checkpoint."""
+        self.kept = dict(self.accepted)
 
     def restore(self, states: dict[int, Arrays]) -> None:
         """Nothing to restore: clients store their own states."""

@@ -35,18 +35,29 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
     return device
 
 
-def set_precision(name: str, device: torch.device) -> None:
-    """Set ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16`` for the whole process.
+def check_precision(name: str, device: torch.device) -> None:
+    """Refuse a precision that the device does not have: all but ``fp32`` need a GPU."""
+    if name != "fp32" and device.type != "cuda":
+        raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
+
+
+@contextmanager
+def torch_precision(name: str, device: torch.device) -> Iterator[None]:
+    """A context in which torch computes in ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16``.
 
     In ``fp32`` cuDNN must use deterministic kernels, which are not its fastest. For our networks its kernels of the
     shorter formats are deterministic anyway.
     """
-    if name != "fp32" and device.type != "cuda":
-        raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
-    shorter = name != "fp32"
+    check_precision(name, device)
+    cudnn, shorter = torch.backends.cudnn, name != "fp32"
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
     torch.set_float32_matmul_precision("high" if shorter else "highest")
-    torch.backends.cudnn.allow_tf32 = shorter
-    torch.backends.cudnn.deterministic = not shorter
+    cudnn.allow_tf32, cudnn.deterministic = shorter, not shorter
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.allow_tf32, cudnn.deterministic = before[1:]
 
 
 def available_precision(name: str, device: torch.device) -> str:
@@ -58,9 +69,12 @@ def available_precision(name: str, device: torch.device) -> str:
 def computes_in_bf16() -> bool:
     """Whether this processor computes in bf16, tried on a convolution and a product; logs a warning if it does not.
 
-    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal.
+    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal. After such
+    a warning torch would compute without oneDNN from then on, which changes the bits of a run: oneDNN is switched on
+    again.
     """
     images, weight = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    one_dnn = torch.backends.mkldnn.enabled
     try:
         with warnings.catch_warnings(), torch.no_grad(), autocast("bf16", torch.device("cpu")):
             warnings.simplefilter("error")
@@ -71,6 +85,8 @@ def computes_in_bf16() -> bool:
     except (RuntimeError, Warning) as error:
         log.warning("this processor does not compute in bf16 (%s); using fp32 instead", str(error).partition("\n")[0])
         return False
+    finally:
+        torch.backends.mkldnn.enabled = one_dnn
     return True
 
 
@@ -82,8 +98,11 @@ def autocast(name: str, device: torch.device) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """A context in which torch computes with this many threads."""
+def torch_threads(number: int | None) -> Iterator[None]:
+    """A context in which torch computes with this many threads; with None, as many as before."""
+    if number is None:
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

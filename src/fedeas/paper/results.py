@@ -32,7 +32,7 @@ class Results:
         self._summaries: dict[Path, Record] = {}
         self._content: dict[tuple[str, str, str], tuple[str, str]] = {}
         for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
-            for run in _finished(folder):
+            for run in _find_finished(folder):
                 self.add(run)
 
     def add(self, run: Run) -> None:
@@ -125,7 +125,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _finished(folder: Path) -> Iterator[Run]:
+def _find_finished(folder: Path) -> Iterator[Run]:
     """The finished runs in the folder and its subfolders; damaged ones and other versions are logged and left out."""
     for path in sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")]):
         try:

@@ -68,7 +68,7 @@ def split_by_data(
 ) -> tuple[list[RunConfig], list[RunOutcome]]:
     """The runs whose data exist, and an outcome for each other run; raise an error that concerns all runs."""
     from fedeas.data.sources import load_dataset
-    from fedeas.federation.run import new_model
+    from fedeas.federation.parts import new_model
 
     problems: dict[str, str] = {}
     for config in {config.data.dataset: config for config in configs}.values():
@@ -86,10 +86,10 @@ def split_by_data(
 
 
 def _check_precision(name: str) -> None:
-    from fedeas.gpu.devices import chosen_device, set_precision
+    from fedeas.gpu.devices import check_precision, chosen_device
 
     try:
-        set_precision(name, chosen_device("auto"))
+        check_precision(name, chosen_device("auto"))
     except InputError:
         raise InputError(
             f"precision {name} needs a GPU; without one use --profile digits or smoke, or --precision fp32, which "

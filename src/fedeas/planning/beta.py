@@ -19,6 +19,7 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import ROUNDING_SLACK
+from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 
@@ -271,7 +272,8 @@ def _classes_raised(policy: FedEAS, counts: LabelCounts, client: IntArray, level
 
 def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntArray) -> FloatArray:
     """How much each step lowers I: the raised classes go from level - 1 to level."""
-    squares = (counts.n**2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
+    kind = np.int64 if counts.sizes.max() <= MAX_SQUARED else np.float64
+    squares = (counts.n.astype(kind) ** 2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
     sizes = counts.sizes[client] + _sum_so_far(raised, level)
     squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
     return np.asarray(counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0))

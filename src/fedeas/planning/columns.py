@@ -224,8 +224,8 @@ def _long(rest: Sequence[Column], client: str, label: str, asked: str | None) ->
     if len(found) > 1:
         raise InputError(f"columns {_listed(found)} may both hold counts; choose with --count-column")
     left_out = tuple(name for name in _names(rest) if name not in found)
-    count = found[0] if found else None
-    return Layout(client, label, count, left_out=left_out, maybe_counts=() if found else _names(numbers))
+    maybe = () if found else _names(numbers)
+    return Layout(client, label, found[0] if found else None, left_out=left_out, maybe_counts=maybe)
 
 
 def _wide(columns: Sequence[Column], client: str | None) -> Layout:

@@ -88,8 +88,8 @@ class LabelCounts:
             entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)
-        # Entropy of two billion samples is above 1e-8 or exactly 0. A smaller value is a rounding error, which the
-        # floor in a policy could turn into a missing sample.
+        # Entropy of `MAX_CLIENT_SIZE` samples is above 3e-12 or exactly 0. A smaller value is a rounding error, which
+        # the floor in a policy could turn into a missing sample.
         entropy[entropy < 1e-12] = 0.0
         return frozen(np.minimum(entropy / np.log(self.num_classes), 1.0))
 

@@ -124,12 +124,20 @@ def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = 
 
     A policy that is not local must be given all clients in one part.
     """
+    return write_plan(((chunk, _plan_part(chunk, policy)) for chunk in chunks), policy.spec, out)
+
+
+def _plan_part(chunk: Chunk, policy: Policy) -> Allocation:
+    if chunk.first_row and not policy.is_local:
+        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
+    return policy.allocate(chunk.counts)
+
+
+def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None = None) -> Summary:
+    """Write a plan to `out`, if given, and return its summary."""
     summary: Summary | None = None
-    with nullcontext() if out is None else allocation_writer(out, policy.spec) as writer:
-        for chunk in chunks:
-            if chunk.first_row and not policy.is_local:
-                raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
-            allocation = policy.allocate(chunk.counts)
+    with nullcontext() if out is None else allocation_writer(out, spec) as writer:
+        for chunk, allocation in parts:
             if writer is not None:
                 writer.append(chunk, allocation)
             part = Summary.of(chunk.counts, allocation, chunk.names)
@@ -139,19 +147,19 @@ def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = 
     return summary
 
 
-def matched(counts: LabelCounts, policy: Policy) -> list[Allocation]:
-    """Allocations of the built-in policies, each with the total of `policy` (FedEAS: at most that).
+def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
+    """The allocation of `policy`, and those of the built-in policies with the same total (FedEAS: at most that).
 
     No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
     """
-    mine = policy.allocate(counts)
-    fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=mine.total), counts)
-    simple = [Uniform, BySize, MissingOnly] if (counts.n == 0).any() else [Uniform, BySize]
-    line_up: list[Policy] = [NoGeneration(), *(kind(budget=mine.total) for kind in simple), fedeas]
-    line_up += [Greedy(budget=mine.total), Optimal(budget=mine.total), FullBalance()]
+    total = allocation.total
+    fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
+    simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
+    line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
+    line_up += [Greedy(budget=total), Optimal(budget=total), FullBalance()]
     kinds = [type(each) for each in line_up]
     if type(policy) in kinds:
         line_up.pop(kinds.index(type(policy)))
     place = kinds.index(type(policy)) if type(policy) in kinds else kinds.index(FedEAS)
     allocations = [each.allocate(counts) for each in line_up]
-    return [*allocations[:place], mine, *allocations[place:]]
+    return [*allocations[:place], allocation, *allocations[place:]]

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts, Table, as_counts
+from fedeas.planning.validation import exact_integers
 
 
 class Split(NamedTuple):
@@ -99,8 +100,8 @@ def gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:
 def negative_gain(counts: Table) -> NDArray[np.bool_]:
     """Pairs at which a sample would raise I: q_k^c > ||q_k||^2, decided in whole numbers."""
     counts = as_counts(counts)
-    squares = (counts.n**2).sum(axis=1)
-    return np.asarray(counts.n * counts.sizes[:, None] > squares[:, None])
+    n = exact_integers(counts.n, int(counts.sizes.max()))
+    return np.asarray(n * counts.sizes[:, None] > (n**2).sum(axis=1)[:, None], dtype=bool)
 
 
 def removed(counts: Table, allocation: Allocation) -> float:

@@ -11,8 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import IntArray, for_row_blocks, frozen, frozen_integers
 from fedeas.errors import InputError
 
-# Sums of squared counts must fit 64 bits, so a client may hold no more than this.
-MAX_CLIENT_SIZE = 2**31 - 1
+MAX_CLIENT_SIZE = 10**13
+"""The most samples of one client: the entropy of more could not be told from 0."""
+
+MAX_BALANCED = 2**63
+"""Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
+
+MAX_SQUARED = 2**31 - 1
+"""Sums of squares of clients up to this size fit 64 bits."""
 
 Names = tuple[str, ...] | None
 
@@ -26,6 +32,15 @@ def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
     if table.dtype.kind not in "iubfO":
         raise InputError(f"{what} must be whole numbers, not {table.dtype}")
     return table
+
+
+def exact_integers(values: IntArray, largest: int) -> IntArray:
+    """The values as numbers whose squares are exact: Python's whole numbers if a client may be too large for 64 bits.
+
+    >>> exact_integers(np.array([10**12]), largest=10**12) ** 2
+    array([1000000000000000000000000], dtype=object)
+    """
+    return values if largest <= MAX_SQUARED else values.astype(object)
 
 
 def whole_numbers(values: ArrayLike, what: str) -> IntArray:
@@ -112,9 +127,11 @@ def _sizes(n: IntArray, place: _Place) -> IntArray:
 
     def check(rows: slice) -> None:
         block = n[rows]
-        if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # as unsigned, negative numbers are the largest
+        largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
+        if largest > MAX_CLIENT_SIZE:
             place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
             place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
+        _check_total(largest, n.shape[1])
         np.sum(block, axis=1, out=sizes[rows])
 
     for_row_blocks(check, *n.shape)
@@ -122,7 +139,13 @@ def _sizes(n: IntArray, place: _Place) -> IntArray:
         raise place.error("client with no samples; remove the row", sizes.argmin())
     if sizes.max() > MAX_CLIENT_SIZE:
         raise place.error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", sizes.argmax())
+    _check_total(float(sizes.sum(dtype=np.float64)), n.shape[1])
     return frozen(sizes)
+
+
+def _check_total(samples: float, classes: int) -> None:
+    if samples * classes >= MAX_BALANCED:
+        raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
 
 
 def check_names(what: str, axis: str, names: Names, length: int) -> None:

@@ -21,20 +21,23 @@ from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import FullBalance
+from fedeas.planning.policies import POLICIES, FullBalance
 
-# Okabe and Ito's colours, which colour-blind people can distinguish.
-ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7"
-INK, GREY, PALE = "#222222", "#7f7f7f", "#d9d9d9"
-
-# The colour of each policy in all figures.
-USUAL = {
-    "fedeas": BLUE,
-    "uniform": ORANGE,
-    "missing-only": GREEN,
-    "full-balance": VERMILLION,
-    "no-generation": GREY,
+# Okabe and Ito's colours, which colour-blind people can distinguish, and grey.
+PALETTE = {
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "green": "#009e73",
+    "blue": "#0072b2",
+    "vermillion": "#d55e00",
+    "purple": "#cc79a7",
+    "grey": "#7f7f7f",
 }
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY = PALETTE.values()
+INK, PALE = "#222222", "#d9d9d9"
+
+# The colours that belong to a policy in all figures.
+USUAL = {name: PALETTE[policy.colour] for name, policy in POLICIES.items() if policy.colour}
 SPARE = (PURPLE, SKY, INK)  # not used by any policy
 DASHES = ("solid", "dashed", "dotted")  # also the names in CSS, for the legend of a page
 

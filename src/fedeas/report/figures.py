@@ -23,19 +23,19 @@ from matplotlib.transforms import ScaledTranslation
 from fedeas.core.arrays import IntArray
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
-from fedeas.runs.accuracy_curves import Course, mean_course
+from fedeas.runs.accuracy_curves import AccuracyCurve, mean_curve
 
 WIDTH = 5.8  # inches: ten-point text stays legible when the picture shrinks to the width of a phone
 TEXT = {"font.size": 10, "axes.titlesize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "lines.linewidth": 1.7}
 STEP = 9  # points between marks side by side
 
 
-class Curve(NamedTuple):
-    """The courses of a method's seeds."""
+class MethodCurves(NamedTuple):
+    """The accuracy curves of a method's seeds."""
 
     look: Look
-    finished: Sequence[Course]
-    unfinished: Sequence[Course] = ()
+    finished: Sequence[AccuracyCurve]
+    unfinished: Sequence[AccuracyCurve] = ()
 
 
 class Point(NamedTuple):
@@ -58,7 +58,7 @@ class Spent(NamedTuple):
     rest: float
 
 
-def convergence(curves: Sequence[Curve], thresholds: Sequence[float]) -> str:
+def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> str:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
     with _style():
         figure, axes = _panel(3.7)
@@ -142,9 +142,9 @@ def _source(figure: Figure) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(text).decode()
 
 
-def _draw_curve(axes: Any, curve: Curve) -> None:
+def _draw_curve(axes: Any, curve: MethodCurves) -> None:
     """Draw mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
-    (colour, dash), mean = curve.look, mean_course(curve.finished)
+    (colour, dash), mean = curve.look, mean_curve(curve.finished)
     alone = "o" if len(mean.rounds) == 1 else None
     axes.fill_between(mean.rounds, mean.low, mean.high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(mean.rounds, mean.middle, linestyle=dash, color=colour, marker=alone)

@@ -13,7 +13,7 @@ from fedeas.config import NO_GENERATION
 from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import Look, looks_of
-from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
 from fedeas.runs.store import Record, Run
 
@@ -49,9 +49,9 @@ class RunSnapshot:
         return {key: value for key, value in flat.items() if key not in NOT_SHOWN}
 
     @property
-    def course(self) -> Course:
+    def accuracy_curve(self) -> AccuracyCurve:
         """Accuracy over the rounds that were evaluated."""
-        return Course.of(self.rounds)
+        return AccuracyCurve.of(self.rounds)
 
 
 @dataclass(frozen=True, eq=False)

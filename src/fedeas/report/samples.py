@@ -18,7 +18,7 @@ from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
 from fedeas.report.methods import MethodRuns, RunSnapshot
-from fedeas.runs.store import UsedGenerator
+from fedeas.runs.store import UsedGenerator, trained
 
 COLUMNS = 10
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
@@ -86,7 +86,7 @@ def _trained_on(runs: Iterable[RunSnapshot]) -> IntArray:
 def _taken(each: RunSnapshot) -> IntArray:
     assert each.planned is not None
     plan = each.planned[1].n
-    took_part = {client for record in each.rounds for client in set(record["clients"]) - set(record.get("missing", ()))}
+    took_part = {client for record in each.rounds for client in trained(record)}
     return np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
 
 

@@ -33,14 +33,14 @@ class Window(NamedTuple):
         return cls(rounds - tenth + 1, rounds)
 
 
-class Course(NamedTuple):
+class AccuracyCurve(NamedTuple):
     """Accuracy of one run over its rounds, as a share."""
 
     rounds: Sequence[int]
     accuracy: Sequence[float]
 
     @classmethod
-    def of(cls, records: Iterable[Mapping[str, Any]]) -> Course:
+    def of(cls, records: Iterable[Mapping[str, Any]]) -> AccuracyCurve:
         """The accuracies in these records of rounds; rounds without an evaluation are left out."""
         tested = [record for record in records if record.get("accuracy") is not None]
         return cls([int(record["round"]) for record in tested], [float(record["accuracy"]) for record in tested])
@@ -55,19 +55,19 @@ class Course(NamedTuple):
         return window if self.within(window) else Window(self.rounds[-1], self.rounds[-1])
 
 
-def measure_course(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def measure_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A run's accuracy and work from its records: accuracy in the window, final and peak; steps and images seen.
 
     Accuracy is the mean over the evaluations in the window. Steps and images are sums over all rounds, None if a record
     lacks them.
     """
-    course = Course.of(records)
-    window = course.window(len(records))
+    curve = AccuracyCurve.of(records)
+    window = curve.window(len(records))
     return {
-        "accuracy": mean(course.within(window)),
+        "accuracy": mean(curve.within(window)),
         "window": list(window),
-        "final": course.accuracy[-1],
-        "peak": max(course.accuracy),
+        "final": curve.accuracy[-1],
+        "peak": max(curve.accuracy),
         "steps": _total(records, "steps"),
         "samples": _total(records, "samples"),
     }
@@ -78,7 +78,7 @@ def _total(records: Iterable[Mapping[str, Any]], key: str) -> int | None:
     return None if None in values else sum(map(int, filter(None, values)))
 
 
-class MeanCourse(NamedTuple):
+class MeanCurve(NamedTuple):
     """Mean and extremes over a method's seeds at each round."""
 
     rounds: list[int]
@@ -88,12 +88,12 @@ class MeanCourse(NamedTuple):
     seeds: int
 
 
-def mean_course(courses: Iterable[Course]) -> MeanCourse:
+def mean_curve(curves: Iterable[AccuracyCurve]) -> MeanCurve:
     """Mean and extremes at the rounds that most seeds have; rounds with fewer seeds would make the mean jump."""
     found: dict[int, list[float]] = {}
-    for number, accuracy in chain.from_iterable(zip(*course, strict=True) for course in courses):
+    for number, accuracy in chain.from_iterable(zip(*curve, strict=True) for curve in curves):
         found.setdefault(number, []).append(accuracy)
     seeds = max(map(len, found.values()), default=0)
     rounds = sorted(number for number, values in found.items() if len(values) == seeds)
     low, middle, high = ([of(found[number]) for number in rounds] for of in (min, mean, max))
-    return MeanCourse(rounds, low, middle, high, seeds)
+    return MeanCurve(rounds, low, middle, high, seeds)

@@ -38,7 +38,7 @@ from fedeas.core.records import (
 )
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.accuracy_curves import AccuracyCurve
 
 log = logging.getLogger("fedeas")
 
@@ -137,9 +137,9 @@ class Run:
         """The content of ``rounds.jsonl.gz``, a fifth of the size; the same lines give the same bytes."""
         return gzip.compress((self.path / ROUNDS).read_bytes(), mtime=0)
 
-    def course(self) -> Course:
+    def accuracy_curve(self) -> AccuracyCurve:
         """Accuracy over the rounds that were evaluated."""
-        return Course.of(self.rounds())
+        return AccuracyCurve.of(self.rounds())
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -255,6 +255,11 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
         else:
             found.append(run)
     return found
+
+
+def trained(record: Record) -> list[int]:
+    """The clients that took part in a round and replied."""
+    return sorted(set(record["clients"]) - set(record.get("missing", ())))
 
 
 def _matches(config: RunConfig, key: str, value: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,12 +16,26 @@ from fedeas.plotting import figures as plots
 from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedRun
 
-COLOURS = {"by-size": plots.PURPLE, "greedy": plots.SKY, "optimal": plots.INK, "cost-aware": plots.PURPLE} | plots.USUAL
-DASHES = {"optimal": "dot"}
-WIDTHS = {"fedeas": 3, "greedy": 6}  # greedy and optimal overlap, so one line is wider
-MARKS = {"uniform": "square", "by-size": "diamond", "missing-only": "triangle-up"}
-DRAWN = ("greedy", "optimal", "uniform", "by-size", "missing-only", "fedeas")  # later ones are drawn on top
-REFERENCES = {"greedy": "greedy (reference)", "optimal": "optimal (reference)"}
+
+class CurveLook(NamedTuple):
+    """How the curve of a policy is drawn."""
+
+    colour: str
+    width: int = 2
+    dash: str = "solid"
+    mark: str = ""
+    remark: str = ""
+
+
+# In the order of drawing: later curves are on top. Greedy and optimal overlap, so that one of them is wider.
+CURVES = {
+    "greedy": CurveLook(plots.SKY, width=6, remark=" (reference)"),
+    "optimal": CurveLook(plots.INK, dash="dot", remark=" (reference)"),
+    "uniform": CurveLook(plots.USUAL["uniform"], mark="square"),
+    "by-size": CurveLook(plots.PURPLE, mark="diamond"),
+    "missing-only": CurveLook(plots.USUAL["missing-only"], mark="triangle-up"),
+    "fedeas": CurveLook(plots.USUAL["fedeas"], width=3),
+}
 GRID = "#e8ebef"
 MOST_CURVES = 24
 FONT = '"Source Sans", sans-serif'  # the page's own
@@ -83,16 +97,18 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
     figure = _figure("Imbalance removed for how many images", 460, budgets, shares)
     if curves.budgets:
         figure.add_vrect(*curves.budgets, fillcolor=plots.BLUE, opacity=0.12, line_width=0, layer="below")
-    for name in sorted(curves.paths, key=DRAWN.index):
+    for name, look in CURVES.items():
+        if name not in curves.paths:
+            continue
         path = curves.paths[name]
         figure.add_scatter(
             x=path.total,
             y=path.removed,
-            name=REFERENCES.get(name, name),
-            mode="lines+markers" if name in MARKS else "lines",
-            line={"color": COLOURS[name], "width": WIDTHS.get(name, 2), "dash": DASHES.get(name, "solid")},
+            name=name + look.remark,
+            mode="lines+markers" if look.mark else "lines",
+            line={"color": look.colour, "width": look.width, "dash": look.dash},
             legendrank=1 if name == "fedeas" else 2,
-            marker={"symbol": MARKS.get(name, "circle"), "size": 7},
+            marker={"symbol": look.mark or "circle", "size": 7},
             hovertemplate=f"{name}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
         )
     figure.add_scatter(
@@ -133,7 +149,7 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
 
 def accuracy(runs: Sequence[ListedRun]) -> go.Figure:
     """Accuracy over rounds, a line for each run; unfinished runs are dotted, and many runs are named by policy only."""
-    shown = [run for run in runs if run.course.rounds][:MOST_CURVES]
+    shown = [run for run in runs if run.curve.rounds][:MOST_CURVES]
     accuracies = _axis("accuracy on the test set", tickformat=".0%")
     figure = _figure("Accuracy over rounds", 440, _axis("round", rangemode="tozero"), accuracies)
     kinds = list(dict.fromkeys(_kind(run) for run in shown))
@@ -142,12 +158,12 @@ def accuracy(runs: Sequence[ListedRun]) -> go.Figure:
     for place, run in enumerate(shown):
         kind = _kind(run)
         figure.add_scatter(
-            x=run.course.rounds,
-            y=run.course.accuracy,
+            x=run.curve.rounds,
+            y=run.curve.accuracy,
             name=kind if many else for_html(run.name),
             legendgroup=kind if many else str(place),
             showlegend=not many or kind not in map(_kind, shown[:place]),
-            mode="lines" if len(run.course.rounds) > 1 else "markers",
+            mode="lines" if len(run.curve.rounds) > 1 else "markers",
             line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
             hovertemplate=f"{for_html(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
         )

@@ -10,19 +10,6 @@ from fedeas.planning.policies import POLICIES, FedEAS, Policy
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.request import Limits, choose_policy
 
-# What each policy does, in one line for a new user.
-POLICY_WORDS = {
-    "fedeas": "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only.",
-    "uniform": "The same number for every client and class, needed or not.",
-    "missing-only": "The budget is spread over classes that a client does not have at all.",
-    "by-size": "Large clients get more; each spreads its part evenly over all classes.",
-    "greedy": "One image after the other where it helps most. Needs the counts of all clients.",
-    "optimal": "The best allocation of this many images. Needs the counts of all clients; for comparison.",
-    "cost-aware": "Generates for as long as the next image is worth its price.",
-    "full-balance": "Fills every class of a client to its largest: removes all imbalance, at many times the price.",
-    "no-generation": "Nothing is generated: plain federated learning.",
-}
-
 
 class Size(StrEnum):
     """Ways to choose the size of the budget."""

@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import BySize, FedEAS, FullBalance, MissingOnly, Policy, Uniform, parse_policy
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
-from fedeas.planning.request import matched
+from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
 from fedeas.planning.summary import Summary
 from fedeas.web import references
@@ -56,7 +56,8 @@ def plan_and_compare(counts: LabelCounts, spec: str) -> PlanResult:
     """Plan and compare; the policy is given by its spec, which identifies it in a cache."""
     policy = parse_policy(spec)
     allocation = policy.allocate(counts)
-    return PlanResult(policy, allocation, Summary.of(counts, allocation), matched(counts, policy))
+    rivals = compare_policies(counts, policy, allocation)
+    return PlanResult(policy, allocation, Summary.of(counts, allocation), rivals)
 
 
 def curves(counts: LabelCounts) -> Curves:
@@ -66,8 +67,10 @@ def curves(counts: LabelCounts) -> Curves:
     if not demand.total:  # all clients are balanced: there is nothing to draw
         return Curves(demand, {}, interval, None)
     budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
-    kinds: list[type[Budgeted]] = [Uniform, BySize, *([MissingOnly] if (counts.n == 0).any() else [])]
-    paths = {kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds}
+    kinds: list[type[Budgeted]] = [Uniform, BySize, MissingOnly]
+    paths = {
+        kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds if kind.suits(counts)
+    }
     vessels = Waterfill(counts)
     for name, take in references.TAKES.items():
         paths[name] = scores.budget_path(counts, references.plans(vessels, take, fewest=budgets[0]))

@@ -21,10 +21,11 @@ from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
 from fedeas.web import charts, downloads, plan_result, runs, sources
-from fedeas.web.choices import POLICY_WORDS, SIZE_WORDS, Choice, Size, takes_budget
+from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.sources import CountSource
 
@@ -47,7 +48,7 @@ def _key(counts: LabelCounts) -> object:
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
 _uploaded, _curves, _plan_result = (
-    _cached(sources.uploaded),
+    _cached(sources.read_upload),
     _cached(plan_result.curves),
     _cached(plan_result.plan_and_compare),
 )
@@ -154,9 +155,9 @@ def _from_draw() -> CountSource:
 
 def _choose_policy(counts: LabelCounts) -> Choice:
     st.subheader("2. Policy")
-    usable = [name for name in POLICY_WORDS if name != "missing-only" or (counts.n == 0).any()]
+    usable = [name for name, kind in POLICIES.items() if kind.suits(counts)]
     policy = st.selectbox("Who gets images?", usable, key="policy")
-    st.caption(POLICY_WORDS[policy])
+    st.caption(POLICIES[policy].description)
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.runs.accuracy_curves import Course, Window
+from fedeas.runs.accuracy_curves import AccuracyCurve, Window
 from fedeas.runs.store import Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
@@ -35,7 +35,7 @@ class ListedRun(NamedTuple):
     accuracy: float | None = None
     window: str = ""
     latest: float | None = None
-    course: Course = Course((), ())
+    curve: AccuracyCurve = AccuracyCurve((), ())
     finished: bool = False
     under_way: bool = False
 
@@ -45,7 +45,7 @@ def listed(folder: Path, now: Callable[[], float] = time.time) -> list[ListedRun
     stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
     recent = (now() - GIVEN_UP) * 1e9
-    runs = [(_listed(path, stamps[path]), _changed(stamps[path])) for path in found[:MOST_RUNS]]
+    runs = [(_try_to_read(path, stamps[path]), _changed(stamps[path])) for path in found[:MOST_RUNS]]
     return [run._replace(under_way=False) if run.under_way and changed < recent else run for run, changed in runs]
 
 
@@ -55,10 +55,11 @@ def any_under_way(found: Iterable[ListedRun]) -> bool:
 
 
 def _stamp(path: Path) -> Stamp:
-    return tuple(_written(path / name) for name in ("config.json", "rounds.jsonl", "summary.json"))
+    return tuple(_change(path / name) for name in ("config.json", "rounds.jsonl", "summary.json"))
 
 
-def _written(path: Path) -> tuple[int, int]:
+def _change(path: Path) -> tuple[int, int]:
+    """Time and size of a file."""
     try:
         about = path.stat()
     except OSError:  # not there yet, or removed since the folder was listed
@@ -73,7 +74,7 @@ def _changed(stamp: Stamp) -> int:
 
 
 @lru_cache(maxsize=2 * MOST_RUNS)
-def _listed(path: Path, stamp: Stamp) -> ListedRun:
+def _try_to_read(path: Path, stamp: Stamp) -> ListedRun:
     try:
         return _read(read_run(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -83,10 +84,10 @@ def _listed(path: Path, stamp: Stamp) -> ListedRun:
 
 def _read(run: Run) -> ListedRun:
     done, finished, config = run.rounds(), run.finished, run.config
-    course = Course.of(done)
+    curve = AccuracyCurve.of(done)
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
-    latest = course.accuracy[-1] if course.rounds else None
-    listed = ListedRun(run.path.name, config.policy, config.algorithm, state, latest=latest, course=course)
+    latest = curve.accuracy[-1] if curve.rounds else None
+    listed = ListedRun(run.path.name, config.policy, config.algorithm, state, latest=latest, curve=curve)
     if not finished:
         return listed._replace(under_way=True)
     summary = run.summary()

@@ -83,7 +83,7 @@ def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -
     return CountSource(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
 
 
-def uploaded(
+def read_upload(
     name: str, content: bytes, num_classes: int | None = None, columns: ColumnNames | None = None
 ) -> CountSource:
     """The table in an uploaded file; `num_classes` and `columns` as for `read_counts`."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
@@ -13,24 +14,36 @@ from fedeas.models.build import build_model
 
 SIZES = [21, 8, 33, 1, 16, 40]  # whole batches, remainders, a remainder of one image, a single image
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)
 
 
-def worker(algorithm, device="cpu", train=None, norm="batch", sizes=SIZES, seed=0, precision="fp32"):
+def worker(algorithm=None, device="cpu", train=TRAIN, norm="batch", precision="fp32"):
     normalise = Normaliser.of((0.5,), (0.25,), device)
 
     def load(client):
         rng = np.random.default_rng(client)
-        images = rng.integers(0, 256, (sizes[client], 1, 8, 8), dtype=np.uint8)
-        return ClientData.of(images, rng.integers(0, 3, sizes[client]), normalise)
+        images = rng.integers(0, 256, (SIZES[client], 1, 8, 8), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, 3, SIZES[client]), normalise)
 
-    model = build_model("small-cnn", (1, 8, 8), 3, seed=seed, norm=norm).to(device)
-    train = train or TrainConfig(lr=0.05, batch_size=8, epochs=2)
-    nothing = np.zeros((len(sizes), 3), dtype=np.int64)
-    return Worker(algorithm, model, load, nothing, None, train, seed, 3, precision), normalise
+    model = build_model("small-cnn", (1, 8, 8), 3, seed=0, norm=norm).to(device)
+    nothing = np.zeros((len(SIZES), 3), dtype=np.int64)
+    return Worker(algorithm or FedAvg(), model, load, nothing, None, train, 0, 3, precision)
 
 
-def trained(algorithm, engine, own, rounds=3, start=0, server=None):
-    fleet = Fleet(np.array(SIZES), 3)
-    server = set_up(algorithm, engine, algorithm.init(own.model, fleet), len(SIZES)) if server is None else server
-    schedule = Schedule(rounds, len(SIZES), 4, 0, start=start)
-    return federate(algorithm, engine, server, schedule, lambda state: {})
+def normaliser(own):
+    return own.load_client(0).normalise
+
+
+def trained(engine, rounds=3, participants=4, start=0, server=None):
+    own = engine.worker
+    if server is None:
+        server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
+        server = set_up(own.algorithm, engine, server, len(SIZES))
+    schedule = Schedule(rounds, len(SIZES), participants, 0, start=start)
+    return federate(own.algorithm, engine, server, schedule, lambda state: {})
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key in one:
+        assert torch.equal(one[key], other[key]), key

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from six_clients import GPU, SIZES, trained, worker
+from federation.engines.six_clients import GPU, SIZES, normaliser, trained, worker
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -29,25 +29,27 @@ WAYS = [
     {"augment": "crop-flip", "epochs": 3},
     {"batch_size": 64},
     {"steps": 3, "batch_size": 50, "augment": "flip"},
+    {"loss": "balanced-softmax"},
+    {"loss": "fedlc"},
 ]
 
 
 def together(algorithm, clients=4, capacity=LARGEST, **settings):
-    own, normalise = worker(algorithm, **settings)
-    return FusionEngine(own, normalise, capacity, clients)
+    own = worker(algorithm, **settings)
+    return FusionEngine(own, normaliser(own), capacity, clients)
 
 
-def results_of(algorithm, engine):
+def results_of(engine):
     try:
-        return trained(algorithm, engine, engine.worker), engine.client_states()
+        return trained(engine), engine.client_states()
     finally:
         engine.close()
 
 
 def both(spec, clients=4, **settings):
     algorithm = parse_algorithm(spec)
-    plain = LocalEngine(worker(algorithm, **settings)[0])
-    return results_of(algorithm, plain), results_of(algorithm, together(algorithm, clients, **settings))
+    plain = LocalEngine(worker(algorithm, **settings))
+    return results_of(plain), results_of(together(algorithm, clients, **settings))
 
 
 def assert_near(expected, found, tolerance=1e-4):
@@ -84,7 +86,7 @@ def test_rounds_with_more_clients_than_are_trained_together_equal_the_reference(
 
 def test_the_same_clients_give_the_same_bits_again():
     algorithm = parse_algorithm("scaffold")
-    one, other = (results_of(algorithm, together(algorithm)) for _ in range(2))
+    one, other = (results_of(together(algorithm)) for _ in range(2))
     assert all(torch.equal(one[0][key], other[0][key]) for key in one[0])
 
 
@@ -99,8 +101,8 @@ def test_replies_come_in_the_order_of_client_ids_with_steps_and_images():
 
 def test_a_client_with_more_samples_than_the_capacity_is_trained():
     algorithm = FedAvg()
-    expected = results_of(algorithm, LocalEngine(worker(algorithm)[0]))
-    assert_near_results(expected, results_of(algorithm, together(algorithm, capacity=10)))
+    expected = results_of(LocalEngine(worker(algorithm)))
+    assert_near_results(expected, results_of(together(algorithm, capacity=10)))
 
 
 class FailsForClientTwo(FedAvg):
@@ -123,7 +125,7 @@ def test_a_client_that_fails_does_not_block_the_others():
 def test_a_loss_that_is_not_finite_names_client_and_round():
     engine = together(FedAvg(), train=TrainConfig(lr=1e30, batch_size=8, epochs=2), norm="none")
     with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
-        results_of(FedAvg(), engine)
+        results_of(engine)
 
 
 class Short(FusedSGD):
@@ -138,10 +140,10 @@ class Short(FusedSGD):
 
 
 def test_out_of_memory_halves_the_clients_at_once_with_the_same_result(monkeypatch, caplog):
-    expected = results_of(FedAvg(), LocalEngine(worker(FedAvg())[0]))
+    expected = results_of(LocalEngine(worker(FedAvg())))
     monkeypatch.setattr(module, "FusedSGD", Short)
     engine = together(FedAvg())
-    assert_near_results(expected, results_of(FedAvg(), engine))
+    assert_near_results(expected, results_of(engine))
     assert engine.fused.clients == 1
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2  # from 4 to 2 to 1
 
@@ -150,13 +152,13 @@ def test_out_of_memory_with_a_single_client_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "FusedSGD", Short)
     monkeypatch.setattr(Short, "most", 0)
     with pytest.raises(torch.OutOfMemoryError):
-        results_of(FedAvg(), together(FedAvg()))
+        results_of(together(FedAvg()))
 
 
 def chosen(spec="fedavg", stem="imagenet", **settings):
-    own, normalise = worker(parse_algorithm(spec))
+    own = worker(parse_algorithm(spec))
     own.model = build_model("resnet18", (3, 32, 32), 10, seed=0, stem=stem)
-    engine = gpu_engine(own, (3, 32, 32), normalise, 100, EngineConfig(**settings), 10)
+    engine = gpu_engine(own, (3, 32, 32), normaliser(own), 100, EngineConfig(**settings), 10)
     engine.close()
     return type(engine)
 

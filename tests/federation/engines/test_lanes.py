@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from federation.engines.six_clients import GPU, SIZES, assert_same, normaliser, trained, worker
 from hypothesis import given
 from hypothesis import strategies as st
-from six_clients import GPU, SIZES, trained, worker
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -22,26 +22,25 @@ from fedeas.federation.engines.lanes import LanesEngine, fewest_useful, lanes_fo
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.worker import Worker
-from fedeas.gpu.devices import set_precision
+from fedeas.gpu.devices import torch_precision
 from fedeas.models.build import build_model
 
+LARGEST = max(SIZES)
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
 
 
 def both(spec, lanes, **settings):
     algorithm = parse_algorithm(spec)
-    own, _ = worker(algorithm, **settings)
+    own = worker(algorithm, **settings)
     plain = LocalEngine(own)
-    expected = trained(algorithm, plain, own)
-    own, normalise = worker(algorithm, **settings)
-    fast = LanesEngine(own, normalise, max(SIZES), lanes)
-    return (expected, plain.client_states()), (trained(algorithm, fast, own), fast.client_states())
+    expected = trained(plain)
+    own = worker(algorithm, **settings)
+    fast = lanes_engine(own, lanes)
+    return (expected, plain.client_states()), (trained(fast), fast.client_states())
 
 
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for key in one:
-        assert torch.equal(one[key], other[key]), key
+def lanes_engine(own, lanes, capacity=LARGEST):
+    return LanesEngine(own, normaliser(own), capacity, lanes)
 
 
 @pytest.mark.parametrize(("spec", "lanes"), [*product(ALGORITHMS, [2]), ("scaffold", 1), ("moon", 5), ("fedavg", 0)])
@@ -76,8 +75,8 @@ def test_every_training_setting_equals_the_reference(train):
 @pytest.mark.parametrize("train", [{"epochs": 2}, {"steps": 3}], ids=str)
 def test_every_reply_counts_its_steps_and_images(spec, train):
     algorithm = parse_algorithm(spec)
-    own, normalise = worker(algorithm, train=TrainConfig(batch_size=8, **train))
-    engine = LanesEngine(own, normalise, max(SIZES), lanes=2)
+    own = worker(algorithm, train=TrainConfig(batch_size=8, **train))
+    engine = lanes_engine(own, lanes=2)
     server = set_up(algorithm, engine, algorithm.init(own.model, Fleet(np.array(SIZES), 3)), len(SIZES))
     work = {
         reply.client: (reply.metrics["steps"], reply.metrics["samples"])
@@ -104,8 +103,8 @@ def test_the_fewest_lanes_near_the_highest_speed_are_kept(speeds):
 
 
 def test_the_largest_clients_start_first_and_each_is_trained_once(monkeypatch):
-    own, normalise = worker(FedAvg())
-    engine, started = LanesEngine(own, normalise, max(SIZES), lanes=2), []
+    own = worker(FedAvg())
+    engine, started = lanes_engine(own, lanes=2), []
     one = engine._train_one
     monkeypatch.setattr(engine, "_train_one", lambda lane, *job: started.append((lane, job[1])) or one(lane, *job))
     engine.map(Task.TRAIN, FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), range(6), 0)
@@ -136,14 +135,14 @@ class Short(CapturedSGD):
 
 def test_out_of_memory_halves_the_lanes_with_the_same_result(monkeypatch, caplog):
     algorithm = FedAvg()
-    own, _ = worker(algorithm)
-    expected = trained(algorithm, LocalEngine(own), own)
+    own = worker(algorithm)
+    expected = trained(LocalEngine(own))
     monkeypatch.setattr(module, "CapturedSGD", Short)
-    own, normalise = worker(algorithm)
-    engine = LanesEngine(own, normalise, max(SIZES), lanes=4)
+    own = worker(algorithm)
+    engine = lanes_engine(own, lanes=4)
     opens = engine._open
     monkeypatch.setattr(engine, "_open", lambda count: setattr(Short, "lanes", count) or opens(count))
-    found = trained(algorithm, engine, own)
+    found = trained(engine)
     assert_same(expected, found)
     assert len(engine.lanes) == 2
     assert "continuing with 2 clients at once" in caplog.text
@@ -152,43 +151,43 @@ def test_out_of_memory_halves_the_lanes_with_the_same_result(monkeypatch, caplog
 def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "CapturedSGD", Short)
     monkeypatch.setattr(Short, "lanes", 4)
-    own, normalise = worker(FedAvg())
-    engine = LanesEngine(own, normalise, max(SIZES), lanes=1)
+    own = worker(FedAvg())
+    engine = lanes_engine(own, lanes=1)
     with pytest.raises(torch.OutOfMemoryError):
-        trained(FedAvg(), engine, own)
+        trained(engine)
 
 
 def test_a_loss_that_is_not_finite_names_client_and_round():
     train = TrainConfig(lr=1e30, batch_size=8, epochs=2)
-    own, normalise = worker(FedAvg(), train=train, norm="none")
+    own = worker(FedAvg(), train=train, norm="none")
     with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
-        trained(FedAvg(), LanesEngine(own, normalise, max(SIZES), lanes=2), own)
+        trained(lanes_engine(own, lanes=2))
 
 
 def test_a_run_can_change_engines_in_the_middle():
     algorithm = parse_algorithm("scaffold")
-    own, _ = worker(algorithm)
-    expected = trained(algorithm, LocalEngine(own), own)
-    own, normalise = worker(algorithm)
-    first = LanesEngine(own, normalise, max(SIZES), lanes=3)
-    server = trained(algorithm, first, own, rounds=1)
-    own, _ = worker(algorithm)
+    own = worker(algorithm)
+    expected = trained(LocalEngine(own))
+    own = worker(algorithm)
+    first = lanes_engine(own, lanes=3)
+    server = trained(first, rounds=1)
+    own = worker(algorithm)
     second = LocalEngine(own)
     second.restore(copy.deepcopy(first.client_states()))
-    assert_same(expected, trained(algorithm, second, own, start=1, server=server))
+    assert_same(expected, trained(second, start=1, server=server))
 
 
 def test_a_client_with_more_samples_than_the_capacity_is_trained():
     algorithm = FedAvg()
-    own, _ = worker(algorithm)
-    expected = trained(algorithm, LocalEngine(own), own)
-    own, normalise = worker(algorithm)
-    assert_same(expected, trained(algorithm, LanesEngine(own, normalise, capacity=5, lanes=2), own))
+    own = worker(algorithm)
+    expected = trained(LocalEngine(own))
+    own = worker(algorithm)
+    assert_same(expected, trained(lanes_engine(own, lanes=2, capacity=5)))
 
 
 def test_replies_come_in_the_order_of_clients():
-    own, normalise = worker(FedAvg())
-    engine = LanesEngine(own, normalise, max(SIZES), lanes=3)
+    own = worker(FedAvg())
+    engine = lanes_engine(own, lanes=3)
     broadcast = FedAvg().broadcast(FedAvg().init(own.model, Fleet(np.array(SIZES), 3)), 0)
     replies = engine.map(Task.TRAIN, broadcast, [5, 0, 3, 2], 0)
     assert [reply.client for reply in replies] == [0, 2, 3, 5]
@@ -219,7 +218,6 @@ def test_on_a_gpu_two_runs_agree_bit_for_bit(precision):
 def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
     """All lanes warm up and record at the same time, each for full batches and its own last batch."""
     device, sizes = torch.device("cuda"), [70 + client for client in range(8)]
-    set_precision(precision, device)
     normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3, device)
 
     def load(client):
@@ -233,6 +231,6 @@ def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
         own = Worker(FedAvg(), model, load, np.zeros((8, 10), np.int64), None, train, 0, 2, precision)
         server = FedAvg().init(model, Fleet(np.array(sizes), 10))
         engine = LanesEngine(own, normalise, max(sizes), lanes)
-        found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
+        with torch_precision(precision, device):
+            found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
     assert_same(*found)
-    set_precision("fp32", device)

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation.engines.small import SIZES, assert_same, trained, worker
+from federation.engines import six_clients
+from federation.engines.six_clients import SIZES, assert_same, worker
 from federation.engines.unruly import Faulty, Mortal
 from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
-from fedeas.config import EngineConfig, load_config
+from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.errors import RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.engines import processes as module
@@ -39,6 +40,10 @@ METHODS = {
     "fedgen(ensemble_epochs=2)": "full-balance",
     "fedmix(lam=0.2, mash=4)": "by-size(budget=60)",
 }
+
+
+def trained(engine, rounds=2):
+    return six_clients.trained(engine, rounds, participants=5)
 
 
 def run_of(folder, *overrides, pause=None):
@@ -151,8 +156,8 @@ def test_if_processes_cannot_start_the_run_continues_without_them(monkeypatch, e
 
 
 def test_an_error_equals_that_of_the_reference(engine_of, one_thread):
-    errors = []
-    for engine in (LocalEngine(worker(lr=1e30)), engine_of(worker(lr=1e30), 2)):
+    errors, settings = [], {"train": TrainConfig(lr=1e30, batch_size=8, epochs=2), "norm": "none"}
+    for engine in (LocalEngine(worker(**settings)), engine_of(worker(**settings), 2)):
         with pytest.raises(RunError) as error:
             trained(engine)
         errors.append(str(error.value))
@@ -253,7 +258,7 @@ WHOLE_RUN = """
 IN_THE_MIDDLE = """
     import os, signal, threading, time
     from pathlib import Path
-    from federation.engines.small import trained, worker
+    from federation.engines.six_clients import trained, worker
     from federation.engines.unruly import Endless
     from fedeas.federation.engines.processes import ProcessesEngine
 
@@ -271,8 +276,14 @@ IN_THE_MIDDLE = """
 
 @pytest.mark.parametrize(
     ("script", "ending"),
-    [(WHOLE_RUN, ending) for ending in ("end", "error", "SIGKILL")]
-    + [(IN_THE_MIDDLE, ending) for ending in ("SIGINT", "SIGTERM", "SIGKILL")],
+    [
+        (WHOLE_RUN, "end"),
+        pytest.param(WHOLE_RUN, "error", marks=pytest.mark.slow),
+        (WHOLE_RUN, "SIGKILL"),
+        (IN_THE_MIDDLE, "SIGINT"),
+        pytest.param(IN_THE_MIDDLE, "SIGTERM", marks=pytest.mark.slow),
+        pytest.param(IN_THE_MIDDLE, "SIGKILL", marks=pytest.mark.slow),
+    ],
 )
 def test_processes_end_with_the_run_and_print_nothing(tmp_path, script, ending):
     """The script is not guarded, and its pipes are closed only when the last process that holds them has ended."""

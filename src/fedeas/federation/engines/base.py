@@ -25,6 +25,9 @@ class Engine(Protocol):
     def client_states(self) -> dict[int, Arrays]:
         """The clients' states between rounds, for a checkpoint; empty if clients store them themselves."""
 
+    def on_checkpoint(self) -> None:
+        """Note that a checkpoint has been written: a run that is resumed starts from here, and not earlier."""
+
     def restore(self, states: dict[int, Arrays]) -> None:
         """Set the clients' states from a checkpoint."""
 

@@ -36,6 +36,9 @@ class LocalEngine:
         """The states of all clients that have one."""
         return self.states
 
+    def on_checkpoint(self) -> None:
+        """Nothing to do: the states are in the checkpoint."""
+
     def restore(self, states: dict[int, Arrays]) -> None:
         """Set these states."""
         self.states = dict(states)

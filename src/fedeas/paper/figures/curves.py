@@ -30,17 +30,17 @@ from fedeas.paper.figures.style import (
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
-from fedeas.runs.accuracy_curves import Course, MeanCourse, mean_course
+from fedeas.runs.accuracy_curves import AccuracyCurve, MeanCurve, mean_curve
 
 COLUMNS = 2  # panels beside each other
 LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
-    """A method in a panel: a course for each seed (none if it was not run), and the paper's round at the threshold."""
+    """A method in a panel: a curve for each seed (none if it was not run), and the paper's round at the threshold."""
 
     name: str
-    courses: Sequence[Course]
+    curves: Sequence[AccuracyCurve]
     paper_round: int | None = None
 
 
@@ -57,7 +57,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     looks, last = looks_by_name(line.name for line in every), _last_round(every)
     places[0].set_ylim(0, _head_room([threshold, *_accuracies(every)]))
     for axes, (title, lines) in zip(places, shown.items(), strict=True):
-        run = any(mean_course(line.courses).rounds for line in lines)
+        run = any(mean_curve(line.curves).rounds for line in lines)
         _number_rounds(axes, _last_round(lines) if run else last)
         axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
         _convergence_panel(axes, lines, threshold, looks)
@@ -67,11 +67,11 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
 
 
 @plots.styled
-def course_figure(lines: Sequence[Line], title: str) -> Figure:
+def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
     figure, axes = panel(title, WIDTH, 4.6)
     looks = looks_by_name(line.name for line in lines)
-    means = [(line.name, mean_course(line.courses)) for line in lines]
+    means = [(line.name, mean_curve(line.curves)) for line in lines]
     axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
     _number_rounds(axes, max((mean.rounds[-1] for _, mean in means if mean.rounds), default=0))
     ends = []
@@ -101,12 +101,12 @@ def _places(panels: int, keys: int) -> tuple[Figure, Any]:
     return figure, grid.flat[:panels]
 
 
-def _first_round(mean: MeanCourse, threshold: float) -> int | None:
+def _first_round(mean: MeanCurve, threshold: float) -> int | None:
     return next((number for number, value in zip(mean.rounds, mean.middle, strict=True) if value >= threshold), None)
 
 
 def _accuracies(lines: Iterable[Line]) -> list[float]:
-    return [accuracy for line in lines for course in line.courses for accuracy in course.accuracy]
+    return [accuracy for line in lines for curve in line.curves for accuracy in curve.accuracy]
 
 
 def _head_room(accuracies: Sequence[float]) -> float:
@@ -115,8 +115,8 @@ def _head_room(accuracies: Sequence[float]) -> float:
 
 
 def _last_round(lines: Sequence[Line]) -> int:
-    """The last round of any course or of the paper's rounds; 0 if there is none."""
-    run = chain.from_iterable(course.rounds for line in lines for course in line.courses)
+    """The last round of any curve or of the paper's rounds; 0 if there is none."""
+    run = chain.from_iterable(curve.rounds for line in lines for curve in line.curves)
     return max([0, *run, *(line.paper_round or 0 for line in lines)])
 
 
@@ -128,7 +128,7 @@ def _number_rounds(axes: Any, last: int) -> None:
     axes.grid(**plots.GRID)
 
 
-def _draw_mean(axes: Any, mean: MeanCourse, look: Look) -> None:
+def _draw_mean(axes: Any, mean: MeanCurve, look: Look) -> None:
     if mean.seeds > 1:
         axes.fill_between(mean.rounds, mean.low, mean.high, color=look.colour, alpha=0.15, linewidth=0)
     if mean.rounds:
@@ -137,7 +137,7 @@ def _draw_mean(axes: Any, mean: MeanCourse, look: Look) -> None:
 
 
 def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, Look]) -> None:
-    means = [mean_course(line.courses) for line in lines]
+    means = [mean_curve(line.curves) for line in lines]
     firsts = [_first_round(mean, threshold) for mean in means]
     _draw_threshold(axes, threshold)
     for line, mean in zip(lines, means, strict=True):
@@ -173,7 +173,7 @@ def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
         axes.annotate(f"round {number}", **place, **text, **POINTS)
 
 
-def _reached(line: Line, mean: MeanCourse, first: int | None) -> str:
+def _reached(line: Line, mean: MeanCurve, first: int | None) -> str:
     ours = NOT_RUN if not mean.rounds else "not reached" if first is None else f"round {first}"
     paper = "" if line.paper_round is None else f" (paper: {line.paper_round})"
     return f"{line.name}: {ours}{paper}"

@@ -20,7 +20,7 @@ from fedeas.paper.artefacts import (
 )
 from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.paper.figures.counts import COUNT_FIGURES
-from fedeas.paper.figures.curves import Line, convergence_figure, course_figure
+from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure
 from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
@@ -41,7 +41,7 @@ from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
 from fedeas.planning.policies import FedEAS
 from fedeas.plotting import figures as plots
-from fedeas.runs.accuracy_curves import Course
+from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured
 from fedeas.runs.store import Run
 
@@ -64,7 +64,7 @@ def convergence(book: Workbook) -> Figure:
     sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
         panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
-    run = {title: lines for title, lines in panels.items() if any(line.courses for line in lines)}
+    run = {title: lines for title, lines in panels.items() if any(line.curves for line in lines)}
     return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
 
 
@@ -79,11 +79,11 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
 
 
-def courses_at_one_total(book: Workbook) -> Figure:
+def curves_at_one_total(book: Workbook) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
     sheet = references_sheet(book.study)
     lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
-    return course_figure(lines, sheet.title)
+    return curves_figure(lines, sheet.title)
 
 
 def accuracy_over_removal(book: Workbook) -> Figure:
@@ -146,7 +146,7 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
     "fig1": {"fig1b-accuracy": accuracy_at_one_total},
     "fig4": {"fig4-convergence": convergence},
     "fig5": {"fig5a-budgets": accuracy_over_budgets},
-    "references": {"references-courses": courses_at_one_total, "references-imbalance": accuracy_over_removal},
+    "references": {"references-courses": curves_at_one_total, "references-imbalance": accuracy_over_removal},
 }
 
 
@@ -189,13 +189,13 @@ def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) ->
         return Line(name, [])
     (config,) = cell.configs
     printed = int(cell.paper) if paper and cell.paper is not None else None
-    return Line(name, list(_courses(results.seeds(config).values())), printed)
+    return Line(name, list(_curves(results.seeds(config).values())), printed)
 
 
-def _courses(runs: Iterable[Run]) -> Iterator[Course]:
-    """The courses of the runs that can be read."""
+def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
+    """The curves of the runs that can be read."""
     for run in runs:
         try:
-            yield run.course()
+            yield run.accuracy_curve()
         except InputError as error:
             log.warning("left out of the figures: %s", error)

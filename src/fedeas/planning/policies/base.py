@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import wraps
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -12,6 +13,14 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.spec import Described
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts, as_counts
+
+
+class Needs(StrEnum):
+    """What clients must reveal for a policy."""
+
+    NOTHING = "nothing"
+    NUMBERS = "numbers"
+    COUNTS = "counts"
 
 
 @runtime_checkable
@@ -27,11 +36,16 @@ class AllocationPolicy(Protocol):
 class Policy(Described):
     """Base of policies: frozen dataclasses whose fields are the hyperparameters.
 
-    ``is_local`` says that a client needs only its own row, so its counts never have to leave it. Whatever a subclass
-    defines as `allocate` also takes arrays, nested lists and data frames, and its answer is checked.
+    Whatever a subclass defines as `allocate` also takes arrays, nested lists and data frames, and its answer is
+    checked.
     """
 
     is_local: ClassVar[bool] = False
+    """Whether a client needs only its own row, so that its counts never have to leave it."""
+    description: ClassVar[str] = ""
+    """What it does, in one line for a new user."""
+    colour: ClassVar[str] = ""
+    """The name of its colour in all figures; empty if it takes one that is free."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `allocate` take any table of counts."""
@@ -42,6 +56,16 @@ class Policy(Described):
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""
         raise NotImplementedError
+
+    @property
+    def needs(self) -> Needs:
+        """What clients must reveal so that each can have its row of the allocation."""
+        return Needs.NOTHING if self.is_local else Needs.COUNTS
+
+    @classmethod
+    def suits(cls, counts: LabelCounts) -> bool:
+        """Whether it can spend a budget on these counts."""
+        return True
 
 
 def _of_any_table(allocate: Callable[[Any, LabelCounts], Allocation]) -> Callable[[Any, Any], Allocation]:

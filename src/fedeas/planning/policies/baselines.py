@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedeas.core.arrays import BoolArray, IntArray
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in, spread_evenly
+from fedeas.planning.policies.base import Budget, Needs, Policy, check_budget, samples_in, spread_evenly
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class NoGeneration(Policy):
     """
 
     is_local: ClassVar[bool] = True
+    description: ClassVar[str] = "Nothing is generated: plain federated learning."
+    colour: ClassVar[str] = "grey"
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Zero everywhere."""
@@ -36,6 +39,10 @@ class FullBalance(Policy):
     """
 
     is_local: ClassVar[bool] = True
+    description: ClassVar[str] = (
+        "Fills every class of a client to its largest: removes all imbalance, at many times the price."
+    )
+    colour: ClassVar[str] = "vermillion"
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Fill to the largest class."""
@@ -57,13 +64,38 @@ class Budgeted(Policy):
 
 
 @dataclass(frozen=True)
-class Uniform(Budgeted):
+class Spread(Budgeted):
+    """A budgeted policy that spreads its budget evenly over some of the client-class pairs, in client-major order.
+
+    A client can compute its row from a few numbers: the budget, and how many pairs receive samples before its own.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """Numbers, unless the budget itself depends on all counts."""
+        matched = self.budget
+        return Needs.NUMBERS if not isinstance(matched, Policy) or matched.is_local else Needs.COUNTS
+
+    def receives(self, row: IntArray) -> BoolArray:
+        """The classes of which a client with these counts generates samples."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Uniform(Spread):
     """The same number for every client-class pair; the first pairs, in client-major order, get one more.
 
     >>> Uniform(budget=5).allocate(LabelCounts([[9, 0], [4, 4]])).n
     array([[2, 1],
            [1, 1]])
     """
+
+    description: ClassVar[str] = "The same number for every client and class, needed or not."
+    colour: ClassVar[str] = "orange"
+
+    def receives(self, row: IntArray) -> BoolArray:
+        """All classes."""
+        return np.ones(row.shape, dtype=bool)
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spread the budget over all pairs."""
@@ -72,7 +104,7 @@ class Uniform(Budgeted):
 
 
 @dataclass(frozen=True)
-class MissingOnly(Budgeted):
+class MissingOnly(Spread):
     """Uniform over the absent pairs (n_k^c = 0) only.
 
     >>> MissingOnly(budget=5).allocate(LabelCounts([[9, 0], [0, 4]])).n
@@ -80,18 +112,35 @@ class MissingOnly(Budgeted):
            [2, 0]])
     """
 
+    description: ClassVar[str] = "The budget is spread over classes that a client does not have at all."
+    colour: ClassVar[str] = "green"
+
+    @classmethod
+    def suits(cls, counts: LabelCounts) -> bool:
+        """Whether a class is absent somewhere."""
+        return bool((counts.n == 0).any())
+
+    def receives(self, row: IntArray) -> BoolArray:
+        """The absent classes."""
+        return np.asarray(row == 0)
+
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spread the budget over the absent pairs; refuse if there are none."""
         total = samples_in(self.budget, counts)
         absent = np.flatnonzero(counts.n == 0)
         generated = np.zeros_like(counts.n)
         if total and not absent.size:
-            raise PolicyError(
-                f"missing-only cannot place {total:,} samples: every client holds every class; use another policy"
-            )
+            raise no_absent_class(total)
         if total:
             generated.flat[absent] = spread_evenly(total, absent.size)
         return Allocation(generated, self.spec)
+
+
+def no_absent_class(total: int) -> PolicyError:
+    """The error of Missing-only with a budget where no class is absent."""
+    return PolicyError(
+        f"missing-only cannot place {total:,} samples: every client holds every class; use another policy"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,6 +153,8 @@ class BySize(Budgeted):
     array([[3, 3],
            [2, 2]])
     """
+
+    description: ClassVar[str] = "Large clients get more; each spreads its part evenly over all classes."
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Split by size over clients, then evenly over classes."""

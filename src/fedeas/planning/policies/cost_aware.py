@@ -31,6 +31,7 @@ class CostAware(Policy):
 
     price: float
     is_local: ClassVar[bool] = True
+    description: ClassVar[str] = "Generates for as long as the next image is worth its price."
 
     def __post_init__(self) -> None:
         check_positive("price", self.price)

@@ -42,6 +42,10 @@ class FedEAS(Policy):
     entropy: bool = True
     fill: Fill = "below-mean"
     is_local: ClassVar[bool] = True
+    description: ClassVar[str] = (
+        "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only."
+    )
+    colour: ClassVar[str] = "blue"
 
     def __post_init__(self) -> None:
         check_positive("beta", self.beta)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,10 +34,13 @@ class Greedy(Budgeted):
            [0, 0, 0]])
     """
 
+    description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
+
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
-        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        total = samples_in(self.budget, counts)
         check_searchable(total)
+        curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
             samples = curves.demand.copy()

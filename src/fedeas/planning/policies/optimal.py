@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,10 +46,15 @@ class Optimal(Budgeted):
     (np.int64(4), 0.0)
     """
 
+    description: ClassVar[str] = (
+        "The best allocation of this many images. Needs the counts of all clients; for comparison."
+    )
+
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
-        total, curves = samples_in(self.budget, counts), Waterfill(counts)
+        total = samples_in(self.budget, counts)
         check_searchable(total)
+        curves = Waterfill(counts, total)
         if counts.num_clients * total**2 <= EXACT_STEPS:
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:

@@ -25,11 +25,11 @@ import numpy as np
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.validation import MAX_CLIENT_SIZE
+from fedeas.planning.validation import MAX_CLIENT_SIZE, exact_integers
 
 
 def check_searchable(total: int) -> None:
-    """Refuse budgets whose squares would not fit 64 bits if one client got the whole budget."""
+    """Refuse budgets of more samples than a client may hold."""
     if total > MAX_CLIENT_SIZE:
         raise PolicyError(f"greedy and optimal search take budgets up to {MAX_CLIENT_SIZE:,}, not {total:,}")
 
@@ -43,11 +43,12 @@ class Round(NamedTuple):
 
 
 class Waterfill:
-    """The curves of all clients of a federation."""
+    """The curves of all clients of a federation, for up to `total` samples."""
 
-    def __init__(self, counts: LabelCounts) -> None:
+    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
         self.counts = counts
         self.sorted = np.sort(counts.n, axis=1)
+        self.largest = max(int(counts.sizes.max()), total)
 
     @cached_property
     def demand(self) -> IntArray:
@@ -65,12 +66,13 @@ class Waterfill:
         """||n_k||^2 of each client after `samples[k]` samples."""
         at = self.round_after(samples)
         odd = samples - at.start
-        return np.asarray(self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1))
+        level = self._exact(at.level)
+        return np.asarray(self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1))
 
     def value(self, samples: IntArray) -> FloatArray:
         """N_k ||q_k||^2 = N_k (||q_k - u||^2 + 1/C); `Optimal` minimises its sum over clients."""
         sizes = (self.counts.sizes + samples).astype(np.float64)
-        return np.asarray(self.counts.sizes * (self.squares(samples) / sizes**2))
+        return np.asarray(self.counts.sizes * _ratio(self.squares(samples), sizes**2))
 
     def gain_at(self, level: IntArray) -> FloatArray:
         """Gain of the next sample of each client when its small classes are at `level`."""
@@ -90,7 +92,8 @@ class Waterfill:
         a cubic in M without a square term, `price M^3 + (N R / j) M - N (Q + R^2 / j) = 0`, solved in closed form.
         """
         stage = np.maximum((self._stage_gains > price).sum(axis=1), 1)
-        rest, squares, sizes = self._rest(stage), self._rest_squares(stage), self.counts.sizes
+        rest, squares = (part(stage).astype(np.float64) for part in (self._rest, self._rest_squares))
+        sizes = self.counts.sizes
         target = cubic_root(sizes * rest / (stage * price), -sizes * (squares + rest**2 / stage) / price)
         first = self._pick(self.sorted, stage)
         last = self._pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
@@ -103,18 +106,18 @@ class Waterfill:
     def gains_within(self, at: Round) -> FloatArray:
         """Gains of the samples 0, 1, ..., C - 1 of a round, as a table of clients x samples."""
         i = np.arange(self.counts.num_classes)
-        rest, level = self._rest(at.stage), at.level
+        rest, level = self._rest(at.stage), self._exact(at.level)
         above = (self._rest_squares(at.stage) - level * rest)[:, None] + i * (level + 1)[:, None]
-        size = (rest + at.stage * level)[:, None] + i.astype(np.float64)
-        return np.asarray(self.counts.sizes[:, None] * (above / size**3))
+        size = (rest + at.stage * at.level)[:, None] + i.astype(np.float64)
+        return np.asarray(self.counts.sizes[:, None] * _ratio(above, size**3))
 
     def values_within(self, at: Round) -> FloatArray:
         """Values after 0, 1, ..., C samples of a round, infinite beyond its end."""
         i = np.arange(self.counts.num_classes + 1)
-        rest, stage, level = self._rest(at.stage), at.stage, at.level
+        rest, stage, level = self._rest(at.stage), at.stage, self._exact(at.level)
         squares = (self._rest_squares(stage) + stage * level**2)[:, None] + i * (2 * level + 1)[:, None]
-        size = (rest + stage * level)[:, None] + i.astype(np.float64)
-        return np.where(i <= stage[:, None], self.counts.sizes[:, None] * (squares / size**2), np.inf)
+        size = (rest + stage * at.level)[:, None] + i.astype(np.float64)
+        return np.where(i <= stage[:, None], self.counts.sizes[:, None] * _ratio(squares, size**2), np.inf)
 
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
@@ -139,7 +142,7 @@ class Waterfill:
 
     @cached_property
     def _square_sums(self) -> IntArray:
-        return np.cumsum(self.sorted**2, axis=1)
+        return np.cumsum(self._exact(self.sorted) ** 2, axis=1)
 
     @cached_property
     def _stage_ends(self) -> IntArray:
@@ -159,7 +162,7 @@ class Waterfill:
     def _gain(self, stage: IntArray, level: IntArray) -> FloatArray:
         rest = self._rest(stage)
         size = (rest + stage * level).astype(np.float64)
-        return np.asarray(self.counts.sizes * ((self._rest_squares(stage) - level * rest) / size**3))
+        return np.asarray(self.counts.sizes * _ratio(self._rest_squares(stage) - self._exact(level) * rest, size**3))
 
     def _rest(self, stage: IntArray) -> IntArray:
         return np.asarray(self.counts.sizes - self._pick(self._sums, stage))
@@ -167,9 +170,17 @@ class Waterfill:
     def _rest_squares(self, stage: IntArray) -> IntArray:
         return np.asarray(self._square_sums[:, -1] - self._pick(self._square_sums, stage))
 
+    def _exact(self, values: IntArray) -> IntArray:
+        return exact_integers(values, self.largest)
+
     def _pick(self, table: IntArray, stage: IntArray) -> IntArray:
         """The entry of each client's stage; stages count from 1."""
         return np.take_along_axis(table, stage[:, None] - 1, axis=1)[:, 0]
+
+
+def _ratio(above: IntArray, below: FloatArray) -> FloatArray:
+    """The quotient as floats; whole numbers beyond 64 bits are divided exactly and rounded once."""
+    return np.asarray(above / below, dtype=np.float64)
 
 
 def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:

@@ -1,0 +1,143 @@
+"""The clients of a run: what a federation asks of them wherever they train, and the clients on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import torch
+
+from fedeas.config import RunConfig
+from fedeas.core.arrays import IntArray
+from fedeas.data.client import ClientData
+from fedeas.data.sources import Dataset
+from fedeas.errors import InputError
+from fedeas.federation.engines.base import Engine
+from fedeas.federation.engines.gpu import gpu_engine
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.engines.processes import cpu_engine
+from fedeas.federation.parts import Parts
+from fedeas.federation.split import held_out
+from fedeas.federation.worker import Worker
+from fedeas.generators.bank import Bank, BankedGenerator
+from fedeas.generators.base import Generator
+from fedeas.generators.journal import Journal
+from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool
+from fedeas.generators.registry import GeneratorContext, parse_generator
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import parse_policy
+from fedeas.runs.store import Record, Run
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyClients:
+    """Clients that can train: what the server knows about them.
+
+    Args:
+        engine: lets them work.
+        sizes: number N_k of real samples of each client.
+        generated: number of synthetic images of each client.
+        budget: the plan in numbers, for the run's summary.
+        journal: notes which images were in the bank; None if images are not kept in one.
+    """
+
+    engine: Engine
+    sizes: IntArray
+    generated: IntArray
+    budget: Record
+    journal: Journal | None = None
+
+
+class Clients(Protocol):
+    """The clients of a run, on this machine or elsewhere."""
+
+    def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
+        """Record the plan in the run's directory and make the clients ready; `done` has the rounds they have done."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalClients:
+    """Clients on this machine, with the plan for all of them."""
+
+    parts: Parts
+    allocation: Allocation
+    worker: Worker
+
+    @classmethod
+    def of(cls, parts: Parts, bank: str | os.PathLike[str] | None = None) -> Self:
+        """Compute the plan and, if it needs images, make the generator, with a bank in this folder."""
+        config, data = parts.config, parts.data
+        allocation = parse_policy(config.policy).allocate(data.counts)
+        generator = ready_generator(config, data.dataset, parts.device, bank) if allocation.total else None
+
+        def load(client: int) -> ClientData:
+            mine = data.partition.indices[client]
+            return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
+
+        worker = Worker(
+            parts.algorithm, parts.model, load, allocation.n, generator, config.train,
+            config.seed, config.rounds.total, config.engine.precision,
+        )  # fmt: skip
+        return cls(parts, allocation, worker)
+
+    def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
+        """Record plan and generator, and make the engine."""
+        counts, generator = self.parts.data.counts, self.worker.generator
+        run.save_allocation(counts, self.allocation)
+        _keep_generator(run, self.parts.config.generator, generator)
+        journal = None
+        if isinstance(generator, BankedGenerator | KeptPool):
+            journal = Journal(generator, run.noted_images(), run.note_images)
+        engine = self.make_engine(replace(self.worker, generator=journal or generator))
+        budget = budget_record(counts, self.allocation)
+        return ReadyClients(engine, counts.sizes, self.allocation.per_client, budget, journal)
+
+    def make_engine(self, worker: Worker) -> Engine:
+        """The engine of the config, or one that suits the device; the reference on devices other than CPU and CUDA."""
+        parts, chosen, participants = self.parts, self.parts.config.engine, self.parts.config.participants
+        if parts.device.type == "cpu":
+            return cpu_engine(worker, chosen, participants)
+        if parts.device.type != "cuda" or chosen.name == "local":
+            return LocalEngine(worker)
+        largest = int((parts.data.counts.sizes + self.allocation.per_client).max())
+        return gpu_engine(worker, parts.data.dataset.shape, parts.normalise, largest, chosen, participants)
+
+
+def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
+    """The size of a plan and its effect on imbalance."""
+    return {
+        "total": allocation.total,
+        "imbalance_removed": scores.removed(counts, allocation),
+        "synthetic_share": scores.synthetic_share(counts, allocation),
+    }
+
+
+def ready_generator(
+    config: RunConfig, dataset: Dataset, device: torch.device, bank: str | os.PathLike[str] | None
+) -> Generator:
+    """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
+    about = dataset.name, dataset.images, dataset.labels, dataset.classes
+    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset))
+    generator = parse_generator(config.generator).ready(context)
+    if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
+        return generator
+    if isinstance(generator, SharedPool):  # its images are stored once, not once for each client
+        return KeptPool(Bank(bank).of(generator.generator))
+    return Bank(bank).of(generator)
+
+
+def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
+    """Record the generator; a run cannot resume with another one, which would make other images."""
+    if generator is None:
+        return
+    before = run.generator()
+    if before is not None and before.fingerprint != generator.fingerprint:
+        raise InputError(
+            f"{run.path}: started with another generator than {spec} is now; remove the folder to start again"
+        )
+    described = getattr(generator, "description", "") or spec
+    about = {"spec": spec, "description": described, "fingerprint": generator.fingerprint}
+    run.write_json("generator.json", about)

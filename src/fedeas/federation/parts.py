@@ -1,0 +1,58 @@
+"""The parts of a run that its config names, built once: device, data, algorithm and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedeas.algorithms import parse_algorithm
+from fedeas.algorithms.base import Algorithm, Arrays
+from fedeas.config import RunConfig
+from fedeas.data.client import Normaliser
+from fedeas.data.sources import load_dataset
+from fedeas.federation.identity import pinned
+from fedeas.federation.split import FederatedData, split_data
+from fedeas.models.build import build_model, suited_to
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of one run; `config` is the given config with the content of all parts pinned."""
+
+    config: RunConfig
+    device: torch.device
+    algorithm: Algorithm
+    data: FederatedData
+    model: nn.Module
+    normalise: Normaliser
+
+    @staticmethod
+    def of(config: RunConfig, device: torch.device) -> Parts:
+        """Build the parts that a config names, on this device."""
+        algorithm: Algorithm = parse_algorithm(config.algorithm)
+        data = split_data(config, load_dataset(config.data.dataset, config.data.root))
+        complete, dataset = pinned(config, data), data.dataset
+        model = new_model(complete, dataset.shape, dataset.num_classes).to(device)
+        normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
+        return Parts(complete, device, algorithm, data, model, normalise)
+
+    def on_device(self, arrays: Arrays) -> Arrays:
+        """These tensors on the run's device."""
+        return {key: tensor.to(self.device) for key, tensor in arrays.items()}
+
+
+def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The config's model with its initial weights, on the CPU."""
+    chosen = config.model
+    return build_model(
+        suited_to(shape) if chosen.name == "auto" else chosen.name,
+        shape,
+        num_classes,
+        seed=config.seed,
+        stem=chosen.stem,
+        norm=None if chosen.norm == "auto" else chosen.norm,
+        weights=chosen.weights,
+        projection=chosen.projection,
+    )

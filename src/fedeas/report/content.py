@@ -1,0 +1,301 @@
+"""The content of the report's page: texts, tables and pictures for its template."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from fedeas.generators.quality.grid import strip
+from fedeas.planning import scores
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.plotting.figures import MOST_CLIENTS
+from fedeas.report import figures
+from fedeas.report.figures import MethodCurves, Point, Spent
+from fedeas.report.methods import (
+    MethodRuns,
+    RunSnapshot,
+    baseline,
+    differing,
+    joined,
+    marks_of,
+    matched,
+    reference,
+    values_of,
+)
+from fedeas.report.samples import COLUMNS, Row, samples_of
+from fedeas.runs.comparison import conclusion, fixed
+
+TILE = 56  # approximate size of an image in a grid, in pixels of the screen
+
+
+class Cell(NamedTuple):
+    """A text with small notes below it; `mark` is "best", "second" or empty."""
+
+    text: str
+    notes: Sequence[str] = ()
+    mark: str = ""
+
+
+class Table(NamedTuple):
+    """A table; cells are texts, `Cell`s and methods, and the first of a row is its head."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+class Picture(NamedTuple):
+    """A picture as the text of an ``src`` attribute, with its description and its caption."""
+
+    source: str
+    alt: str
+    caption: str = ""
+
+
+def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
+    """All that the template shows."""
+    runs = [each for method in methods for each in method.runs]
+    finished = [method for method in methods if method.finished]
+    return {
+        "methods": methods,
+        "runs": runs,
+        "unfinished": [each for each in runs if not each.finished],
+        "dataset": values_of(runs, "data.dataset"),
+        "clients": values_of(runs, "partition.clients"),
+        "conclusions": [_conclusion(each, finished) for each in _references(finished)],
+        "accuracy": _accuracy_table(finished) if finished else None,
+        "work": _work_table(finished) if finished else None,
+        "curves": _curves(methods),
+        "price": _price(finished) if finished else None,
+        "counts_at_home": [method for method in methods if method.runs[0].planned is None],
+        "federations": _federations(methods),
+        "most_clients": MOST_CLIENTS,
+        "samples": samples_of(methods),
+        "strip_of": _strip,
+        "times": _times(finished) if finished else None,
+        **_setup(methods, runs),
+    }
+
+
+def _references(finished: Sequence[MethodRuns]) -> list[MethodRuns]:
+    """The methods that the others are compared with, one for each federation."""
+    return list(dict.fromkeys(reference(method, finished) for method in finished))
+
+
+def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> dict[str, Any]:
+    """What a reference method reaches, and the differences to it."""
+    others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
+    differences = {method.name: method.seeds.minus(chosen.seeds) for method in others}
+    return {
+        "method": chosen,
+        "accuracy": chosen.accuracy.text(2),
+        "final": chosen.seeds.percent("final").text(2),
+        "differences": conclusion(chosen.name, {name: each for name, each in differences.items() if each is not None}),
+    }
+
+
+def _accuracy_table(finished: Sequence[MethodRuns]) -> Table:
+    windows = {method.seeds.window for method in finished}
+    references = _references(finished)
+    head = [
+        "method",
+        "n",
+        f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %",
+        f"minus {references[0].name}, points" if len(references) == 1 else "difference, points",
+        "final, %",
+        "peak, %",
+    ]
+    marks = marks_of(finished)
+    rows = [
+        [
+            method,
+            str(len(method.seeds)),
+            Cell(method.accuracy.text(2), [str(method.seeds.window)] * (len(windows) > 1), marks.get(method.name, "")),
+            _compared(method, finished, named=len(references) > 1),
+            method.seeds.percent("final").text(2),
+            method.seeds.percent("peak").text(2),
+        ]
+        for method in finished
+    ]
+    return Table("Accuracy, mean ± deviation over seeds", head, rows)
+
+
+def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) -> Cell:
+    """The paired difference to the reference, its interval and its verdict."""
+    chosen = reference(method, methods)
+    if method is chosen:
+        return Cell("reference" if len(methods) > 1 else "-")
+    found = method.seeds.minus(chosen.seeds)
+    if found is None:
+        return Cell("-", ["no seed in common"])
+    notes = [f"minus {chosen.name}"] * named + [found.range_text(2)] * bool(found.interval) + [found.verdict]
+    return Cell(fixed(found.mean, 2), notes)
+
+
+def _work_table(finished: Sequence[MethodRuns]) -> Table:
+    thresholds = _thresholds(finished)
+    aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
+    head = [
+        "method", "samples generated", "imbalance removed, %", f"rounds to {aim}", "median Gamma-hat", "eta",
+        "steps", "images seen", "generation, s", "training, s",
+    ]  # fmt: skip
+    return Table("Work and other measures, averaged over seeds", head, [_work_row(each, finished) for each in finished])
+
+
+def _work_row(method: MethodRuns, methods: Sequence[MethodRuns]) -> list[object]:
+    seeds, base = method.seeds, baseline(method, methods)
+    gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
+    removed = seeds.average("imbalance_removed")
+    return [
+        method,
+        _generated(method),
+        _number(None if removed is None else 100 * removed, 1),
+        _rounds_to_threshold([each["rounds_to_threshold"] for each in seeds.summaries.values()]),
+        _number(seeds.average("gamma_hat"), 3),
+        _number(scores.efficiency(gain, method.total) if base and method.total else None, 2),
+        _number(seeds.average("steps"), 0),
+        _number(seeds.average("samples"), 0),
+        _number(seeds.average("seconds", "generate"), 1),
+        _number(seeds.average("seconds", "train"), 1),
+    ]
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "-" if value is None else fixed(value, decimals)
+
+
+def _rounds_to_threshold(rounds: Sequence[int | None]) -> Cell:
+    """The median over seeds; a seed that never reaches the threshold counts as infinity."""
+    never, middle = rounds.count(None), median(math.inf if each is None else each for each in rounds)
+    if math.isinf(middle):
+        return Cell("never")
+    return Cell(f"{middle:g}", [f"{never} of {len(rounds)} never"] * bool(never))
+
+
+def _generated(method: MethodRuns) -> Cell:
+    generated = round(method.seeds.average("generated") or 0)
+    return Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total))
+
+
+def _curves(methods: Sequence[MethodRuns]) -> dict[str, Any] | None:
+    """Accuracy over rounds, and the methods that have any."""
+    curves = {method: _curves_of(method) for method in methods}
+    drawn = {method: curve for method, curve in curves.items() if curve.finished or curve.unfinished}
+    if not drawn:
+        return None
+    caption = "Line: mean over seeds. Band: from the lowest to the highest seed. Dashed: the threshold."
+    caption += " Dotted: runs that are unfinished." if any(curve.unfinished for curve in drawn.values()) else ""
+    alt = f"Accuracy over rounds of {_names(drawn)}"
+    source = figures.convergence(list(drawn.values()), _thresholds(methods))
+    return {"methods": list(drawn), "picture": Picture(source, alt, caption)}
+
+
+def _curves_of(method: MethodRuns) -> MethodCurves:
+    evaluated = [each for each in method.runs if each.accuracy_curve.rounds]
+    finished, unfinished = (
+        [each.accuracy_curve for each in evaluated if each.finished is done] for done in (True, False)
+    )
+    return MethodCurves(method.look, finished, unfinished)
+
+
+def _price(finished: Sequence[MethodRuns]) -> Picture:
+    """Accuracy against the number of synthetic samples."""
+    points = [
+        Point(each.name, each.look, each.total, each.accuracy.mean, each.accuracy.spread or 0) for each in finished
+    ]
+    said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
+    caption = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
+    caption += " Points of the same number are side by side." if matched(finished) else ""
+    source = figures.price(points, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
+    return Picture(source, f"Accuracy against synthetic samples. {said}", caption)
+
+
+def _federations(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
+    """Methods by their table of real counts, with heat maps."""
+    federations: dict[tuple[object, ...], list[MethodRuns]] = {}
+    for method in methods:
+        if method.runs[0].planned is not None:
+            table = _planned(method)[0].n
+            federations.setdefault((table.shape, table.tobytes()), []).append(method)
+    return [_federation(members) for members in federations.values()]
+
+
+def _federation(methods: Sequence[MethodRuns]) -> dict[str, Any]:
+    """Heat maps of one table of real counts, and of the different plans for it."""
+    counts, _ = _planned(methods[0])
+    plans: dict[bytes, list[MethodRuns]] = {}
+    for method in methods:
+        if method.total:
+            plans.setdefault(_planned(method)[1].n.tobytes(), []).append(method)
+    tables = [counts.n, *(_planned(same[0])[1].n for same in plans.values())]
+    captions = [f"real: {counts.total:,} samples"]
+    captions += [f"{_names(same)}: {same[0].total:,} synthetic" for same in plans.values()]
+    sources, scale = figures.heat_maps(tables)
+    maps = [
+        Picture(source, f"Heat map of clients by classes, {caption}", caption)
+        for source, caption in zip(sources, captions, strict=True)
+    ]
+    scale_alt = "Colour scale of the heat maps: samples, white is none"
+    return {"methods": methods, "counts": counts, "maps": maps, "scale": Picture(scale, scale_alt)}
+
+
+def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
+    planned = method.runs[0].planned
+    assert planned is not None
+    return planned
+
+
+def _strip(row: Row) -> dict[str, str]:
+    """A strip of images, enlarged by a whole number if there is room, so that all pixels are equal squares."""
+    png, width, height = strip(row.images, COLUMNS)
+    scale = max(1, round(TILE / height))
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return {"source": source, "look": f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"}
+
+
+def _times(finished: Sequence[MethodRuns]) -> Picture:
+    spent = [_spent(method) for method in finished]
+    said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
+    caption = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
+    return Picture(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
+
+
+def _spent(method: MethodRuns) -> Spent:
+    generation, training, total = (
+        method.seeds.average("seconds", name) or 0 for name in ("generate", "train", "total")
+    )
+    return Spent(method.name, method.look, generation, training, max(total - generation - training, 0.0))
+
+
+def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[str, Any]:
+    """Configs, environments and directories."""
+    keys = differing(methods)
+    rows = [[method, *(values_of(method.runs, key) for key in keys)] for method in methods]
+    listed = [
+        [each.run.path.name, method, str(each.run.config.seed), each.progress]
+        for method in methods
+        for each in sorted(method.runs, key=lambda each: each.run.config.seed)
+    ]
+    return {
+        "differences": Table("What differs", ["method", *keys], rows) if keys else None,
+        "shared": {key: values_of(runs, key) for key in runs[0].settings if key not in keys},
+        "environment": _environment(runs),
+        "directories": Table("Run directories", ["directory", "method", "seed", "status"], listed),
+    }
+
+
+def _environment(runs: Iterable[RunSnapshot]) -> dict[str, str]:
+    found = [each.run.environment() for each in runs]
+    keys = dict.fromkeys(key for each in found for key in each)
+    return {key: joined(each.get(key) for each in found) for key in keys}
+
+
+def _thresholds(methods: Sequence[MethodRuns]) -> list[float]:
+    return sorted({method.config.rounds.threshold for method in methods})
+
+
+def _names(methods: Iterable[MethodRuns]) -> str:
+    return ", ".join(method.name for method in methods)

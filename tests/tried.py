@@ -1,0 +1,20 @@
+"""What long tests tried, kept as JSON with machine and date; docs/reliability.md is rendered from it."""
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+
+
+def keep_tried(path, tried, **more):
+    """Write how often each thing was tried, in alphabetical order, and what else is to be known of it."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    content = {"machine": machine(), "date": today, **more, "tried": dict(sorted(tried.items()))}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def machine():
+    """The system, its processor's kind, its cores, and Python."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}"
