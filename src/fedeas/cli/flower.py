@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedeas.config import load_config
+from fedeas.config import config_file, load_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(
     from fedeas.flower.deployment.operator import members, run_app
 
     given: dict[str, Scalar] = {
-        "config": str(config.absolute()) if config else "",
+        "config": str(config_file(config).absolute()) if config else "",
         "overrides": json.dumps(overrides or []),
         "runs": str(runs.absolute()),
         "data-root": str(data_root.absolute()) if data_root else "",
