@@ -65,7 +65,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
             f"{allocation.per_client.max():,}",
             style="bold" if allocation.policy == chosen else None,
         )
-    table.caption = "; ".join(map(_certificate, allocations)).strip("; ") or None
+    table.caption = "; ".join(filter(None, map(_certificate, allocations))) or None
     table.caption_justify = "left"
     return table
 
@@ -131,11 +131,9 @@ def _facts(title: str) -> Table:
 def _certificate(allocation: Allocation) -> str:
     if not isinstance(allocation, CertifiedAllocation):
         return ""
-    return (
-        f"optimal: proved to leave I at most {allocation.gap:.0e} above the least possible"
-        if allocation.gap
-        else "optimal: proved to leave the least imbalance possible"
-    )
+    above = f"at most {allocation.gap:.0e} above" if allocation.gap else "at"
+    name = allocation.policy.partition("(")[0]
+    return f"{name}: proved to leave {allocation.minimised} {above} the least possible"
 
 
 def _extreme(extreme: Extreme) -> Text:
