@@ -16,7 +16,7 @@ ROOT = Path(fedeas.__file__).parent
 ALLOWED = {
     "torch": {
         "algorithms", "augmentation", "cli.generator", "cli.runs", "data.client", "federation", "flower",
-        "generators", "gpu", "models", "testing.algorithms",
+        "generation.images", "generators", "gpu", "models", "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
@@ -28,9 +28,9 @@ ALLOWED = {
     "jinja2": {"report.page"},
     "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures", "report.figures"},
-    "pyarrow": {"planning.tables", "data.parquet", "web.sources"},
+    "pyarrow": {"planning.tables", "data.parquet", "generation.files", "web.sources"},
     "pandas": {"planning.counts"},
-    "PIL": {"augmentation", "data.cache", "generators.quality.grid"},
+    "PIL": {"augmentation", "data.cache", "generation.files", "generators.quality.grid"},
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"data.sources"},

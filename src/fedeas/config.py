@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -71,10 +71,13 @@ class DataConfig(_Section):
 class PartitionConfig(_Section):
     """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol.
 
+    ``natural`` keeps the clients that the dataset comes with (``client/class/*.png``). ``file`` reads `file`, a table
+    of samples and clients, or what ``fedeas partition --out`` wrote. Both bring their number of clients. ``auto`` is
+    ``file`` if there is one, ``natural`` for a dataset with clients, and ``dirichlet`` otherwise.
     With `redraw` the split is drawn with `seed` plus the run's seed, so that each seed of the run has its own clients.
     """
 
-    scheme: Literal["dirichlet", "iid", "shards", "paper"] = "dirichlet"
+    scheme: Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"] = "auto"
     clients: Positive = 20
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
     per_client: Positive = 2
@@ -82,6 +85,19 @@ class PartitionConfig(_Section):
     cap: bool = False
     seed: Seed = 42
     redraw: bool = False
+    file: str = ""
+
+    @model_validator(mode="after")
+    def _file_goes_with_its_scheme(self) -> PartitionConfig:
+        if bool(self.file) != (self.scheme == "file") and not (self.file and self.scheme == "auto"):
+            raise ValueError("partition.file and partition.scheme 'file' go together; set both or neither")
+        return self
+
+    def chosen(self, has_clients: bool) -> str:
+        """The scheme, with ``auto`` decided."""
+        if self.scheme != "auto":
+            return self.scheme
+        return "file" if self.file else "natural" if has_clients else "dirichlet"
 
 
 MODEL_NAMES = ("auto", "small-cnn", "resnet18")
@@ -261,7 +277,9 @@ class RunConfig(_Section):
         meaning = self.model_dump(exclude=place)
         for kind in ("policy", "generator", "algorithm"):
             meaning[kind] = _canonical(kind, meaning[kind])
-        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[self.partition.scheme]})
+        scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
+        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[scheme]})
+        _drop(meaning["partition"], {"seed"} if scheme in UNSEEDED else set())
         _drop(meaning["train"], {"epochs"} if self.train.steps else set())
         meaning["rounds"]["participation"] = self.participants
         meaning["model"]["norm"] = self.model.usual_norm
@@ -279,6 +297,8 @@ class RunConfig(_Section):
             meaning["generator"] = without_places(self.generator)
         if self.content.weights:
             _drop(meaning["model"], {"weights"})
+        if self.content.partition and meaning["partition"]["scheme"] in UNSEEDED:  # one split, wherever it comes from
+            meaning["partition"] |= {"scheme": "given", "file": ""}
         if self.content.data and is_place(self.data.dataset):
             _drop(meaning["data"], {"dataset"})
 
@@ -292,14 +312,20 @@ SPLIT_FIELDS = {
     "dirichlet": ("alpha", "min_size", "cap"),
     "iid": (),
     "shards": ("per_client",),
+    "natural": (),
+    "file": (),
     "paper": ("alpha",),
 }
 """Which fields each scheme reads, besides clients and seed."""
+
+UNSEEDED = ("natural", "file")
+"""Schemes that draw nothing."""
 
 ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
     ("train", "loss"): "cross-entropy",
     ("partition", "redraw"): False,
+    ("partition", "file"): "",
     ("data", "held_out"): 0,
     ("content", "policy"): "",
     ("content", "algorithm"): "",
@@ -340,6 +366,15 @@ def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunCo
     content: dict[str, Any] = {} if path is None else _read_toml(Path(path))
     for override in overrides:
         _apply(content, override)
+    return checked_config(content, source)
+
+
+def checked_config(content: Mapping[str, Any], source: str = "the config") -> RunConfig:
+    """The config with this content; `source` is named in errors.
+
+    >>> checked_config({"partition": {"clients": 7}}).partition.clients
+    7
+    """
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:

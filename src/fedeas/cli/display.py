@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedeas.core.foreign_text import printable
-from fedeas.data.partition import Partition
+from fedeas.federation.split import Split
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
 from fedeas.paper.ledger import LedgerLine
@@ -70,12 +70,13 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     return table
 
 
-def partition_table(partition: Partition, title: str) -> RenderableType:
+def partition_table(split: Split, dataset: str) -> RenderableType:
     """The key figures of a partition."""
-    counts, table = partition.counts, _facts(title)
+    counts, partition = split.counts, split.partition
+    table = _facts(f"{dataset} over {counts.num_clients:,} clients")
     table.add_row("clients x classes", f"{counts.num_clients:,} x {counts.num_classes}")
     table.add_row("training samples", f"{counts.total:,}")
-    table.add_row("test samples", f"{sum(part.size for part in partition.test_indices):,}")
+    table.add_row("test samples at the server", f"{split.test_samples:,}")
     sizes = f"{counts.sizes.min():,} / {np.median(counts.sizes):,.1f} / {counts.sizes.max():,}"
     table.add_row("samples of a client, least / median / most", sizes)
     table.add_row("classes a client holds, on average", f"{(counts.n > 0).sum(axis=1).mean():.1f}")

@@ -12,11 +12,13 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.display import comparison_table, partition_table, summary_table
+from fedeas.config import checked_config
 from fedeas.core.foreign_text import printable
 from fedeas.data import partition as schemes
-from fedeas.data.known import KNOWN, known_dataset
-from fedeas.data.partition import PAPER_SEED, Partition
+from fedeas.data.partition import PAPER_SEED
+from fedeas.data.sources import NAMES
 from fedeas.errors import InputError
+from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES
@@ -36,9 +38,12 @@ DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 class Scheme(StrEnum):
     """Ways to split a dataset over clients."""
 
+    AUTO = "auto"
     DIRICHLET = "dirichlet"
     IID = "iid"
     SHARDS = "shards"
+    NATURAL = "natural"
+    FILE = "file"
     PAPER = "paper"
 
 
@@ -91,8 +96,8 @@ def plan(
 
 
 def partition(
-    dataset: Annotated[str, typer.Argument(help=f"A dataset of known class sizes: {', '.join(KNOWN)}.")],
-    scheme: Annotated[Scheme, typer.Option(help="How to split; 'paper' replays the paper's own.")] = Scheme.DIRICHLET,
+    dataset: Annotated[str, typer.Argument(help=f"A dataset: {', '.join(NAMES)}.")],
+    scheme: Annotated[Scheme, typer.Option(help="How to split, as partition.scheme of a run.")] = Scheme.AUTO,
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     alpha: Annotated[float, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = 0.1,
     per_client: Annotated[int, typer.Option(help="Shards for each client.")] = 2,
@@ -100,35 +105,30 @@ def partition(
     cap: Annotated[
         bool, typer.Option("--cap", help="No more classes for a client with its fair share (dirichlet).")
     ] = False,
-    test_fraction: Annotated[float, typer.Option(help="Share of each client's samples put aside for testing.")] = 0.0,
-    seed: Annotated[
-        int | None, typer.Option(help=f"Random seed: 0, or {PAPER_SEED} for the paper's.", show_default=False)
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or all indices (.npz).")] = None,
+    file: Annotated[Path | None, typer.Option(help="Table of samples and clients, for --scheme file.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
 ) -> None:
-    """Split a dataset over clients. No images are read: indices count the samples in class order."""
+    """Split a dataset over clients, exactly as a run with the same settings does."""
     _check_plot(plot)
-    labels = known_dataset(dataset).labels(merged=False)
-    if scheme is Scheme.PAPER:
-        split = schemes.paper_replay(dataset, clients, alpha, PAPER_SEED if seed is None else seed)
-    elif scheme is Scheme.DIRICHLET:
-        with _counting_draws() as count:
-            split = schemes.dirichlet(
-                labels, clients, alpha,
-                seed=seed or 0, min_size=min_size, cap=cap, test_fraction=test_fraction, on_draw=count,
-            )  # fmt: skip
-    elif scheme is Scheme.SHARDS:
-        split = schemes.shards(labels, clients, per_client, seed=seed or 0, test_fraction=test_fraction)
-    else:
-        split = schemes.iid(labels, clients, seed=seed or 0, test_fraction=test_fraction)
-    counts = LabelCounts(split.counts.n, classes=known_dataset(dataset).classes)
-    _write_partition(out, split, counts)
-    Console().print(partition_table(split, f"{dataset} over {clients} clients"))
+    _check_partition_file(out)
+    section = {"scheme": scheme.value, "clients": clients, "alpha": alpha, "per_client": per_client}
+    section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
+    protocol = "paper" if scheme is Scheme.PAPER else "clean"
+    about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
+    config = checked_config({"data": about, "partition": section})
+    with _counting_draws() as count:
+        split = split_of(config, needs_indices=out is not None and out.suffix == ".npz", on_draw=count)
+    _write_partition(out, split)
+    Console().print(partition_table(split, dataset))
+    for note in split.notes:
+        print(printable(note))
     if plot:
         from fedeas.plotting import figures as plots
 
-        plots.save(plots.partition_figure(counts), plot)
+        plots.save(plots.partition_figure(split.counts), plot)
 
 
 def _say_how(file: CountTable) -> None:
@@ -165,12 +165,16 @@ def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_
     print(f"plot: {path}")
 
 
-def _write_partition(path: Path | None, split: Partition, counts: LabelCounts) -> None:
+def _check_partition_file(path: Path | None) -> None:
+    """Refuse an unknown format before anything is drawn."""
+    if path is not None and path.suffix not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{path}: use .csv or .parquet for counts, .npz for who holds which sample")
+
+
+def _write_partition(path: Path | None, split: Split) -> None:
     if path is None:
         return
     if path.suffix == ".npz":
-        split.save(path)
-    elif path.suffix in (".csv", ".parquet"):
-        write_counts(path, counts)
+        split.partition.save(path)
     else:
-        raise InputError(f"{path}: use .csv or .parquet for counts, .npz for all indices")
+        write_counts(path, split.counts)
