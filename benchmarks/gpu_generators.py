@@ -103,7 +103,7 @@ class Labelled(UNet2DModel):
 
     classes: torch.Tensor
 
-    def forward(self, sample, timestep, *arguments, **options):  # noqa: D102  # type: ignore[no-untyped-def]
+    def forward(self, sample, timestep, *arguments, **options):  # type: ignore[no-untyped-def]
         return super().forward(sample, timestep, class_labels=self.classes)
 
 

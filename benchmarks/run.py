@@ -1,8 +1,8 @@
 """Run every benchmark and render docs/performance.md from what they measured; `rounds` needs the extra `flower`,
 `planner` the extra `web`.
 
-Those named `gpu_` need a GPU, those named `flower_` start processes of their own: both are started by hand, and the
-page shows what they measured last.
+Those named `gpu_` need a GPU, those named `flower_` start processes of their own, and `storage` needs other libraries.
+They are started by hand, and the page shows what they measured last.
 """
 
 from __future__ import annotations

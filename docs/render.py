@@ -5,7 +5,8 @@ A block looks like this, and everything between its two lines is replaced by the
     <!-- $ fedeas reproduce counts --markdown -->
     <!-- end -->
 
-Between `tried` and `end` stands what `make soak` did, between `fuzzed` and `end` what `make fuzz` did.
+Between `tried` and `end` stands what `make soak` did, between `fuzzed` and `end` what `make fuzz` did, and between
+`code FILE` and `end` the code of an example.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ PAGES = [ROOT / "README.md", ROOT / "weights" / "README.md", *sorted((ROOT / "do
 TRIED = re.compile(r"(<!-- tried -->\n).*?(<!-- end -->)", re.DOTALL)
 FUZZED = re.compile(r"(<!-- fuzzed -->\n).*?(<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- \$ fedeas (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+CODE = re.compile(r"(<!-- code (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def output_of(command: str) -> str:
@@ -40,9 +42,16 @@ def output_of(command: str) -> str:
 
 def rendered(page: str) -> str:
     """The page with every block filled in anew."""
+    page = CODE.sub(lambda block: block[1] + code_of(block["path"]) + block[3], page)
     page = TRIED.sub(lambda block: block[1] + tried() + block[2], page)
     page = FUZZED.sub(lambda block: block[1] + fuzzed() + block[2], page)
     return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block[3], page)
+
+
+def code_of(path: str) -> str:
+    """The code of an example, without its docstring."""
+    _, _, code = (ROOT / path).read_text().partition("from __future__ import annotations\n")
+    return f"\n```python\n{code.strip()}\n```\n\n"
 
 
 def tried() -> str:

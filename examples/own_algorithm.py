@@ -16,8 +16,6 @@ from torch import nn
 from fedeas.algorithms import Arrays, FedAvg, Reply
 from fedeas.algorithms.base import Fleet
 
-SPEED = "speed/"
-
 
 @dataclass(frozen=True)
 class ServerMomentum(FedAvg):
@@ -27,14 +25,14 @@ class ServerMomentum(FedAvg):
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, and a speed of 0 for each parameter."""
-        speeds = {SPEED + name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+        speeds = {f"speed/{name}": torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
         return {**super().init(model, fleet), **speeds}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """Speed v = momentum * v + (mean - model), then model + v."""
         mean = super().server_update(server, replies, round)
-        for name in (key.removeprefix(SPEED) for key in server if key.startswith(SPEED)):
+        for name in (key.removeprefix("speed/") for key in server if key.startswith("speed/")):
             step = mean[f"model/{name}"] - server[f"model/{name}"]
-            mean[SPEED + name] = self.momentum * server[SPEED + name] + step
-            mean[f"model/{name}"] = server[f"model/{name}"] + mean[SPEED + name]
+            mean[f"speed/{name}"] = self.momentum * server[f"speed/{name}"] + step
+            mean[f"model/{name}"] = server[f"model/{name}"] + mean[f"speed/{name}"]
         return mean

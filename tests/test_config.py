@@ -55,7 +55,7 @@ def test_participants_are_at_least_one():
         ("train.epochs=2.5", "train.epochs: Input should be a valid integer"),
         ("train.epochs=true", "train.epochs: Input should be a valid integer, not True"),
         ("rounds.participation=1.5", "rounds.participation: Input should be less than or equal to 1"),
-        ("partition.scheme=magic", "partition.scheme: Input should be 'dirichlet', 'iid', 'shards' or 'paper'"),
+        ("partition.scheme=magic", "partition.scheme: Input should be 'auto', 'dirichlet', 'iid'"),
         ("data.protocol=paper", "data.protocol 'paper' and partition.scheme 'paper' go together"),
         ("train=5", "train: Input should be a valid dictionary or instance of TrainConfig, not 5"),
         ("label=../up", "label: String should match pattern"),

@@ -59,7 +59,7 @@ def anchors(page):
 def test_every_rendered_block_has_its_end():
     for page in PAGES:
         text = page.read_text()
-        starts = sum(text.count(f"<!-- {kind}") for kind in ("$ ", "tried -->", "fuzzed -->"))
+        starts = sum(text.count(f"<!-- {kind}") for kind in ("$ ", "code ", "tried -->", "fuzzed -->"))
         assert starts == text.count("<!-- end -->")
 
 

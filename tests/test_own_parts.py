@@ -57,6 +57,13 @@ def test_an_own_policy_plans_on_the_command_line(capsys):
 
 def test_the_page_names_parts_that_exist():
     commands = re.findall(r"python:examples\.(\w+):(\w+)", (ROOT / "docs" / "extending.md").read_text())
-    assert len(set(commands)) == 4
+    assert len(set(commands)) == 5
     for module, name in commands:
         assert re.search(rf"^(class|def) {name}\b", (ROOT / "examples" / f"{module}.py").read_text(), re.MULTILINE)
+
+
+def test_the_page_shows_each_example_in_less_than_thirty_lines():
+    page = (ROOT / "docs" / "extending.md").read_text()
+    shown = re.findall(r"<!-- code examples/(\w+)\.py -->\n\n```python\n(.*?)```", page, re.DOTALL)
+    assert {name for name, _ in shown} == set(re.findall(r"python:examples\.(\w+)", OWN))
+    assert all(len(code.splitlines()) < 30 for _, code in shown)

@@ -2,12 +2,16 @@
 
 >>> import fedeas
 >>> counts = fedeas.LabelCounts([[900, 80, 20], [10, 300, 690]])
->>> plan = fedeas.FedEAS(beta=6).allocate(counts)
+>>> plan = fedeas.plan(counts, beta=6)
 >>> plan.n
 array([[ 0,  0, 52],
        [33,  0,  0]])
+
+`plan` decides how many images, `generate` makes them, `augment` joins them to a client's dataset, `run` trains a
+federation, and `report` shows runs.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
@@ -24,7 +28,9 @@ from fedeas.planning.beta import (
     select_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Plan, plan
 from fedeas.planning.policies import (
+    KL,
     AllocationPolicy,
     BySize,
     CertifiedAllocation,
@@ -56,12 +62,17 @@ from fedeas.planning.summary import Summary
 from fedeas.planning.tables import read_counts, write_allocation, write_counts
 
 if TYPE_CHECKING:
+    from fedeas import report as report
     from fedeas.augmentation import Augmented as Augmented
     from fedeas.augmentation import augment as augment
+    from fedeas.generation import SyntheticImages as SyntheticImages
+    from fedeas.generation import generate as generate
+    from fedeas.running import run as run
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "KL",
     "Allocation",
     "AllocationPolicy",
     "BetaForTotal",
@@ -79,6 +90,7 @@ __all__ = [
     "MissingOnly",
     "NoGeneration",
     "Optimal",
+    "Plan",
     "Policy",
     "PolicyError",
     "SpecError",
@@ -98,6 +110,7 @@ __all__ = [
     "imbalance",
     "imbalance_split",
     "parse_policy",
+    "plan",
     "read_counts",
     "removed",
     "residual",
@@ -109,17 +122,28 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "Augmented": "augmentation",
+    "SyntheticImages": "generation",
+    "augment": "augmentation",
+    "generate": "generation",
+    "run": "running",
+}
+"""Names that are loaded on first use, and their modules: they need torch, which planning does not."""
+
+
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted([*__all__, "Augmented", "__version__", "augment"])
+    return sorted([*__all__, *_LAZY, "__version__", "report"])
 
 
 def __getattr__(name: str) -> Any:
-    """Load `augment` and `Augmented` on first use: they need torch, which planning does not."""
-    if name not in ("Augmented", "augment"):
+    """Load what needs torch or matplotlib on first use."""
+    if name == "report":
+        return import_module("fedeas.report")
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fedeas.data.cache import train_extra
 
     with train_extra():
-        from fedeas import augmentation
-    return getattr(augmentation, name)
+        return getattr(import_module(f"fedeas.{_LAZY[name]}"), name)

@@ -21,6 +21,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, checked_address, plan_addresses
+from fedeas.generators.custom import wrap_callable
 from fedeas.generators.registry import (
     ClassifierFiltered,
     Diffusion,
@@ -30,8 +31,10 @@ from fedeas.generators.registry import (
     parse_generator,
 )
 from fedeas.gpu.devices import chosen_device
-from fedeas.planning.counts import LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
+from fedeas.planning.validation import whole_numbers
 
 Transform = Callable[[Tensor], Any]
 Shape = tuple[int, int, int]
@@ -131,24 +134,29 @@ def augment(
     dataset: Dataset[Any] | Sequence[Any],
     labels: ArrayLike | Tensor,
     num_classes: int,
-    generator: Generator | str,
-    policy: AllocationPolicy | str = PAPER,
+    generator: Generator | str | Callable[[IntArray, IntArray], Any],
+    policy: AllocationPolicy | str | None = None,
     cache: str | os.PathLike[str] | None = None,
     *,
-    client: int = 0,
+    client: int | str = 0,
+    budget: Plan | Allocation | ArrayLike | None = None,
     transform: Transform | None = None,
 ) -> Augmented:
-    """Join one client's dataset with the synthetic samples that the policy computes from its label counts.
+    """Join one client's dataset with its synthetic samples: those of a plan, or what a policy gives for its counts.
 
     Args:
         dataset: samples (image, label) of this client alone, by number.
         labels: the labels of all samples, in their order.
         num_classes: C; labels are 0 to C - 1.
-        generator: a generator, or a spec such as ``diffusion(weights=digits)`` or ``python:module:name``. A spec is
-            built for the shape of the first real image; build a generator that needs more yourself.
-        policy: a local policy, which needs only this client's counts, or its spec.
+        generator: a generator, a spec such as ``diffusion(weights=digits)`` or ``python:module:name``, or a function of
+            labels and indices. Specs and functions make images of the shape of the first real one; build a generator
+            that needs more yourself.
+        policy: a local policy, which needs only this client's counts, or its spec; FedEAS(12) if there is no `budget`.
         cache: folder of an image bank; without one, images are generated again at each call.
-        client: this client's number in the federation, so that no two clients get the same images.
+        client: this client's number in the federation, so that no two clients get the same images; its name, if
+            `budget` is a plan with names.
+        budget: synthetic samples of each class, instead of a policy: a plan, of which this client's row is taken, or
+            the row itself.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
             gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
 
@@ -160,17 +168,17 @@ def augment(
     (20, array([ 0, 37]), 57)
     """
     classes = _checked_labels(dataset, labels, num_classes)
-    budget = _budget(policy, classes, num_classes)
-    made, index = _addresses(client, budget)
+    number, row = _row(policy, budget, client, classes, num_classes)
+    made, index = _addresses(number, row)
     ready = _maker(generator)
-    if not budget.any():  # neither load the generator nor read the dataset
-        return Augmented(classes.size, budget, dataset, ())
+    if not row.any():  # neither load the generator nor read the dataset
+        return Augmented(classes.size, row, dataset, ())
     image, label = _first_sample(dataset, int(classes[0]))
     source = ready(image, num_classes)
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
     images = _sample(source if cache is None else Bank(cache).of(source), made, index)
-    return Augmented(classes.size, budget, dataset, Synthetic(images, _labels_like(label, made), convert))
+    return Augmented(classes.size, row, dataset, Synthetic(images, _labels_like(label, made), convert))
 
 
 def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
@@ -184,6 +192,26 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
     if not len(dataset):
         raise InputError("the dataset is empty; leave out a client without samples")
     return checked_address(given, np.arange(len(dataset)), num_classes)[0]
+
+
+def _row(
+    policy: AllocationPolicy | str | None, budget: Any, client: int | str, classes: IntArray, num_classes: int
+) -> tuple[int, IntArray]:
+    """The client's number, and its synthetic samples of each class."""
+    if policy is not None and budget is not None:
+        raise InputError("give a policy or a budget, not both")
+    plan = budget.allocation if isinstance(budget, Plan) else budget
+    if isinstance(plan, Allocation):
+        number = plan.row_of(client)
+        row = plan.n[number]
+    elif isinstance(client, str):
+        raise InputError(f"client {client!r}: a name needs a plan with names as budget; give the number")
+    else:
+        number = client
+        row = _budget(policy or PAPER, classes, num_classes) if plan is None else whole_numbers(plan, "a budget")
+    if row.shape != (num_classes,) or row.min() < 0:
+        raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
+    return number, row
 
 
 def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
@@ -204,17 +232,18 @@ def _addresses(client: int, budget: IntArray) -> tuple[IntArray, IntArray]:
     return plan_addresses(int(client), budget)
 
 
-def _maker(generator: Generator | str) -> Callable[[Any, int], Generator]:
+def _maker(generator: Any) -> Callable[[Any, int], Generator]:
     """A function from a real image and the number of classes to the generator; refuse an unusable one at once."""
     if isinstance(generator, str):
         source = parse_generator(generator)
         _check_needs_no_data(source)
         return lambda image, num_classes: source.ready(_setting(image, num_classes))
-    if not callable(getattr(generator, "sample", None)):
-        raise InputError(
-            f"generator must be a Generator or a spec such as python:module:name, not {type(generator).__name__}"
-        )
-    return lambda image, num_classes: generator
+    if callable(getattr(generator, "sample", None)) and hasattr(generator, "num_classes"):
+        return lambda image, num_classes: generator
+    if callable(generator) or callable(getattr(generator, "sample", None)):
+        return lambda image, num_classes: wrap_callable(generator, num_classes, _shape(image))
+    kind = type(generator).__name__
+    raise InputError(f"generator must be a Generator, a spec such as python:module:name or a function, not {kind}")
 
 
 def _check_needs_no_data(source: object) -> None:

@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from fedeas.core.spec import read_call
 from fedeas.data.sources import checked_name, is_place
 from fedeas.errors import InputError
 from fedeas.generators.registry import parse_generator, without_places
-from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters, parse_loss
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -71,10 +71,13 @@ class DataConfig(_Section):
 class PartitionConfig(_Section):
     """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol.
 
+    ``natural`` keeps the clients that the dataset comes with (``client/class/*.png``). ``file`` reads `file`, a table
+    of samples and clients, or what ``fedeas partition --out`` wrote. Both bring their number of clients. ``auto`` is
+    ``file`` if there is one, ``natural`` for a dataset with clients, and ``dirichlet`` otherwise.
     With `redraw` the split is drawn with `seed` plus the run's seed, so that each seed of the run has its own clients.
     """
 
-    scheme: Literal["dirichlet", "iid", "shards", "paper"] = "dirichlet"
+    scheme: Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"] = "auto"
     clients: Positive = 20
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
     per_client: Positive = 2
@@ -82,6 +85,19 @@ class PartitionConfig(_Section):
     cap: bool = False
     seed: Seed = 42
     redraw: bool = False
+    file: str = ""
+
+    @model_validator(mode="after")
+    def _file_goes_with_its_scheme(self) -> PartitionConfig:
+        if bool(self.file) != (self.scheme == "file") and not (self.file and self.scheme == "auto"):
+            raise ValueError("partition.file and partition.scheme 'file' go together; set both or neither")
+        return self
+
+    def chosen(self, has_clients: bool) -> str:
+        """The scheme, with ``auto`` decided."""
+        if self.scheme != "auto":
+            return self.scheme
+        return "file" if self.file else "natural" if has_clients else "dirichlet"
 
 
 MODEL_NAMES = ("auto", "small-cnn", "resnet18")
@@ -118,7 +134,8 @@ class TrainConfig(_Section):
 
     With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
     with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
-    of a client once a round, which is not counted.)
+    of a client once a round, which is not counted.) `loss` may correct for the client's label counts, e.g.
+    ``balanced-softmax``.
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -129,6 +146,12 @@ class TrainConfig(_Section):
     weight_decay: NotNegative = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
+    loss: str = "cross-entropy"
+
+    @field_validator("loss")
+    @classmethod
+    def _in_one_spelling(cls, text: str) -> str:
+        return parse_loss(text).spec
 
 
 class RoundsConfig(_Section):
@@ -254,7 +277,9 @@ class RunConfig(_Section):
         meaning = self.model_dump(exclude=place)
         for kind in ("policy", "generator", "algorithm"):
             meaning[kind] = _canonical(kind, meaning[kind])
-        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[self.partition.scheme]})
+        scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
+        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[scheme]})
+        _drop(meaning["partition"], {"seed"} if scheme in UNSEEDED else set())
         _drop(meaning["train"], {"epochs"} if self.train.steps else set())
         meaning["rounds"]["participation"] = self.participants
         meaning["model"]["norm"] = self.model.usual_norm
@@ -272,6 +297,8 @@ class RunConfig(_Section):
             meaning["generator"] = without_places(self.generator)
         if self.content.weights:
             _drop(meaning["model"], {"weights"})
+        if self.content.partition and meaning["partition"]["scheme"] in UNSEEDED:  # one split, wherever it comes from
+            meaning["partition"] |= {"scheme": "given", "file": ""}
         if self.content.data and is_place(self.data.dataset):
             _drop(meaning["data"], {"dataset"})
 
@@ -285,13 +312,20 @@ SPLIT_FIELDS = {
     "dirichlet": ("alpha", "min_size", "cap"),
     "iid": (),
     "shards": ("per_client",),
+    "natural": (),
+    "file": (),
     "paper": ("alpha",),
 }
 """Which fields each scheme reads, besides clients and seed."""
 
+UNSEEDED = ("natural", "file")
+"""Schemes that draw nothing."""
+
 ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
+    ("train", "loss"): "cross-entropy",
     ("partition", "redraw"): False,
+    ("partition", "file"): "",
     ("data", "held_out"): 0,
     ("content", "policy"): "",
     ("content", "algorithm"): "",
@@ -332,6 +366,15 @@ def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunCo
     content: dict[str, Any] = {} if path is None else _read_toml(Path(path))
     for override in overrides:
         _apply(content, override)
+    return checked_config(content, source)
+
+
+def checked_config(content: Mapping[str, Any], source: str = "the config") -> RunConfig:
+    """The config with this content; `source` is named in errors.
+
+    >>> checked_config({"partition": {"clients": 7}}).partition.clients
+    7
+    """
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
@@ -389,14 +432,5 @@ def _shortened(value: object) -> str:
 
 
 def _all_keys() -> list[str]:
-    sections: list[type[BaseModel]] = [
-        DataConfig,
-        PartitionConfig,
-        ModelConfig,
-        TrainConfig,
-        RoundsConfig,
-        EngineConfig,
-        ContentConfig,
-        RunConfig,
-    ]
-    return [name for section in sections for name in section.model_fields]
+    sections = (field.annotation for field in RunConfig.model_fields.values() if isinstance(field.default, _Section))
+    return [name for section in (*sections, RunConfig) for name in section.model_fields]  # type: ignore[union-attr]

@@ -30,6 +30,12 @@ class SpecError(FedEASError, ValueError):
     """A policy description such as ``fedeas(beta=12)`` that cannot be read."""
 
 
+class StoppedError(FedEASError):
+    """The user stopped the work (Ctrl-C). What is done is kept."""
+
+    exit_code = 130
+
+
 class RunError(FedEASError, RuntimeError):
     """A run had to stop after its start. Its records are kept, and it can resume from them."""
 

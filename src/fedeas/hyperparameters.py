@@ -1,6 +1,7 @@
-"""Hyperparameters of the algorithms: fields, defaults and checks, without torch, so that configs can be checked early.
+"""Hyperparameters of algorithms and losses: fields, defaults and checks.
 
-The classes of `fedeas.algorithms` inherit from these and add the computation.
+No torch is needed, so that configs can be checked early. The algorithms of `fedeas.algorithms` inherit from these
+classes and add the computation.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.spec import Described, canonical_spec, read_spec
 from fedeas.errors import InputError
 
@@ -145,19 +149,105 @@ def algorithm_spec(text: str) -> str:
     return canonical_spec(text, HYPERPARAMETERS, "algorithm")
 
 
-def _check_not_negative(owner: FedAvg, *names: str) -> None:
+@dataclass(frozen=True)
+class CrossEntropy(Described):
+    """The loss of a client's samples: cross-entropy of its logits, which other losses adjust by its label counts."""
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """A factor and a summand for the logit of each class, given the samples that the client trains on."""
+        return np.ones(len(counts)), np.zeros(len(counts))
+
+
+@dataclass(frozen=True)
+class BalancedSoftmax(CrossEntropy):
+    """Cross-entropy of logits plus tau log of the client's class shares (Ren et al., NeurIPS 2020).
+
+    Args:
+        tau: how far the client's own class shares are taken out of the model; 1 corrects them fully, 0 is
+            cross-entropy.
+        smoothing: samples that are added to each class, so that a missing class has a share.
+    """
+
+    tau: float = 1.0
+    smoothing: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "tau")
+        _check_positive(self, "smoothing")
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""
+        smoothed = counts + self.smoothing
+        return np.ones(len(counts)), self.tau * np.log(smoothed / smoothed.sum())
+
+
+@dataclass(frozen=True)
+class FedLC(CrossEntropy):
+    """Cross-entropy with the margin tau n_c^(-1/4) taken off the logit of class c (Zhang et al., ICML 2022).
+
+    The margin has no limit as a count goes to zero: a missing class is practically left out of the softmax, and the
+    client neither learns nor unlearns it. Synthetic images of the class make its margin finite. As in common practice
+    the sum runs over all classes; in the article it leaves out the sample's own.
+
+    Args:
+        tau: weight of the margins; 0 is cross-entropy.
+    """
+
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "tau")
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The margins; a missing class counts as 10^-8 samples."""
+        return np.ones(len(counts)), -self.tau * np.maximum(counts, 1e-8) ** -0.25
+
+
+@dataclass(frozen=True)
+class FedRS(CrossEntropy):
+    """Cross-entropy in which the logits of missing classes are multiplied by alpha (Li and Zhan, KDD 2021).
+
+    Args:
+        alpha: factor of the logits of classes that the client has no sample of; 1 is cross-entropy.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "alpha")
+        if self.alpha > 1:
+            raise InputError(f"alpha must be at most 1, not {self.alpha}")
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The factor alpha for missing classes, and 1 for the others."""
+        return np.where(counts > 0, 1.0, self.alpha), np.zeros(len(counts))
+
+
+LOSSES: dict[str, type[CrossEntropy]] = {each.name(): each for each in (CrossEntropy, BalancedSoftmax, FedLC, FedRS)}
+
+
+def parse_loss(text: str) -> CrossEntropy:
+    """The loss that a spec gives.
+
+    >>> parse_loss("balanced_softmax(tau=0.50)").spec
+    'balanced-softmax(tau=0.5)'
+    """
+    return read_spec(text, LOSSES, "loss")
+
+
+def _check_not_negative(owner: Described, *names: str) -> None:
     for name in names:
         if not (_is_number(value := getattr(owner, name)) and 0 <= value < float("inf")):
             raise InputError(f"{name} must be a finite number, 0 or more, not {value!r}")
 
 
-def _check_positive(owner: FedAvg, *names: str) -> None:
+def _check_positive(owner: Described, *names: str) -> None:
     for name in names:
         if not (_is_number(value := getattr(owner, name)) and 0 < value < float("inf")):
             raise InputError(f"{name} must be a finite number above 0, not {value!r}")
 
 
-def _check_whole(owner: FedAvg, least: int, *names: str) -> None:
+def _check_whole(owner: Described, least: int, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

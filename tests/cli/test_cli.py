@@ -117,7 +117,7 @@ def test_partitions_are_drawn_and_written(run, tmp_path):
     for scheme in ("iid", "dirichlet", "shards"):
         code, _, _ = run("partition", "digits", "--scheme", scheme, "--clients", 5, "--out", tmp_path / f"{scheme}.npz")
         assert code == 0
-        assert Partition.load(tmp_path / f"{scheme}.npz").counts.total == 1797
+        assert Partition.load(tmp_path / f"{scheme}.npz").counts.total == 1438
     code, _, _ = run("partition", "digits", "--clients", 5, "--plot", tmp_path / "split.png")
     assert (tmp_path / "split.png").stat().st_size > 1000
 
@@ -167,17 +167,17 @@ BAD_CALLS = {
     "plan {counts} --total -5": "total must be a whole number of samples, 0 or more, not -5",
     "plan {counts} --policy uniform --total -5": "budget must be 0 or more, not -5",
     "plan {counts} --beta 3 --auto": "give the budget in one way",
-    "plan {counts} --policy fedeas(beta=": "policy spec 'fedeas(beta=': expected a value at the end",
+    "plan {counts} --policy fedeas(beta=": "policy spec 'fedeas(beta=': '(' was never closed",
     "plan {counts} --policy magic": "unknown policy 'magic'; known are",
     "plan {full} --policy missing-only(budget=5)": "missing-only cannot place 5 samples: every client holds",
     "plan {counts} --auto --min-removed 0.99 --max-share 0.01": "no beta meets both conditions",
     "plan {counts} --out {folder}/plan.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet, .json",
     "plan {counts} --out {folder}/none/plan.csv": "does not exist; create it first",
     "plan {counts} --out {folder}/plan.csv --plot {folder}/plan.bmp": "use a name that ends in .png or .svg",
-    "partition mnist": "unknown dataset 'mnist'; known are cifar10",
-    "partition digits --clients 5000": "clients must be between 1 and the 1,797 samples, not 5000",
-    "partition digits --alpha 0": "alpha must be above 0",
-    "partition digits --out {folder}/split.txt": "use .csv or .parquet for counts, .npz for all indices",
+    "partition mnist": "unknown dataset 'mnist'; known are digits",
+    "partition digits --clients 5000": "clients must be between 1 and the 1,438 samples, not 5000",
+    "partition digits --alpha 0": "partition.alpha: Input should be greater than 0",
+    "partition digits --out {folder}/split.txt": "use .csv or .parquet for counts, .npz for who holds which sample",
 }
 
 

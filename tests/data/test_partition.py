@@ -199,7 +199,7 @@ def test_known_datasets_have_their_official_sizes():
         "cifar10": (50000, 10000, 10),
         "cifar100": (50000, 10000, 100),
         "fashion-mnist": (60000, 10000, 10),
-        "digits": (1797, 0, 10),
+        "digits": (1438, 359, 10),
     }
 
 

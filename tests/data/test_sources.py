@@ -256,10 +256,10 @@ def test_digits_are_split_by_class_and_always_the_same_way():
     data, again = load_dataset("digits"), load_dataset("digits")
     assert data.shape == (1, 8, 8)
     assert data.classes == tuple("0123456789")
-    sizes = np.array(KNOWN["digits"].train)
-    test_sizes = np.bincount(data.test_labels)
-    assert test_sizes.tolist() == [round(0.2 * size) for size in sizes]
-    assert (np.bincount(data.labels) + test_sizes).tolist() == sizes.tolist()
+    known = KNOWN["digits"]
+    assert tuple(np.bincount(data.labels)) == known.train
+    assert tuple(np.bincount(data.test_labels)) == known.test
+    assert known.test == tuple(round(0.2 * size) for size in np.add(known.train, known.test))
     assert_holds(again, data.images, data.test_images, data.labels, data.test_labels)
 
 
@@ -622,8 +622,11 @@ def remove_images(folder):
 
 
 FOLDER_FAULTS = {
-    "no test": (lambda base: (base / "test").rename(base / "other"), "pets: must hold the folders train and test"),
-    "no train": (lambda base: (base / "train").rename(base / "other"), "pets: must hold the folders train and test"),
+    "no train": (lambda base: (base / "train").rename(base / "other"), "pets: holds test and no folder train"),
+    "two depths": (
+        lambda base: (base / "train" / "ant").rename(base / "train" / "bee" / "ant"),
+        "pets: images at two depths, train/.*; make it class/",
+    ),
     "empty class": (
         lambda base: remove_images(base / "train" / "bee"),
         "pets: class 'bee' has no images in the training part",

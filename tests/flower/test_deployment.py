@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -51,8 +52,10 @@ def gates(tmp_path_factory):
 def loopback(tmp_path_factory, gates):
     from fedeas.flower.deployment.loopback import deployed
 
-    folder, surroundings = tmp_path_factory.mktemp("deployment"), {"GATES": str(gates.folder)}
-    with deployed(folder, NODES, extra_environment=surroundings) as deployment:
+    folder = tmp_path_factory.mktemp("deployment")
+    path = os.pathsep.join(filter(None, (str(GATED), os.environ.get("PYTHONPATH"))))
+    surroundings = {"GATES": str(gates.folder), "PYTHONPATH": path}
+    with deployed(folder, NODES, app=GATED, extra_environment=surroundings) as deployment:
         yield deployment
 
 
@@ -128,8 +131,6 @@ def has_ended(process):
 
 
 def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
-    from fedeas.flower.deployment.app import write_app
-
     overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")
     gates.close("client0-2")
     first = Started(loopback, store, overrides, GATED)
@@ -137,7 +138,7 @@ def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
     kill_server(loopback)
     gates.open("client0-2")
     assert len(store.at(first.config).rounds()) == 1
-    second = Started(loopback, store, overrides, write_app(loopback.folder / "app"))
+    second = Started(loopback, store, overrides, GATED)
     assert second.wait().completed, second.log[-30:]
     run = store.open(first.config)
     assert [record["round"] for record in run.rounds()] == [1, 2, 3]

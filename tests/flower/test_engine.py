@@ -320,10 +320,9 @@ def test_a_new_run_does_not_use_the_states_of_an_earlier_one(tmp_path):
 
 
 def test_images_are_generated_once_and_then_read(tmp_path, monkeypatch):
-
-    made, generated = [], Participant._generated
+    made, generate = [], Participant._generate
     monkeypatch.setattr(
-        Participant, "_generated", lambda self, *address: made.append(self.client) or generated(self, *address)
+        Participant, "_generate", lambda self, *address: made.append(self.client) or generate(self, *address)
     )
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     forget_between_messages(grid, monkeypatch)

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import ClientJob
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
-from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_batches
+from fedeas.algorithms.local_sgd import (
+    TERMS,
+    Batch,
+    LocalResult,
+    Objective,
+    finite,
+    learning_rate,
+    one_step,
+    plan_batches,
+)
 from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
@@ -141,4 +150,4 @@ class CapturedSGD:
             images = images.contiguous(memory_format=torch.channels_last)
         own = {name: tensor[rows] for name, tensor in objective.per_sample.items()}
         own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
-        return Batch(images, self.buffers["data/labels"][index], own)
+        return Batch(images, self.buffers["data/labels"][index], own, terms=objective.shared.get(TERMS))

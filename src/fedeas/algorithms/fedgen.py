@@ -131,7 +131,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             features = generated(weights, asked, batch.drawn[ASKED_NOISE])
             alike = head(generated(weights, batch.labels, batch.drawn[OWN_NOISE]))
         logits = model(batch.images)
-        own = functional.cross_entropy(logits, batch.labels)
+        own = functional.cross_entropy(batch.adjusted(logits), batch.labels)
         asked_loss = functional.cross_entropy(head(features), asked)
         return own + shared[WEIGHT] * asked_loss + shared[LATENT] * divergence(logits, alike)
 

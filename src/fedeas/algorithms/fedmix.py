@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -65,15 +65,22 @@ class FedMix(hyperparameters.FedMix, FedAvg):
 
     def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         means, soft_labels = (shared[key][batch.drawn[PARTNER]] for key in (IMAGES, LABELS))
-        return expanded_mixup(model, batch.images, batch.labels, means, soft_labels, self.lam)
+        return expanded_mixup(
+            lambda images: batch.adjusted(model(images)), batch.images, batch.labels, means, soft_labels, self.lam
+        )
 
 
 def expanded_mixup(
-    model: nn.Module, images: Tensor, labels: Tensor, means: Tensor, soft_labels: Tensor, lam: float
+    logits_of: Callable[[Tensor], Tensor],
+    images: Tensor,
+    labels: Tensor,
+    means: Tensor,
+    soft_labels: Tensor,
+    lam: float,
 ) -> Tensor:
     """Eq. (5) for a batch whose i-th sample is mixed with the i-th average."""
     shrunk = ((1 - lam) * images).requires_grad_()
-    logits = model(shrunk)
+    logits = logits_of(shrunk)
     own = functional.cross_entropy(logits, labels)
     theirs = functional.cross_entropy(logits, soft_labels)
     (slope,) = torch.autograd.grad(own, shrunk, create_graph=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,16 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import Arrays, ClientJob
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
-from fedeas.algorithms.local_sgd import Batch, LocalResult, Objective, finite, learning_rate, one_step, plan_batches
+from fedeas.algorithms.local_sgd import (
+    TERMS,
+    Batch,
+    LocalResult,
+    Objective,
+    finite,
+    learning_rate,
+    one_step,
+    plan_batches,
+)
 from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
@@ -144,6 +154,7 @@ class FusedSGD:
 
         def work() -> Tensor:
             batch = self._batch(stack, drawn, torch.bfloat16 if job.precision == "bf16" else torch.float32)
+            batch = replace(batch, terms=shared.get(TERMS))
             with short():
                 value = one_step(stack.model, descent, own, batch, job.precision)
             self.totals[:width].addcmul_(value.float(), stack.valid.float())

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.algorithms.base import Arrays, ClientJob
+from fedeas.algorithms.base import Arrays, ClientJob, head_of
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
 from fedeas.errors import RunError
 from fedeas.gpu.devices import autocast
+from fedeas.hyperparameters import CrossEntropy, parse_loss
+
+TERMS = "loss/terms"
+"""In the shared tensors of an objective: a factor and a summand for the logit of each class, (2, classes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +33,23 @@ class Batch:
         drawn: rows that the algorithm drew for these samples or for this step.
         shares: for several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
             fill up the batch. None for one client whose rows all count.
+        terms: the factor and the summand of each logit, (2, classes), or (clients, 2, classes) for several clients;
+            None for plain cross-entropy.
     """
 
     images: Tensor
     labels: Tensor
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
     shares: Tensor | None = None
+    terms: Tensor | None = None
+
+    def adjusted(self, logits: Tensor) -> Tensor:
+        """The logits of these samples as the run's loss takes them (``train.loss``)."""
+        if self.terms is None:
+            return logits
+        rows = logits.view(-1, len(logits) if self.shares is None else self.shares.shape[1], logits.shape[1])
+        factors, summands = self.terms.view(-1, 2, 1, logits.shape[1]).unbind(dim=1)
+        return torch.addcmul(summands, rows, factors).view(logits.shape)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over samples: one number, or one for each client."""
@@ -50,7 +66,8 @@ Correction = Callable[[nn.Module, Arrays], None]
 
 def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
     """The loss of plain training."""
-    return batch.mean(functional.cross_entropy(model(batch.images), batch.labels, reduction="none"))
+    logits = batch.adjusted(model(batch.images))
+    return batch.mean(functional.cross_entropy(logits, batch.labels, reduction="none"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +92,17 @@ class Objective:
     def batch(self, images: Tensor, labels: Tensor, start: int = 0, step: int = 0) -> Batch:
         """A batch with the rows that were drawn for it, from row `start` on."""
         drawn = {name: rows[start : start + len(labels)] for name, rows in self.per_sample.items()}
-        return Batch(images, labels, drawn | {name: rows[step] for name, rows in self.per_step.items()})
+        drawn |= {name: rows[step] for name, rows in self.per_step.items()}
+        return Batch(images, labels, drawn, terms=self.shared.get(TERMS))
+
+    def knowing_counts(self, job: ClientJob) -> Objective:
+        """The same objective with the loss of the run, which may depend on the client's label counts."""
+        loss = parse_loss(job.train.loss)
+        if loss == CrossEntropy():
+            return self
+        counts = torch.bincount(job.data.labels, minlength=head_of(job.model).out_features)
+        terms = torch.from_numpy(np.stack(loss.logit_terms(counts.cpu().numpy())))
+        return replace(self, shared={**self.shared, TERMS: terms.to(job.data.normalise.scale)})
 
 
 @dataclass(frozen=True)
@@ -97,7 +124,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
 
     The order of samples and the augmentation depend on (seed, round, client) alone.
     """
-    objective, data = objective or Objective(), job.data
+    objective, data = (objective or Objective()).knowing_counts(job), job.data
     if job.trainer is not None:
         result: LocalResult = job.trainer(job, objective)
         return result

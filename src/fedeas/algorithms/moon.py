@@ -44,7 +44,7 @@ class MOON(hyperparameters.MOON, FedAvg):
         features = features_of(model, batch.images)
         logits = head_of(model)(features)
         near, far = (frozen_features(model, batch.images, shared, which) for which in (NEAR, FAR))
-        own = functional.cross_entropy(logits, batch.labels, reduction="none")
+        own = functional.cross_entropy(batch.adjusted(logits), batch.labels, reduction="none")
         return batch.mean(own + self.mu * contrast(features, near, far, self.tau))
 
 

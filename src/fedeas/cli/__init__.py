@@ -11,6 +11,7 @@ from rich.console import Console
 from fedeas import __version__
 from fedeas.cli.bank import bank
 from fedeas.cli.flower import flower
+from fedeas.cli.generate import generate
 from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.planner import planner
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="How much synthetic data each federated client needs, and where it should go.",
 )
-for command in (plan, partition, planner, pretrain, run, runs, report, demo):
+for command in (plan, generate, partition, planner, pretrain, run, runs, report, demo):
     app.command()(command)
 app.add_typer(generator, name="generator")
 app.add_typer(bank, name="bank")

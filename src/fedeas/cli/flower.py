@@ -17,26 +17,38 @@ from fedeas.errors import InputError, RunError
 if TYPE_CHECKING:
     from fedeas.flower.deployment.local_state import Scalar
     from fedeas.flower.deployment.loopback import Loopback
+    from fedeas.flower.deployment.superlink import SuperLink
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
 
 Folder = Annotated[Path, typer.Option(help="Folder of the deployment: keys, logs, state.")]
+ConnectionFile = Annotated[
+    Path | None, typer.Option(help="Connection file of a SuperLink; by default that of the deployment in --folder.")
+]
 FOLDER = Path(".fedeas-flower")
-SERVER_PORT = 8000
+CONNECTION = """\
+address = "{host}:{port}"
+root-certificate = "{made.authority.name}"
+key = "operator.key"
+clients = "clients.toml"
+"""
 MACHINES = """\
-{folder}: certificates and {nodes} node keys; each private key belongs on its own machine only
+{folder}: certificates, the operator's key and {nodes} node keys
+
+The operator's key and server.key stay on the server. Each node's private key belongs on its own machine only;
+`fedeas flower node-key` makes it there, and only the .pub file travels.
 
 on the server:
-  flower-superlink --host 0.0.0.0 --port {port} --enable-supernode-auth --database superlink.db \\
-    --ssl-ca-certfile {made.authority} --ssl-certfile {made.server} --ssl-keyfile {made.server_key} \\
-    --disable-runtime-dependency-installation
-once for each node, with the server's address and {made.authority} in ~/.flwr/config.toml:
-  flwr supernode register {key}.pub
+  python -m fedeas.flower.deployment.server --certificates {folder} --key {folder}/operator.key --port {port}
+on the server, once for each node:
+  fedeas flower register {key}.pub --client 0 --connection {folder}/connection.toml
 on each node, with its key and {made.authority.name}:
-  python -m fedeas.flower.deployment.node --superlink {server} --root-certificate {made.authority} \\
+  python -m fedeas.flower.deployment.node --superlink {server}:{port} --root-certificate {made.authority} \\
     --key {key} --node-config 'partition-id=0 num-partitions={nodes} state-dir="state"'
+on the server:
+  fedeas flower run --connection {folder}/connection.toml CONFIG.toml
 
-Whoever can reach the server's port may start runs there: let only these machines reach it."""
+Nodes need port {port} of the server. The operator's port, {operator_port}, listens on the server's loopback alone."""
 
 
 @flower.command()
@@ -53,7 +65,6 @@ def up(
     deployment.up(nodes, _scalars(node_config or []), limit=limit)
     _show(deployment)
     print(f"\nstart a run:  fedeas flower run{_option(folder)} CONFIG.toml")
-    print(f"or:           FLWR_HOME={shlex.quote(str(deployment.flwr_home))} flwr run . local --stream")
     print(f"at the end:   fedeas flower down{_option(folder)}")
 
 
@@ -68,8 +79,12 @@ def down(folder: Folder = FOLDER) -> None:
 
 @flower.command()
 def status(folder: Folder = FOLDER) -> None:
-    """Show the processes of the deployment."""
-    _show(_deployment(folder))
+    """Show the processes of the deployment, and runs that have not ended."""
+    deployment = _deployment(folder)
+    _show(deployment)
+    if deployment.status()["superlink"] == "online":
+        for run_id in deployment.superlink.unfinished_runs():
+            print(f"  run {run_id}: {deployment.superlink.run_status(run_id).status}")
 
 
 @flower.command()
@@ -79,6 +94,7 @@ def run(
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     folder: Folder = FOLDER,
+    connection: ConnectionFile = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = Path("runs"),
 ) -> None:
@@ -86,42 +102,102 @@ def run(
     if config is not None and "=" in config.name and not config.exists():
         config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
     load_config(config, overrides or [])  # report errors here, not in the log of another process
-    deployment = _deployment(folder)
-    from fedeas.flower.deployment.app import write_app
+    superlink = _superlink(folder, connection)
+    from fedeas.flower.deployment.operator import members, run_app
 
     given: dict[str, Scalar] = {
         "config": str(config.absolute()) if config else "",
         "overrides": json.dumps(overrides or []),
         "runs": str(runs.absolute()),
         "data-root": str(data_root.absolute()) if data_root else "",
+        "members": members(superlink),
     }
     try:
-        outcome = deployment.run(write_app(deployment.folder / "app"), given)
+        outcome = run_app(superlink, None, given, print)
     except KeyboardInterrupt:
-        home = shlex.quote(str(deployment.flwr_home))
-        raise RunError(f"the run continues; find it with `FLWR_HOME={home} flwr ls`, end it with `flwr stop`") from None
+        raise RunError("the run continues; `fedeas flower status` shows it, `fedeas flower stop` ends it") from None
     print(f"run {outcome.run_id}: {outcome.status}")
     if not outcome.completed:
-        print(outcome.details or f"the reason is in the log: {deployment.log('superlink')}")
+        print(outcome.details or "the reason is in the SuperLink's log")
         raise typer.Exit(1)
+
+
+@flower.command()
+def stop(
+    run_id: Annotated[int, typer.Argument(help="The run, as `fedeas flower status` shows it.")],
+    folder: Folder = FOLDER,
+    connection: ConnectionFile = None,
+) -> None:
+    """End a run; it can be resumed with the command that started it."""
+    superlink = _superlink(folder, connection)
+    superlink.run_status(run_id)  # an unknown run is an error of its own
+    superlink.stop_run(run_id)
+    print(f"run {run_id}: stopped")
+
+
+@flower.command()
+def register(
+    public_key: Annotated[Path, typer.Argument(help="The node's public key, a .pub file.")],
+    client: Annotated[int, typer.Option(min=0, help="Number of the client that this key is, counted from 0.")],
+    folder: Folder = FOLDER,
+    connection: ConnectionFile = None,
+) -> None:
+    """Let the node with this key take part, as this client and no other."""
+    superlink = _superlink(folder, connection)
+    from fedeas.flower.deployment.client_keys import bind_client
+    from fedeas.flower.deployment.keys import public_bytes
+
+    clients = superlink.connection.clients
+    if clients is None:
+        raise InputError("the connection file names no list of clients; add clients = 'clients.toml'")
+    key = public_bytes(public_key)
+    bind_client(clients, client, public_key.read_text())
+    node = superlink.register(key, public_key.stem)
+    print(f"client {client}: {public_key}, registered as node {node}; {clients} has its key")
+
+
+@flower.command()
+def node_key(
+    path: Annotated[Path, typer.Argument(help="Path of the private key; the public key is written beside it.")],
+) -> None:
+    """Make the key of a node on its own machine; only the .pub file has to leave it."""
+    _need_flower()
+    from fedeas.flower.deployment.keys import make_node_key
+
+    print(f"{path} stays here; send {make_node_key(path)} to the operator")
 
 
 @flower.command()
 def keys(
     folder: Annotated[Path, typer.Argument(help="Folder for certificates and keys; what exists in it is kept.")],
-    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
+    nodes: Annotated[int, typer.Option(min=0, help="Number of node keys to make here.")] = 0,
     host: Annotated[list[str] | None, typer.Option(help="Name or address of the server; may be repeated.")] = None,
 ) -> None:
     """Make certificates and node keys for a deployment over several machines."""
     _need_flower()
-    from fedeas.flower.deployment.keys import make_certificates, make_node_key
+    from fedeas.core.files import write_bytes
+    from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key
+    from fedeas.flower.deployment.server import NODES_PORT, OPERATOR_PORT
 
     made = make_certificates(folder, host or [])
+    make_operator_key(folder / "operator.key")
+    connection = CONNECTION.format(host="127.0.0.1", port=OPERATOR_PORT, made=made)
+    if not (folder / "connection.toml").exists():
+        write_bytes(folder / "connection.toml", connection.encode())
     private = [folder / f"node{index}" for index in range(nodes)]
     for path in private:
         make_node_key(path)
-    server = f"{(host or ['127.0.0.1'])[0]}:{SERVER_PORT}"
-    print(MACHINES.format(folder=folder, made=made, nodes=nodes, key=private[0], server=server, port=SERVER_PORT))
+    ports = {"port": NODES_PORT, "operator_port": OPERATOR_PORT, "server": (host or ["127.0.0.1"])[0]}
+    print(MACHINES.format(folder=folder, made=made, nodes=nodes, key=folder / "node0", **ports))
+
+
+def _superlink(folder: Path, connection: Path | None) -> SuperLink:
+    """The SuperLink of a connection file, by default of the deployment in `folder`."""
+    _need_flower()
+    from fedeas.flower.deployment.connection import Connection
+    from fedeas.flower.deployment.superlink import SuperLink
+
+    return SuperLink(_deployment(folder).connection if connection is None else Connection.read(connection))
 
 
 def _deployment(folder: Path) -> Loopback:
@@ -138,7 +214,7 @@ def _need_flower() -> None:
 
 def _show(deployment: Loopback) -> None:
     state = deployment.state
-    print(f"{deployment.folder}: SuperLink at {deployment.superlink.address}")
+    print(f"{deployment.folder}: SuperLink at {deployment.nodes_address}, operator at {deployment.superlink.address}")
     pids = {"superlink": state.superlink, **{node.name: node.process for node in state.nodes}}
     for name, condition in deployment.status().items():
         process = pids[name]

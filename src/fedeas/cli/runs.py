@@ -17,7 +17,7 @@ from fedeas.cli.display import runs_tables
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
-from fedeas.errors import FedEASError, InputError
+from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
@@ -36,6 +36,7 @@ def run(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no rounds, only the result.")] = False,
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
@@ -48,7 +49,7 @@ def run(
     pause = None if minutes is None else Deadline(minutes)
     done = []
     for each in configs:
-        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause))
+        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause, quiet))
         if not done[-1].finished:
             break
     Console().print(runs_tables(done))
@@ -122,20 +123,29 @@ def _print_resolved(config: RunConfig) -> None:
     print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
 
 
-def _execute(config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None) -> Run:
+def _execute(
+    config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None, quiet: bool
+) -> Run:
     from fedeas.federation.run import execute
 
-    with progress(config) as show, _tensorboard(store, config, tensorboard) as log:
+    last = 0
+    with progress(config, quiet) as show, _tensorboard(store, config, tensorboard) as log:
 
         def on_round(record: Record) -> None:
+            nonlocal last
+            last = record["round"]
             show(record)
             log(record)
 
-        if config.engine.name != "flower":
-            return execute(config, store, on_round, bank, pause=pause)
-        if pause is not None:
-            raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
-        return _simulate(config, store, on_round)
+        try:
+            if config.engine.name != "flower":
+                return execute(config, store, on_round, bank, pause=pause)
+            if pause is not None:
+                raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
+            return _simulate(config, store, on_round)
+        except KeyboardInterrupt:
+            when = f"after round {last:,} of {config.rounds.total:,}" if last else "before its first round was done"
+            raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None
 
 
 def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
@@ -149,11 +159,14 @@ def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
 
 
 @contextmanager
-def progress(config: RunConfig) -> Iterator[Any]:
-    """Show a live line with round, accuracy and time left; nothing without a terminal."""
+def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
+    """Show each round: a live line in a terminal, plain lines elsewhere, nothing if `quiet`."""
     console = Console()
-    if not console.is_terminal:
+    if quiet:
         yield lambda record: None
+        return
+    if not console.is_terminal:
+        yield PlainLines(config.label, config.seed, config.rounds.total)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -166,6 +179,41 @@ def progress(config: RunConfig) -> Iterator[Any]:
             bar.update(task, completed=record["round"], description=text)
 
         yield show
+
+
+class PlainLines:
+    """Print a line for each round, for log files: accuracy, loss, new images, seconds, and the time left.
+
+    The time left is that of the remaining rounds at the mean pace so far, without the time for images.
+    """
+
+    def __init__(self, label: str, seed: int, total: int) -> None:
+        self.name, self.total = f"{label} seed {seed}", total
+        self.paces: list[float] = []
+
+    def __call__(self, record: Record) -> None:
+        """Print the line of a round."""
+        spent = sum(record["seconds"].values())
+        self.paces.append(spent - record["seconds"].get("generate", 0.0))
+        left = sum(self.paces) / len(self.paces) * (self.total - record["round"])
+        tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
+        images = f"{record['generated']:,} new images, " if record.get("generated") else ""
+        where = f"{printable(self.name)}, round {record['round']:,} of {self.total:,}"
+        loss = f"loss {record['train_loss']:.4f}, "
+        print(f"{where}: {tested}{loss}{images}{spent:.1f} s, {duration(left)} left", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in words that fit its size.
+
+    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
+    ['4 s', '2 min 30 s', '2 h 30 min']
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

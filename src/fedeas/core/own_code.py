@@ -53,6 +53,8 @@ def installed(kind: str) -> dict[str, str]:
     """
     from importlib.metadata import entry_points  # takes its time, and is rarely needed
 
+    if kind not in ENTRY_POINTS:
+        return {}
     found = entry_points(group=ENTRY_POINTS[kind])
     return {each.name.lower().replace("_", "-"): f"{PREFIX}{each.module}:{each.attr}" for each in found}
 

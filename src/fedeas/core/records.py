@@ -77,6 +77,13 @@ def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN
         raise damaged(path, error, remedy) from None
 
 
+def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> NDArray[Any] | None:
+    """An array from an NPZ file that may lack it."""
+    with np.load(path, allow_pickle=False) as file:
+        names = file.files
+    return read_arrays(path, (name,), remedy)[0] if name in names else None
+
+
 def read_bytes(path: PathLike) -> bytes:
     """The content of a file."""
     try:

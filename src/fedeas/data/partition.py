@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.core.inputs import checked_archive
-from fedeas.core.records import damaged, read_arrays, write_arrays
+from fedeas.core.records import damaged, read_arrays, read_optional_array, write_arrays
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
@@ -22,6 +22,7 @@ from fedeas.planning.counts import LabelCounts
 Recipe = dict[str, Any]
 
 SAVED = ("labels", "indices", "sizes", "test_indices", "test_sizes", "num_classes", "recipe")
+NAMES = "clients"  # saved only where clients have names
 PAPER_SEED = 42  # seed of the paper's partitions
 MOST_EMPTY = 10**6  # classes without samples that a saved partition may name
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
@@ -39,6 +40,8 @@ class Partition:
     labels: IntArray = field(repr=False)
     num_classes: int
     recipe: Recipe
+    clients: tuple[str, ...] | None = None
+    """Names of the clients, if they have any."""
 
     def __post_init__(self) -> None:
         for name in ("indices", "test_indices"):
@@ -49,7 +52,7 @@ class Partition:
     def counts(self) -> LabelCounts:
         """Label counts of the clients' training parts."""
         rows = [np.bincount(self.labels[part], minlength=self.num_classes) for part in self.indices]
-        return LabelCounts(np.stack(rows))
+        return LabelCounts(np.stack(rows), self.clients)
 
     @property
     def num_clients(self) -> int:
@@ -72,21 +75,25 @@ class Partition:
             np.array(self.num_classes),
             np.array(json.dumps(self.recipe)),
         )
-        write_arrays(path, **dict(zip(SAVED, arrays, strict=True)))
+        names = {} if self.clients is None else {NAMES: np.array(self.clients)}
+        write_arrays(path, **dict(zip(SAVED, arrays, strict=True)), **names)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:
         """Read a file of `save`."""
         remedy = "make it with `fedeas partition`"
         checked_archive(path)
-        parts = read_arrays(path, SAVED, remedy)
-        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = parts
+        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = read_arrays(path, SAVED, remedy)
+        names = read_optional_array(path, NAMES, remedy)
         try:
             table, classes = _whole(labels), int(num_classes)
             if table.size and not 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY:
                 raise ValueError("labels and number of classes do not go together")
             held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
-            return Partition(held, tested, table, classes, json.loads(str(recipe)))
+            clients = None if names is None else tuple(map(str, names))
+            if clients is not None and len(clients) != len(held):
+                raise ValueError("names of clients do not go together with their samples")
+            return Partition(held, tested, table, classes, json.loads(str(recipe)), clients)
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive, checked_file
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.data.folders import TEST_NAMES, ImageFiles, find_images
 from fedeas.data.parquet import read_parquet, split_files
 from fedeas.errors import FedEASError, InputError
 
@@ -41,8 +42,6 @@ _REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 DIGITS_SEED = 0
 DIGITS_TEST_SHARE = 0.2
 
-TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
 
 
@@ -57,6 +56,15 @@ class Dataset:
     test_images: ByteArray = field(repr=False)
     test_labels: IntArray = field(repr=False)
     classes: tuple[str, ...]
+    clients: tuple[str, ...] | None = None
+    """Names of the clients, if the dataset comes with its clients."""
+    owners: IntArray | None = field(default=None, repr=False)
+    """The client of each training image, by its place in `clients`."""
+    sample_names: tuple[str, ...] = field(default=(), repr=False)
+    """Names of the training images, if they have any; likewise of the test images."""
+    test_names: tuple[str, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What a user should know of how the dataset was read."""
 
     @property
     def num_classes(self) -> int:
@@ -245,52 +253,29 @@ def _channels_first(images: NDArray[Any], place: str) -> ByteArray:
     return images if first else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
-@dataclass(frozen=True)
-class _ImageFiles:
-    """Images in one file each."""
-
-    paths: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
-        for path in self.paths[start:stop]:
-            checked_file(path)
-            try:
-                yield str(path), path.read_bytes()
-            except OSError as error:
-                raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-
-
 def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
-    test_name = next((part for part in TEST_NAMES if (base / part).is_dir()), None)
-    if test_name is None or not (base / "train").is_dir():
-        raise InputError(f"{base}: must hold the folders train and test, and in each a folder for each class")
-    classes = _class_names(base / "train")
-    unknown = sorted(set(_class_names(base / test_name)) - set(classes))
-    if unknown:
-        raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
-    train, test = _images_below(base / "train"), _images_below(base / test_name)
+    tree = find_images(base)
 
     def read() -> Encoded:
-        number = {name: index for index, name in enumerate(classes)}
-        labels, test_labels = (frozen_integers([number[path.parent.name] for path in part]) for part in (train, test))
-        check_parts(str(base), labels, test_labels, classes)
-        return Encoded(_ImageFiles(train), labels, _ImageFiles(test), test_labels, classes)
+        labels, test_labels = (frozen_integers(tree.labels(part)) for part in (tree.train, tree.test))
+        check_parts(str(base), labels, test_labels, tree.classes)
+        return Encoded(ImageFiles(tree.train), labels, ImageFiles(tree.test), test_labels, tree.classes)
 
     # The folder's path belongs to its identity, since files of two folders can agree in names, sizes and times.
-    # Its classes do, too, since a class without images has no file.
-    identity = json.dumps([str(base.resolve()), classes])
-    return Dataset(name, *load_decoded(name, fingerprint(identity, base, [*train, *test]), read, cache))
-
-
-def _class_names(part: Path) -> tuple[str, ...]:
-    return tuple(sorted(path.name for path in part.iterdir() if path.is_dir() and not path.name.startswith(".")))
-
-
-def _images_below(part: Path) -> tuple[Path, ...]:
-    return tuple(sorted(path for path in part.glob("[!.]*/[!.]*") if path.suffix.lower() in IMAGE_SUFFIXES))
+    # Its classes do, too, since a class without images has no file; so does which images are for testing.
+    aside = [tree.names(tree.test)] if tree.test_is_set_aside else []
+    identity = json.dumps([str(base.resolve()), tree.classes, *aside])
+    arrays = load_decoded(name, fingerprint(identity, base, [*tree.train, *tree.test]), read, cache)
+    owners = tree.owners
+    return Dataset(
+        name,
+        *arrays,
+        clients=tree.clients,
+        owners=None if owners is None else frozen_integers(owners),
+        sample_names=tree.names(tree.train),
+        test_names=tree.names(tree.test),
+        notes=tree.notes,
+    )
 
 
 def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:

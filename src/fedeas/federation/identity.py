@@ -6,7 +6,7 @@ from fedeas.config import ContentConfig, RunConfig
 from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.spec import own_code_in
 from fedeas.errors import InputError
-from fedeas.federation.split import FederatedData
+from fedeas.federation.split import FederatedData, with_own_clients
 from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models.build import suited_to
 from fedeas.models.initial_weights import check_clean_start
@@ -44,7 +44,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     name = suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name
     model = config.model.model_copy(update={"name": name})
     model = model.model_copy(update={"norm": model.usual_norm})
-    return config.model_copy(update={"model": model, "content": found})
+    return with_own_clients(config, data).model_copy(update={"model": model, "content": found})
 
 
 def own_code_of(config: RunConfig) -> dict[str, tuple[str, ...]]:

@@ -70,6 +70,8 @@ def execute(
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
+                for words in parts.data.notes:
+                    log.warning("%s", words)
                 _record_environment(run, device, unknown)
                 Federation(parts, clients).run(run, progress, pause)
     return run
@@ -98,7 +100,8 @@ class Federation:
         keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
 
         def on_round(record: Record, state: Arrays) -> bool:
-            run.append_round({**record, **tally.count(record)})
+            record = {**record, **tally.count(record)}
+            run.append_round(record)
             paused = pause is not None and pause(record)
             if keep(record["round"], state, ready.engine.client_states, at_once=paused):
                 ready.engine.on_checkpoint()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.config import PartitionConfig, RunConfig
+from fedeas.config import UNSEEDED, PartitionConfig, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.streams import stream
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
-from fedeas.data.sources import Dataset
+from fedeas.data.sources import Dataset, load_dataset
+from fedeas.data.split_file import SplitFile, natural_split, read_split
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
 
@@ -28,27 +31,68 @@ class FederatedData:
     partition: Partition
     test_images: Any
     test_labels: IntArray
+    notes: tuple[str, ...] = ()
+    """What a user should know of how dataset and split were read."""
 
     @property
     def counts(self) -> LabelCounts:
         """Label counts of the clients' training parts, with a column for every class of the dataset."""
         rows = [np.bincount(self.labels[part], minlength=self.dataset.num_classes) for part in self.partition.indices]
-        return LabelCounts(np.stack(rows), classes=self.dataset.classes)
+        return LabelCounts(np.stack(rows), self.partition.clients, self.dataset.classes)
 
 
-def split_data(config: RunConfig, dataset: Dataset) -> FederatedData:
+def split_data(config: RunConfig, dataset: Dataset, on_draw: Callable[[int], None] | None = None) -> FederatedData:
     """Split a dataset by the config's protocol and scheme."""
     if config.data.protocol == "paper":
         images, labels = dataset.seen_under("merged")
-        parts = split_as(labels, config.drawn_partition)
+        parts = split_as(labels, config.drawn_partition, on_draw)
         pooled = np.concatenate(parts.test_indices)
         return FederatedData(dataset, images, labels, parts, images[pooled], labels[pooled])
-    images, labels = dataset.images, dataset.labels
+    images, labels, scheme = dataset.images, dataset.labels, config.partition.chosen(dataset.owners is not None)
+    test = dataset.test_images, dataset.test_labels
+    if scheme in UNSEEDED:
+        if config.data.held_out:
+            raise InputError(f"data.held_out does not go with partition.scheme {scheme!r}, which says who holds what")
+        own = read_split(config.partition.file, dataset) if scheme == "file" else SplitFile(natural_split(dataset))
+        return FederatedData(dataset, images, labels, own.partition, *test, (*dataset.notes, *own.notes))
     if config.data.held_out:
         given, _ = set_aside(labels, config.data.held_out)
         images, labels = images[given], labels[given]
-    parts = split_as(labels, config.drawn_partition)
-    return FederatedData(dataset, images, labels, parts, dataset.test_images, dataset.test_labels)
+    parts = split_as(labels, config.drawn_partition, on_draw)
+    return FederatedData(dataset, images, labels, parts, *test, dataset.notes)
+
+
+def with_own_clients(config: RunConfig, data: FederatedData) -> RunConfig:
+    """The config with its scheme decided and, where the split brings its clients, with their number."""
+    chosen = {"scheme": config.partition.chosen(data.dataset.owners is not None), "clients": data.partition.num_clients}
+    return config.model_copy(update={"partition": config.partition.model_copy(update=chosen)})
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Who holds which samples, without the images."""
+
+    partition: Partition
+    counts: LabelCounts
+    test_samples: int
+    notes: tuple[str, ...] = ()
+
+
+def split_of(config: RunConfig, *, needs_indices: bool, on_draw: Callable[[int], None] | None = None) -> Split:
+    """The split of a run with this config.
+
+    The counts of a known dataset follow from its class sizes, so that it is loaded only if the split `needs_indices`.
+    """
+    name, merged = config.data.dataset, config.data.protocol == "paper"
+    drawn = config.partition.chosen(has_clients=False) not in UNSEEDED
+    if name in KNOWN and drawn and not needs_indices:
+        known = KNOWN[name]
+        parts = split_as(known.labels(merged=merged), config.drawn_partition, on_draw)
+        counts = LabelCounts(parts.counts.n, classes=known.classes)
+        return Split(parts, counts, sum(part.size for part in parts.test_indices) if merged else sum(known.test))
+    data = split_data(config, load_dataset(name, config.data.root), on_draw)
+    recipe = {**data.partition.recipe, "dataset": name}
+    return Split(replace(data.partition, recipe=recipe), data.counts, len(data.test_labels), data.notes)
 
 
 def held_out(config: RunConfig, dataset: Dataset) -> tuple[Any, IntArray] | None:
@@ -77,8 +121,10 @@ def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
     return np.setdiff1d(np.arange(labels.size), aside), aside
 
 
-def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
+def split_as(labels: ArrayLike, config: PartitionConfig, on_draw: Callable[[int], None] | None = None) -> Partition:
     """The partition that a config describes; for the paper's, `labels` are the training part and then the test part.
+
+    `on_draw` is called with the number of each draw of a Dirichlet split.
 
     >>> split_as([0, 1] * 10, PartitionConfig(scheme="iid", clients=5)).counts.n[0].tolist()
     [2, 2]
@@ -90,7 +136,7 @@ def split_as(labels: ArrayLike, config: PartitionConfig) -> Partition:
     if config.scheme == "shards":
         return shards(labels, config.clients, config.per_client, seed=config.seed)
     alpha, least = config.alpha, config.min_size
-    return dirichlet(labels, config.clients, alpha, seed=config.seed, min_size=least, cap=config.cap)
+    return dirichlet(labels, config.clients, alpha, seed=config.seed, min_size=least, cap=config.cap, on_draw=on_draw)
 
 
 @lru_cache(maxsize=4)

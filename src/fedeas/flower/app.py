@@ -124,7 +124,7 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the config that ``flwr run`` was given; resume an interrupted run."""
+    """Run the config that the run was started with; resume an interrupted run."""
     given = {name: str(value) for name, value in context.run_config.items()}
     overrides = _split_overrides(given.get("overrides", ""))
     if given.get("data-root"):

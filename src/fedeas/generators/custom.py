@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,6 +148,14 @@ def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Gen
     thing = _made(named, spec)
     channels, height, width = map(int, shape)
     return Custom(spec, num_classes, (channels, height, width), thing, sources(spec, module, named, thing))
+
+
+def wrap_callable(thing: Any, num_classes: int, shape: tuple[int, int, int]) -> Custom:
+    """A function of the caller's own, or an object with a `sample`, as a generator; see `load_custom` for its laws."""
+    name = getattr(thing, "__qualname__", type(thing).__qualname__)
+    home = sys.modules.get(getattr(thing, "__module__", None) or "")
+    spec = f"{getattr(thing, '__module__', '')}:{name}"
+    return Custom(spec, num_classes, shape, thing, () if home is None else sources(spec, home, thing))
 
 
 def custom_content(spec: str) -> str:

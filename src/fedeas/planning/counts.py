@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -12,9 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.core.foreign_text import for_html
 from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
+from fedeas.planning.validation import Names, check_names, checked_counts, checked_names, table_of, whole_numbers
+
+MOST_SHOWN = 30
+"""Clients and classes that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +153,21 @@ class Allocation:
     """Names of the clients, where the counts have them; likewise of the classes."""
     classes: Names = field(default=None, repr=False)
 
-    def __init__(self, n: ArrayLike, policy: str = "") -> None:
+    def __init__(
+        self,
+        n: ArrayLike,
+        policy: str = "",
+        clients: Iterable[object] | None = None,
+        classes: Iterable[object] | None = None,
+    ) -> None:
         table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
-        object.__setattr__(self, "n", table)
-        object.__setattr__(self, "policy", policy)
+        names = checked_names("client", clients), checked_names("class", classes)
+        for axis, what in enumerate(("client", "class")):
+            check_names(what, ("rows", "columns")[axis], names[axis], table.shape[axis])
+        for name, value in (("n", table), ("policy", policy), ("clients", names[0]), ("classes", names[1])):
+            object.__setattr__(self, name, value)
 
     def named_as(self, counts: LabelCounts) -> Self:
         """The same allocation, with the names of clients and classes that the counts have."""
@@ -161,6 +175,34 @@ class Allocation:
         object.__setattr__(named, "clients", counts.clients)
         object.__setattr__(named, "classes", counts.classes)
         return named
+
+    def row_of(self, client: int | str) -> int:
+        """The row of a client, by its name or number.
+
+        >>> Allocation([[0, 3], [1, 0]], clients=["ann", "bob"]).row_of("bob")
+        1
+        """
+        names = list(self.clients or map(str, range(len(self.n))))
+        if str(client) in names:
+            return names.index(str(client))
+        if isinstance(client, int | np.integer) and 0 <= client < len(names):
+            return int(client)
+        near = difflib.get_close_matches(str(client), names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names[:6])}"
+        raise InputError(f"no client {client!r}; {hint}")
+
+    def _repr_html_(self) -> str:
+        """The allocation as a table in a notebook; a large one is cut off."""
+        classes = self.classes or tuple(map(str, range(self.n.shape[1])))
+        clients = self.clients or tuple(map(str, range(self.n.shape[0])))
+        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *classes[:MOST_SHOWN], "total"))
+        rows = [
+            f"<th>{for_html(name)}</th>" + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
+            for name, row in zip(clients[:MOST_SHOWN], self.n[:MOST_SHOWN], strict=True)
+        ]
+        cut = f"<p>{_shape(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
+        body = "</tr><tr>".join(rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
 
     def to_frame(self) -> Any:
         """The allocation as a pandas DataFrame, with the names of clients and classes.

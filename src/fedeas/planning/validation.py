@@ -83,8 +83,8 @@ def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[Int
         raise InputError("the table of counts is empty; give at least one client")
     if n.shape[1] < 2:
         raise InputError(f"the table has {n.shape[1]} class; give at least two")
-    _check_names("client", "rows", clients, n.shape[0])
-    _check_names("class", "columns", classes, n.shape[1])
+    check_names("client", "rows", clients, n.shape[0])
+    check_names("class", "columns", classes, n.shape[1])
     place = _Place(clients, classes)
     whole = _whole_numbers(n, place)
     return whole, _sizes(whole, place)
@@ -148,7 +148,8 @@ def _check_total(samples: float, classes: int) -> None:
         raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
 
 
-def _check_names(what: str, axis: str, names: Names, length: int) -> None:
+def check_names(what: str, axis: str, names: Names, length: int) -> None:
+    """Refuse names that repeat, or that are not as many as the rows or columns."""
     if names is None:
         return
     if len(names) != length:

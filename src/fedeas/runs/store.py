@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedeas.config import RunConfig
 from fedeas.core.files import append_line, make_folder, written_whole
 from fedeas.core.locks import locked
@@ -28,6 +30,7 @@ from fedeas.core.records import (
     read_arrays,
     read_bytes,
     read_lines,
+    read_optional_array,
     read_record,
     unreadable,
     write_arrays,
@@ -153,7 +156,9 @@ class Run:
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
         """Save the counts and the plan."""
         with self._writing():
-            write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n)
+            names = {"clients": counts.clients, "classes": counts.classes}
+            given = {key: np.array(value) for key, value in names.items() if value is not None}
+            write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n, **given)
 
     @property
     def has_allocation(self) -> bool:
@@ -164,8 +169,10 @@ class Run:
         """The counts and the plan."""
         path = self.path / "allocation.npz"
         counts, allocation = read_arrays(path, ("counts", "allocation"), REMEDY)
+        clients, classes = (read_optional_array(path, name, REMEDY) for name in ("clients", "classes"))
         try:
-            return LabelCounts(counts), Allocation(allocation, self.config.policy)
+            table = LabelCounts(counts, clients, classes)
+            return table, Allocation(allocation, self.config.policy).named_as(table)
         except FedEASError as error:
             raise damaged(path, error, REMEDY) from None
 

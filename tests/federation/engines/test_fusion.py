@@ -29,6 +29,8 @@ WAYS = [
     {"augment": "crop-flip", "epochs": 3},
     {"batch_size": 64},
     {"steps": 3, "batch_size": 50, "augment": "flip"},
+    {"loss": "balanced-softmax"},
+    {"loss": "fedlc"},
 ]
 
 

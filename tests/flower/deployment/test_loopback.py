@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +22,13 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from waiting import LIMIT, wait_until
 
 from fedeas.core.records import read_record, write_record
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
+from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.keys import make_node_key
+from fedeas.flower.deployment.keys import make_node_key, make_operator_key
 from fedeas.flower.deployment.loopback import Loopback, deployed
 from fedeas.flower.deployment.processes import free_port
+from fedeas.flower.deployment.superlink import SuperLink
 
 APP = Path(__file__).parent / "app"
 NODE = [sys.executable, "-m", "fedeas.flower.deployment.node"]
@@ -35,7 +40,7 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
     """One test for all, since the start takes most of the time."""
     path = os.pathsep.join(filter(None, (str(APP), os.environ.get("PYTHONPATH"))))
     with deployed(
-        tmp_path, 2, {"place": PLACE}, ["torch", "probe"], extra_environment={"PYTHONPATH": path}
+        tmp_path, 2, {"place": PLACE}, ["torch"], app=APP, extra_environment={"PYTHONPATH": path}
     ) as deployment:
         with subtests.test("all are online and written down"):
             check_the_file(deployment)
@@ -58,6 +63,10 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
             check_a_failure(deployment)
         with subtests.test("nobody else takes a node's tasks"):
             check_the_secret(deployment)
+        with subtests.test("a client's host cannot start a run"):
+            check_a_client_is_no_operator(deployment, tmp_path / "stranger.key")
+        with subtests.test("nodes run no other app, whoever started it"):
+            check_a_hostile_app(deployment, tmp_path)
         with subtests.test("intruders are refused"):
             check_intruders(deployment, tmp_path / "stranger")
         with subtests.test("a second node with the same key is refused"):
@@ -129,18 +138,54 @@ def check_a_failure(deployment):
 
 
 def check_the_secret(deployment):
-    node = f"127.0.0.1:{deployment.state.nodes[0].port}"
+    check_tasks_need_the_secret(f"127.0.0.1:{deployment.state.nodes[0].port}", None)
+
+
+def check_tasks_need_the_secret(address, authority):
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    connection = RuntimeHttpClient.from_server_address(node, True, None, [version])
+    connection = RuntimeHttpClient.from_server_address(address, authority is None, authority, [version])
     with connection as intruder, pytest.raises(httpx.HTTPStatusError) as refused:
-        intruder.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+        intruder.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp", "flwr-serverapp"]))
     assert refused.value.response.status_code == 401
+
+
+def check_a_client_is_no_operator(deployment, key):
+    """The nodes' port knows no runs; the operator's port wants the key, and its tasks another secret."""
+    knocks = [(deployment.nodes_address, path, 404) for path in ("control/start-run", "runtime/acquire-task", "")]
+    knocks += [(deployment.superlink.address, f"control/{name}", 401) for name in ("start-run", "register-node")]
+    knocks += [(deployment.superlink.address, "fleet/activate-node", 404)]
+    headers = {"content-type": "application/x-protobuf", "accept": "application/x-protobuf"}
+    with httpx.Client(verify=ssl.create_default_context(cafile=deployment.authority), trust_env=False) as client:
+        for address, path, status in knocks:
+            answer = client.post(f"https://{address}/v1/{path}", content=b"", headers=headers)
+            assert answer.status_code == status, (address, path, answer.text)
+    check_tasks_need_the_secret(deployment.superlink.address, deployment.authority.read_bytes())
+    make_operator_key(key)
+    stranger = SuperLink(replace(deployment.connection, key=key))
+    with pytest.raises(InputError, match="has another key"):
+        stranger.start_run(Bundle.of(APP), {})
+    assert not deployment.superlink.unfinished_runs()
+
+
+def check_a_hostile_app(deployment, folder):
+    """An app of the same name with other code; the nodes do not run it, even if the operator starts it."""
+    hostile, trace = folder / "hostile", folder / "trace"
+    shutil.copytree(APP, hostile, ignore=shutil.ignore_patterns("__pycache__"))
+    with (hostile / "probe.py").open("a") as file:
+        file.write(f"\nif 'flwr-serverapp' not in ' '.join(sys.argv): Path({str(trace)!r}).touch()\n")
+    out = deployment.folder / "hostile.json"
+    outcome = deployment.run(hostile, {"out": str(out), "steps": "who"}, show=lambda line: None)
+    assert outcome.completed, outcome.details
+    [heard] = json.loads(out.read_text())
+    assert len(errors(heard)) == 2
+    assert all(error.startswith("this node runs tests/probe 0.1.0 only") for error in errors(heard))
+    assert not trace.exists()
 
 
 def check_intruders(deployment, key):
     """One with an unregistered key, one without a key, and one without TLS."""
     make_node_key(key)
-    address, authority = deployment.superlink.address, str(deployment.superlink.authority)
+    address, authority = deployment.nodes_address, str(deployment.authority)
     own = [
         sys.executable,
         "-m",
@@ -167,17 +212,17 @@ def check_intruders(deployment, key):
 
 
 def check_a_double(deployment):
-    key, superlink = deployment.key(0), deployment.superlink
+    key = deployment.key(0)
     command = [
         sys.executable,
         "-m",
         "fedeas.flower.deployment.node",
         "--superlink",
-        superlink.address,
+        deployment.nodes_address,
         "--key",
         str(key),
     ]
-    double = subprocess.run([*command, "--root-certificate", superlink.authority], capture_output=True, text=True)
+    double = subprocess.run([*command, "--root-certificate", deployment.authority], capture_output=True, text=True)
     assert double.returncode == 2
     assert double.stderr.strip() == f"error: {key}: a node with this key is running already; end it first"
     assert deployment.status()["node0"] == "online"

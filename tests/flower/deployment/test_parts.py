@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
@@ -17,7 +15,6 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 
 import flwr
 import psutil
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import parse_config_args
 from flwr.supernode import start_client_internal
 from waiting import wait_until
@@ -25,6 +22,7 @@ from waiting import wait_until
 import fedeas
 from fedeas.cli import main
 from fedeas.errors import InputError
+from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
 from fedeas.flower.deployment import app, processes
 from fedeas.flower.deployment import local_state as layout
@@ -32,8 +30,6 @@ from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.fast_polling import LONGEST_POLL, quicken
 from fedeas.flower.deployment.loopback import Loopback
 from fedeas.flower.deployment.processes import Process
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -53,27 +49,14 @@ def call(capsys, *arguments):
 
 def written(folder, process):
     """A deployment's file that names `process` as its SuperLink."""
-    state = {"port": 1, "superlink": {"pid": process.pid, "born": process.born}, "nodes": [], "preload": []}
-    Loopback(folder).file.write_text(json.dumps({**state, "limit": None}))
+    state = {"port": 1, "operator_port": 2, "superlink": {"pid": process.pid, "born": process.born}, "nodes": []}
+    Loopback(folder).file.write_text(json.dumps({**state, "app": None, "preload": [], "limit": None}))
     return Loopback(folder)
 
 
-def test_the_app_is_the_same_in_the_repository_and_in_the_package(tmp_path):
-    here = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packaged = tomllib.loads((app.write_app(tmp_path / "app") / "pyproject.toml").read_text())
-    assert packaged["tool"] == {"flwr": here["tool"]["flwr"]}
-    assert packaged["project"]["version"] == here["project"]["version"] == fedeas.__version__
-
-
-@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower
-def test_the_app_contains_only_its_pyproject(tmp_path):
-    repository = tmp_path / "repository"
-    shutil.copytree(ROOT / "src", repository / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
-        shutil.copy(ROOT / name, repository / name)
-    for folder in (repository, app.write_app(tmp_path / "app")):
-        with ZipFile(BytesIO(build_fab_from_disk(folder))) as bundle:
-            assert set(bundle.namelist()) == {"pyproject.toml", ".info/CONTENT"}
+def test_the_app_contains_only_its_pyproject():
+    with ZipFile(BytesIO(app.Bundle.of().content)) as bundle:
+        assert set(bundle.namelist()) == {"pyproject.toml", ".info/CONTENT"}
 
 
 def test_a_process_ends_with_its_children(sleeper):
@@ -173,7 +156,8 @@ def test_an_unknown_config_is_refused_before_anything_starts(tmp_path, capsys):
 def test_keys_are_printed_with_the_commands_that_use_them(tmp_path, capsys):
     code, text = call(capsys, "flower", "keys", tmp_path, "--nodes", 2, "--host", "server.example.org")
     assert code == 0
-    assert {"node0", "node1", "ca.pem", "server.pem"} <= {path.name for path in tmp_path.iterdir()}
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"node0", "node1", "ca.pem", "server.pem", "operator.key", "connection.toml"} <= made
     assert f"--superlink server.example.org:8000 --root-certificate {tmp_path / 'ca.pem'}" in text
 
 
@@ -218,3 +202,22 @@ def test_another_version_of_flower_is_left_unchanged(monkeypatch):
     monkeypatch.setattr(flwr, "__version__", "1.42.0")
     assert "keeps its own pace" in quicken(0.01)
     assert start_client_internal.time is time
+
+
+def test_the_installed_app_is_known_by_its_digest(tmp_path):
+    installed = app.Bundle.of()
+    assert app.Bundle.of(app.write_app(tmp_path)).digest == installed.digest
+    assert installed.name == f"fedeas/fedeas {fedeas.__version__}"
+    app.check_same_app(installed, "whatever it calls itself", installed.content)
+    with (tmp_path / "pyproject.toml").open("a") as file:
+        file.write('more = "1"\n')
+    with pytest.raises(InputError, match="this node runs fedeas/fedeas"):
+        app.check_same_app(installed, installed.name, app.Bundle.of(tmp_path).content)
+
+
+def test_a_run_cannot_choose_the_code_of_a_node(tmp_path):
+    """The client part is imported from the installation, whatever stands in the bundle."""
+    bundle = app.Bundle.of(app.write_app(tmp_path))
+    (tmp_path / "fedeas").mkdir()
+    (tmp_path / "fedeas" / "__init__.py").write_text("raise SystemExit('hostile')")
+    assert bundle.load_client() is flower_app.client

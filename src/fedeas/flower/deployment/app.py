@@ -1,16 +1,27 @@
 """FedEAS as a Flower app: a folder with a pyproject.toml that names the server and the client part.
 
-Both parts come from the installed package, so the folder holds nothing else.
+Both parts come from the installed package, so the folder holds nothing else. A run brings its app along as a bundle;
+nodes run the client part of one app only, from their own installation, and refuse runs with any other bundle.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import tomllib
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from flwr.cli.build import build_fab_from_disk, build_fab_from_files
+from flwr.clientapp import ClientApp
 
 from fedeas import __version__
 from fedeas.core.files import make_folder, write_bytes
+from fedeas.errors import InputError
 
-# The repository's pyproject.toml has the same tables, so that `flwr run .` works there; a test compares them.
 TABLES = """\
 [tool.flwr.app]
 publisher = "fedeas"
@@ -25,6 +36,7 @@ config = ""
 overrides = ""
 runs = "runs"
 data-root = ""
+members = ""
 """
 
 PROJECT = f"""\
@@ -43,3 +55,52 @@ def write_app(folder: Path) -> Path:
     make_folder(folder)
     write_bytes(folder / "pyproject.toml", (PROJECT + TABLES).encode())
     return folder
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A Flower app as a run brings it along."""
+
+    content: bytes
+
+    @staticmethod
+    def of(folder: str | Path | None = None) -> Bundle:
+        """The bundle of the app in `folder`, by default of the installed FedEAS."""
+        if folder is None:
+            return Bundle(build_fab_from_files({"pyproject.toml": (PROJECT + TABLES).encode()})[0])
+        if not (Path(folder) / "pyproject.toml").is_file():
+            raise InputError(f"{folder}: no Flower app; give a folder with a pyproject.toml")
+        return Bundle(build_fab_from_disk(Path(folder)))
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the bundle, which Flower calls its hash."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Publisher, name and version, such as fedeas/fedeas 0.1.0."""
+        project = self._settings["project"]
+        return f"{self._settings['tool']['flwr']['app']['publisher']}/{project['name']} {project['version']}"
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        with ZipFile(BytesIO(self.content)) as files:
+            return tomllib.loads(files.read("pyproject.toml").decode())
+
+    def load_client(self) -> ClientApp:
+        """Import the client part from this installation; nothing is read from the bundle but its name."""
+        module, _, name = self._settings["tool"]["flwr"]["app"]["components"]["clientapp"].partition(":")
+        client = getattr(importlib.import_module(module), name)
+        assert isinstance(client, ClientApp)
+        return client
+
+
+def check_same_app(allowed: Bundle, name: str, content: bytes) -> None:
+    """Refuse a run whose app is not the one that this node runs; `name` is what the run calls it."""
+    if Bundle(content).digest == allowed.digest:
+        return
+    raise InputError(
+        f"this node runs {allowed.name} only, and the run brings {name} with another content; "
+        "install the same version on server and nodes"
+    )

@@ -4,6 +4,9 @@ Flower starts a new interpreter for each message, which imports torch again. Her
 and each message is handled in a fork of that process. The parent talks to the node: it fetches the message, sends
 heartbeats, and answers at once for a child that dies or takes too long; the node alone would need a minute for it.
 
+A node runs one app, from its own installation: a run that brings another one along is refused, and nothing that a run
+brings along is unpacked or imported.
+
 The parent has one thread and computes nothing, so that forking is safe. A preloaded module must not start threads and
 must not use the GPU. numpy's and torch's global generators have the same state in each child: use seeds.
 """
@@ -27,9 +30,7 @@ from pathlib import Path
 
 import httpx
 from flwr.app import Context, Error, Message
-from flwr.cli.install import install_from_fab
-from flwr.clientapp.client_app import LoadClientAppError
-from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore import log
@@ -47,28 +48,35 @@ from flwr.supercore.run import Run
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from fedeas.errors import InputError
 from fedeas.flower.backoff import Pace
+from fedeas.flower.deployment.app import Bundle, check_same_app
 
-APP = "fedeas.flower.app"
 POLL, LONGEST_POLL = 0.05, 0.5  # seconds
 SECRET_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # later requests carry the task's own token
 
 
 @dataclass(frozen=True)
+class NodeApp:
+    """The one app that a node runs: its bundle, by which runs are recognised, and its client part."""
+
+    bundle: Bundle
+    client: ClientApp
+
+
+@dataclass(frozen=True)
 class AppTask:
-    """A task from the node: a message, the node's context, and the app that must answer."""
+    """A task from the node: a message, the node's context, and the run with the app that it brings along."""
 
     message: Message
     context: Context
     run: Run
     fab: Fab
 
-    def run_app(self) -> Message:
-        """Load the app and return its answer to the message."""
-        install_from_fab(self.fab.content, skip_prompt=True)
-        load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
-        app = load(self.run.fab_id, self.run.fab_version, self.fab.hash_str)
-        return app(message=self.message, context=self.context)
+    def answered_by(self, app: NodeApp) -> Message:
+        """The answer of the node's app, if the run is one of this app."""
+        check_same_app(app.bundle, f"{self.run.fab_id} {self.run.fab_version}", self.fab.content)
+        return app.client(message=self.message, context=self.context)
 
     def error(self, code: int, reason: str) -> Message:
         """The reply that says what went wrong."""
@@ -80,6 +88,7 @@ class Executor:
     """Handles the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
 
     runtime: str
+    app: NodeApp
     secret: bytes | None = None
     poll: float = POLL
     limit: float | None = None
@@ -115,7 +124,7 @@ class Executor:
                 log(ERROR, "A message could not be fetched", exc_info=error)
                 push_task_output(node, None, SubStatus.FAILED, f"the message could not be fetched: {error}")
                 return
-            child = _fork(lambda: _answer(self.runtime, token, task))
+            child = _fork(lambda: _answer(self.runtime, token, self.app, task))
             reason = self._watch(child, node)
             if reason:
                 _report(node, task, reason)
@@ -144,13 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = time.monotonic()
     for name in options.preload:
         importlib.import_module(name)
+    bundle = Bundle.of(options.app)
+    app = NodeApp(bundle, bundle.load_client())
     gc.freeze()  # keeps the pages of imported modules shared with the children
-    print(f"executor ready: {', '.join(options.preload)} imported in {time.monotonic() - began:.1f} s", flush=True)
+    print(f"executor ready: {bundle.name} imported in {time.monotonic() - began:.1f} s", flush=True)
     if options.ready_fd is not None:
         with contextlib.suppress(BrokenPipeError), os.fdopen(options.ready_fd, "wb") as ready:
             ready.write(b"1")
     secret = options.secret.read_bytes() if options.secret else None
-    Executor(options.runtime, secret, options.poll, options.limit, options.parent_pid).serve()
+    Executor(options.runtime, app, secret, options.poll, options.limit, options.parent_pid).serve()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -162,7 +173,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a task.")
     parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
     parser.add_argument("--parent-pid", type=int, help="End when this process, the parent, is gone.")
-    parser.add_argument("--preload", nargs="*", default=[APP], help="Modules to import once.")
+    parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
+    parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")
     parser.add_argument("--ready-fd", type=int, help="File descriptor to write one byte to when ready.")
     return parser
 
@@ -216,17 +228,19 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _answer(runtime: str, token: str, task: AppTask) -> None:
+def _answer(runtime: str, token: str, app: NodeApp, task: AppTask) -> None:
     """Run the app in the child and send its answer, over the child's own connection."""
     status, details = SubStatus.COMPLETED, ""
     try:
-        reply = task.run_app()
+        reply = task.answered_by(app)
+    except InputError as error:
+        log(ERROR, "Refused a message of run %d: %s", task.run.run_id, error)
+        status, details = SubStatus.FAILED, str(error)
+        reply = task.error(ErrorCode.INVALID_FAB, details)
     except Exception as error:
         log(ERROR, "The app raised an exception", exc_info=error)
-        loading = isinstance(error, LoadClientAppError)
-        code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION if loading else ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         status, details = SubStatus.FAILED, f"{type(error)}:<'{error}'>"
-        reply = task.error(code, details)
+        reply = task.error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
     with _task_connection(runtime, token) as node:
         push_message(node, reply, task.context)
         push_task_output(node, task.context, status, details)

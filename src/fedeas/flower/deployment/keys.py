@@ -1,10 +1,12 @@
-"""Make a certificate authority, the server's certificate, and the keys that identify nodes.
+"""Make a certificate authority, the server's certificate, and the keys of nodes and of the operator.
 
 Existing files are never overwritten: one that no longer fits is an error.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,6 +37,7 @@ AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
 PRIVATE, PUBLIC = 0o600, 0o644  # file modes
 LOCK = ".lock"
+SHORTEST_KEY = 32  # letters of an operator's key
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class Certificates:
     authority: Path
     server: Path
     server_key: Path
+
+    @staticmethod
+    def existing(folder: Path) -> Certificates:
+        """The certificates in `folder`; missing ones are an error."""
+        found = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+        for path in (found.authority, found.server, found.server_key):
+            if not path.exists():
+                raise InputError(f"{path}: no such file; make it with `fedeas flower keys {folder}`")
+        return found
 
 
 def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> Certificates:
@@ -103,10 +115,40 @@ def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def public_bytes(path: Path) -> bytes:
     """The content of a public key file in the SuperLink's format."""
     try:
-        key = load_ssh_public_key(read_bytes(path))
+        return pem_of(read_bytes(path).decode())
     except ValueError as error:
         raise _unusable(path, error) from None
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def pem_of(public_key: str) -> bytes:
+    """A public key, as OpenSSH writes it, in the SuperLink's format; ValueError if it is none."""
+    return load_ssh_public_key(public_key.encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def make_operator_key(path: Path) -> Path:
+    """Make the operator's key, a line of random letters, if it is missing; return its path."""
+    make_folder(path.parent, 0o700)
+    with locked(path.parent / LOCK):
+        if not path.exists():
+            write_bytes(path, f"{secrets.token_urlsafe(32)}\n".encode(), PRIVATE)
+    return path
+
+
+def read_operator_key(path: Path) -> str:
+    """Read the operator's key."""
+    if not path.exists():
+        raise InputError(f"{path}: no such key; make one with `fedeas flower keys`")
+    key = read_bytes(path).decode("ascii", errors="replace").strip()
+    if len(key) < SHORTEST_KEY or not key.isprintable() or " " in key:
+        raise InputError(f"{path}: no operator's key; make one with `fedeas flower keys`")
+    return key
+
+
+def write_secret(path: Path) -> None:
+    """Write a new secret to a file that only its owner can ever read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
+        file.write(secrets.token_bytes(32))
 
 
 def _new_key(path: Path) -> ec.EllipticCurvePrivateKey:

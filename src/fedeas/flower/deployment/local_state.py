@@ -10,13 +10,12 @@ from pathlib import Path
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import damaged, read_record, write_record
 from fedeas.errors import InputError
-from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key
+from fedeas.flower.deployment.connection import Connection
+from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key, make_operator_key
 from fedeas.flower.deployment.processes import Process
 
 Scalar = str | int | float | bool
 
-CONNECTION = "local"  # the name of this deployment in Flower's configuration
-APP = ("fedeas.flower.app",)
 DAMAGED = "end what runs by hand and remove it"
 
 
@@ -32,12 +31,14 @@ class Node:
 
 @dataclass(frozen=True)
 class State:
-    """The processes that were started, as listed in the file."""
+    """The ports, the processes that were started, and the options of nodes, as listed in the file."""
 
     port: int
+    operator_port: int
     superlink: Process | None = None
     nodes: tuple[Node, ...] = ()
-    preload: tuple[str, ...] = APP
+    app: str | None = None
+    preload: tuple[str, ...] = ()
     limit: float | None = None
 
     @property
@@ -52,7 +53,10 @@ class State:
         text = read_record(path, DAMAGED)
         try:
             nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
-            return cls(text["port"], _process(text["superlink"]), nodes, tuple(text["preload"]), text["limit"])
+            return cls(
+                text["port"], text["operator_port"], _process(text["superlink"]), nodes,
+                text["app"], tuple(text["preload"]), text["limit"],
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(path, error, DAMAGED) from None
 
@@ -69,16 +73,36 @@ class Layout:
         return self.folder / "deployment.json"
 
     @property
-    def flwr_home(self) -> Path:
-        """FLWR_HOME for the command line of Flower."""
-        return self.folder / "flwr"
+    def connection_file(self) -> Path:
+        """The connection file for operators on this machine."""
+        return self.folder / "connection.toml"
+
+    @property
+    def connection(self) -> Connection:
+        """How an operator on this machine reaches the SuperLink, read from its file."""
+        if not self.file.exists():
+            raise self._no_deployment()
+        return Connection.read(self.connection_file)
+
+    @property
+    def clients_file(self) -> Path:
+        """Which key is which client."""
+        return self.folder / "clients.toml"
+
+    @property
+    def operator_key(self) -> Path:
+        """The operator's key."""
+        return self.folder / "keys" / "operator.key"
 
     @property
     def state(self) -> State:
         """What was started; `running` tells whether it still runs."""
         if not self.file.exists():
-            raise InputError(f"{self.folder}: no deployment; start one with `fedeas flower up --folder {self.folder}`")
+            raise self._no_deployment()
         return State.read(self.file)
+
+    def _no_deployment(self) -> InputError:
+        return InputError(f"{self.folder}: no deployment; start one with `fedeas flower up --folder {self.folder}`")
 
     def key(self, index: int) -> Path:
         """The private key of a node."""
@@ -96,8 +120,10 @@ class Layout:
         """Make folders, certificates, keys and configuration; existing keys and certificates are kept."""
         if nodes < 1:
             raise InputError(f"{nodes} nodes: at least one is needed")
-        for path in (self.flwr_home, self.folder / "logs", self.folder / "configs"):
+        for path in (self.folder / "logs", self.folder / "configs"):
             make_folder(path)
+        make_operator_key(self.operator_key)
+        self.clients_file.unlink(missing_ok=True)  # the keys in this folder are the clients
         for index in range(nodes):
             make_node_key(self.key(index))
             own: dict[str, Scalar] = {
@@ -115,11 +141,14 @@ class Layout:
         write_record(self.file, asdict(state))
 
     def _write_connection(self, port: int) -> None:
-        """Tell Flower's command line where the SuperLink is."""
-        root = json.dumps(str(self._certificates.authority), ensure_ascii=False)
-        named = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        where = f'address = "127.0.0.1:{port}"\nroot-certificates = {root}\n'
-        write_bytes(self.flwr_home / "config.toml", (named + where).encode())
+        """Tell operators on this machine where the SuperLink is, and with which keys."""
+        given: dict[str, Scalar] = {
+            "address": f"127.0.0.1:{port}",
+            "root-certificate": str(self._certificates.authority.relative_to(self.folder)),
+            "key": str(self.operator_key.relative_to(self.folder)),
+            "clients": self.clients_file.name,
+        }
+        write_bytes(self.connection_file, toml_of(given).encode())
 
 
 def _process(record: Mapping[str, object] | None) -> Process | None:

@@ -1,49 +1,32 @@
 """A whole deployment on one machine: a SuperLink and its nodes, with the same security as between machines.
 
-It has TLS with its own authority, and nodes are identified by keys; everything listens on 127.0.0.1. One file in the
-folder lists all processes, so that another process can check or stop them, even if the one that started them is gone.
-
-SuperLinks of Flower's open build have no accounts: anyone who can connect and has the authority's certificate may
-register nodes and start runs. That is why it listens on loopback only.
+It has TLS with its own authority, nodes are identified by keys, and runs are started with the operator's key;
+everything listens on 127.0.0.1. One file in the folder lists all processes, so that another process can check or stop
+them, even if the one that started them is gone.
 """
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from fedeas.core.files import make_folder, write_bytes
+from fedeas.core.files import make_folder
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import processes
-from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.keys import make_node_key
-from fedeas.flower.deployment.local_state import APP, CONNECTION, Layout, Node, Scalar, State, toml_of
+from fedeas.flower.deployment.client_keys import bind_client
+from fedeas.flower.deployment.environment import environment
+from fedeas.flower.deployment.keys import make_node_key, public_bytes
+from fedeas.flower.deployment.local_state import Layout, Node, Scalar, State
+from fedeas.flower.deployment.operator import FlowerRunResult, run_app
 from fedeas.flower.deployment.processes import Process
 from fedeas.flower.deployment.superlink import NodeStatus, SuperLink
 
-STARTED = re.compile(r"started run (\d+)")
 PATIENCE = 300.0
 """Seconds to wait for a process to be ready. If it ends, that is noticed at once: only a hang takes this long."""
-
-
-@dataclass(frozen=True)
-class FlowerRunResult:
-    """How a run ended: ``finished:completed``, ``finished:failed`` or ``finished:stopped``."""
-
-    run_id: int
-    status: str
-    details: str
-
-    @property
-    def completed(self) -> bool:
-        """Whether the run ended without an error."""
-        return self.status == "finished:completed"
 
 
 class Loopback(Layout):
@@ -56,7 +39,17 @@ class Loopback(Layout):
     @property
     def superlink(self) -> SuperLink:
         """The SuperLink, for requests to it."""
-        return SuperLink(f"127.0.0.1:{self.state.port}", self._certificates.authority)
+        return SuperLink(self.connection)
+
+    @property
+    def nodes_address(self) -> str:
+        """Where nodes reach the SuperLink."""
+        return f"127.0.0.1:{self.state.port}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that signed the SuperLink's."""
+        return self._certificates.authority
 
     @property
     def running(self) -> bool:
@@ -67,22 +60,24 @@ class Loopback(Layout):
         self,
         nodes: int = 3,
         node_config: Mapping[str, Scalar] | None = None,
-        preload: Sequence[str] = APP,
+        preload: Sequence[str] = (),
         limit: float | None = None,
+        app: Path | None = None,
         patience: float = PATIENCE,
     ) -> None:
         """Start everything and wait until all nodes are online; after an error nothing is left running.
 
         Each node gets partition-id, num-partitions, state-dir and `node_config`. Its executor imports `preload` once
-        and kills the work on a message after `limit` seconds.
+        and kills the work on a message after `limit` seconds. It runs the app in the folder `app`, by default FedEAS.
         """
         if self.running:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
         self.down()  # a leftover file may name daemons whose children still run
         self._prepare(nodes, node_config or {})
-        state = State(processes.free_port(), preload=tuple(preload), limit=limit)
+        ports = processes.free_port(), processes.free_port()
+        state = State(*ports, app=None if app is None else str(app.absolute()), preload=tuple(preload), limit=limit)
         self._write(state)
-        self._write_connection(state.port)
+        self._write_connection(state.operator_port)
         try:
             self.start_superlink(patience)
             for index in range(nodes):
@@ -109,11 +104,11 @@ class Loopback(Layout):
 
     def start_superlink(self, patience: float = PATIENCE) -> None:
         """Start the SuperLink with the port and the database of an earlier start, so that its nodes reconnect."""
-        made, state = self._certificates, self.state
-        command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(state.port)]
-        command += ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.server)]
-        command += ["--ssl-keyfile", str(made.server_key), "--enable-supernode-auth"]
-        command += ["--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")]
+        state = self.state
+        command = [sys.executable, "-m", "fedeas.flower.deployment.server", "--host", "127.0.0.1"]
+        command += ["--port", str(state.port), "--operator-port", str(state.operator_port)]
+        command += ["--certificates", str(self.authority.parent), "--key", str(self.operator_key)]
+        command += ["--database", str(self.folder / "superlink.db")]
         process = self._start("superlink", command)
         self._write(replace(state, superlink=process))
         self._await("superlink", process, self.superlink.answers, patience)
@@ -150,53 +145,26 @@ class Loopback(Layout):
         return seen
 
     def run(
-        self, app: str | Path, config: Mapping[str, Scalar] | None = None, show: Callable[[str], None] = print
-    ) -> FlowerRunResult:
-        """``flwr run`` an app folder and wait for its end; `show` gets each line of its log.
-
-        The status is requested afterwards: the exit code of ``flwr run`` is 0 even for a failed run.
-        """
-        given = self.flwr_home / "run.toml"
-        write_bytes(given, toml_of(config or {}).encode())
-        command = [program("flwr"), "run", str(Path(app).absolute()), CONNECTION, "--stream", "-c", str(given)]
-        lines: list[str] = []
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(self.flwr_home, self.extra_environment),
-        ) as process:
-            assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    lines.append(line)
-                    show(line.rstrip("\n"))
-            except BaseException:
-                process.kill()  # it only shows the log
-                raise
-        return self._result("".join(lines))
-
-    def _result(self, output: str) -> FlowerRunResult:
-        started = STARTED.search(output)
-        if started is None:
-            raise RunError(f"flwr run did not start the run:\n{output.strip()}")
-        run_id = int(started[1])
-        return FlowerRunResult(run_id, *self.superlink.run_status(run_id))
+        self, app: str | Path | None = None, config: Mapping[str, Scalar] | None = None,
+        show: Callable[[str], None] = print,
+    ) -> FlowerRunResult:  # fmt: skip
+        """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
+        return run_app(self.superlink, app, config or {}, show)
 
     def _register(self, index: int) -> None:
-        name = f"node{index}"
-        known_as = self.superlink.register(make_node_key(self.key(index)), name)
+        name, public = f"node{index}", make_node_key(self.key(index))
+        known_as = self.superlink.register(public_bytes(public), name)
+        bind_client(self.clients_file, index, public.read_text())
         node = Node(name, known_as, processes.free_port())
         self._write(replace(self.state, nodes=(*self.state.nodes, node)))
 
     def _start_node(self, index: int) -> None:
         state = self.state
-        command = [sys.executable, "-m", "fedeas.flower.deployment.node", "--superlink", self.superlink.address]
-        command += ["--root-certificate", str(self._certificates.authority), "--key", str(self.key(index))]
+        command = [sys.executable, "-m", "fedeas.flower.deployment.node", "--superlink", self.nodes_address]
+        command += ["--root-certificate", str(self.authority), "--key", str(self.key(index))]
         command += ["--node-config", str(self._node_config(index)), "--runtime-port", str(state.nodes[index].port)]
         command += [] if state.limit is None else ["--limit", str(state.limit)]
+        command += [] if state.app is None else ["--app", state.app]
         process = self._start(state.nodes[index].name, [*command, "--preload", *state.preload])
         nodes = list(state.nodes)
         nodes[index] = replace(nodes[index], process=process)
@@ -233,13 +201,14 @@ def deployed(
     folder: str | Path,
     nodes: int = 3,
     node_config: Mapping[str, Scalar] | None = None,
-    preload: Sequence[str] = APP,
+    preload: Sequence[str] = (),
     limit: float | None = None,
+    app: Path | None = None,
     extra_environment: Mapping[str, str] | None = None,
 ) -> Iterator[Loopback]:
     """A deployment that runs during a ``with`` block."""
     deployment = Loopback(folder, extra_environment)
-    deployment.up(nodes, node_config, preload, limit)
+    deployment.up(nodes, node_config, preload, limit, app)
     try:
         yield deployment
     finally:

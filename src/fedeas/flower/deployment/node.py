@@ -1,7 +1,8 @@
 """One SuperNode with its executor: ``python -m fedeas.flower.deployment.node``.
 
-It differs from ``flower-supernode`` in four ways: torch is imported once instead of for each message; it asks for work
-several times a second; only its own executor can take its tasks; and after a kill it can reconnect at once.
+It differs from ``flower-supernode`` in five ways: it runs the installed FedEAS and no app that a run brings along;
+torch is imported once instead of for each message; it asks for work several times a second; only its own executor can
+take its tasks; and after a kill it can reconnect at once.
 
 For that it keeps two files beside its key: ``KEY.running``, locked while it runs, with its id at the SuperLink, and
 ``KEY.secret``.
@@ -13,7 +14,6 @@ import argparse
 import contextlib
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -26,6 +26,7 @@ from typing import IO
 
 from fedeas.core.locks import locked
 from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.flower.deployment.keys import write_secret
 from fedeas.flower.deployment.processes import free_port
 
 EXECUTOR = "fedeas.flower.deployment.executor"
@@ -48,6 +49,7 @@ class NodeOptions:
     retries: int
     poll: float
     limit: float | None
+    app: Path | None
     preload: tuple[str, ...]
 
     def flower_arguments(self) -> list[str]:
@@ -69,7 +71,8 @@ class NodeOptions:
     def executor_command(self, ready: int) -> list[str]:
         """The command of the executor; the executor writes to the file descriptor `ready` when it is ready."""
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
-        own = ["--runtime", self.runtime, "--secret", str(self.secret), *limit, "--parent-pid", str(os.getpid())]
+        app = [] if self.app is None else ["--app", str(self.app)]
+        own = ["--runtime", self.runtime, "--secret", str(self.secret), *limit, *app, "--parent-pid", str(os.getpid())]
         return [sys.executable, "-m", EXECUTOR, *own, "--ready-fd", str(ready), "--preload", *self.preload]
 
 
@@ -86,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     back_at = _sign_off(settings, memory)  # first, so that the absence passes while the executor starts
-    _write_secret(settings.secret)
+    write_secret(settings.secret)  # a new one at each start
     executor = _start_executor(settings)
     from flwr.supernode.cli import flower_supernode
 
@@ -117,9 +120,9 @@ def _sign_off(settings: NodeOptions, memory: IO[str]) -> float:
     former = memory.read().strip()
     if not former.isdigit():
         return 0.0
-    from fedeas.flower.deployment.superlink import SuperLink
+    from fedeas.flower.deployment.superlink import sign_off
 
-    gone = SuperLink(settings.superlink, settings.authority).deactivate(settings.key, int(former))
+    gone = sign_off(settings.superlink, settings.authority, settings.key, int(former))
     return time.monotonic() + ABSENCE if gone else 0.0
 
 
@@ -138,13 +141,6 @@ class _Memory(logging.Handler):
             self.file.flush()
 
 
-def _write_secret(path: Path) -> None:
-    """Write a new secret at each start, to a file that only its owner can ever read."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(32))
-
-
 def _start_executor(settings: NodeOptions) -> subprocess.Popen[bytes]:
     """Start the executor and wait until it is ready; a node without one would accept messages and never answer."""
     reader, writer = os.pipe()
@@ -152,7 +148,7 @@ def _start_executor(settings: NodeOptions) -> subprocess.Popen[bytes]:
     os.close(writer)
     with os.fdopen(reader, "rb") as ready:
         if not ready.read(1):
-            raise RunError(f"the executor could not start ({', '.join(settings.preload)}); the reason is above")
+            raise RunError("the executor could not start; the reason is above")
     return process
 
 
@@ -178,6 +174,7 @@ def _options(options: argparse.Namespace) -> NodeOptions:
         retries=options.max_retries,
         poll=options.poll,
         limit=options.limit,
+        app=options.app.absolute() if options.app else None,
         preload=tuple(options.preload),
     )
 
@@ -194,7 +191,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
     parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a message.")
     parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
-    parser.add_argument("--preload", nargs="*", default=["fedeas.flower.app"], help="Modules to import once.")
+    parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
+    parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")
     return parser
 
 

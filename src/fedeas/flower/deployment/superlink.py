@@ -1,45 +1,72 @@
-"""Requests to a running SuperLink: list nodes, register a node, get a run's status, sign off a dead node."""
+"""Requests to a running SuperLink: the operator's (nodes, runs), and a node's (sign off a dead one)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    StreamLogsRequest,
+)
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
+from fedeas.flower.deployment.app import Bundle
+from fedeas.flower.deployment.connection import Connection
 from fedeas.flower.deployment.environment import without_proxies
-from fedeas.flower.deployment.keys import public_bytes, read_node_key
+from fedeas.flower.deployment.keys import read_node_key, read_operator_key
+
+Scalar = str | int | float | bool
 
 
 class NodeStatus(NamedTuple):
-    """A node's status at the SuperLink, registered, online or offline, and when it last came online."""
+    """A node's status at the SuperLink, registered, online or offline, when it last came online, and its key."""
 
     status: str
     activated: str
+    key: bytes
+
+
+class RunStatus(NamedTuple):
+    """How a run is or ended, such as ``finished:completed`` or ``finished:failed``, and the details."""
+
+    status: str
+    details: str
 
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A SuperLink's address, and the authority that signed its certificate."""
+    """A SuperLink as its operator reaches it."""
 
-    address: str
-    authority: Path
+    connection: Connection
+
+    @property
+    def address(self) -> str:
+        """Host and port of the operator's interface."""
+        return self.connection.address
 
     def answers(self) -> bool:
         """Whether the SuperLink is up."""
         try:
             self.nodes()
-        except httpx.TransportError:
+        except RunError:
             return False
         return True
 
@@ -47,61 +74,136 @@ class SuperLink:
         """All registered nodes, by node id."""
         with self._control() as control:
             found = control.ListNodes(ListNodesRequest()).nodes_info
-        return {node.node_id: NodeStatus(node.status, node.last_activated_at) for node in found}
+        return {node.node_id: NodeStatus(node.status, node.last_activated_at, node.public_key) for node in found}
 
     def online_since(self, node_id: int) -> str | None:
         """When a node came online; None if it is not online, or if the SuperLink is too busy to answer."""
         try:
             known = self.nodes()[node_id]
-        except httpx.TransportError:
+        except RunError:
             return None
         return known.activated if known.status == "online" else None
 
-    def register(self, public_key: Path, name: str) -> int:
+    def register(self, public_key: bytes, name: str) -> int:
         """Register the node with this key, unless it is registered; return its id."""
-        key = public_bytes(public_key)
+        known = {node.key: node_id for node_id, node in self.nodes().items()}
+        if public_key in known:
+            return known[public_key]
         with self._control() as control:
-            known = {node.public_key: node.node_id for node in control.ListNodes(ListNodesRequest()).nodes_info}
-            if key in known:
-                return int(known[key])
-            return int(control.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id)
+            return int(control.RegisterNode(RegisterNodeRequest(public_key=public_key, name=name)).node_id)
 
-    def run_status(self, run_id: int) -> tuple[str, str]:
-        """The run's status, such as ``finished:completed`` or ``finished:failed``, and the details."""
+    def start_run(self, app: Bundle, config: Mapping[str, Scalar]) -> int:
+        """Start a run of the app; return its id."""
+        fab = fab_to_proto(Fab(app.digest, app.content, {}))
+        with self._control() as control:
+            begun = control.StartRun(StartRunRequest(fab=fab, override_config=user_config_to_proto(dict(config))))
+        if not begun.HasField("run_id"):
+            raise RunError(f"the SuperLink at {self.address} did not start the run; its log has the reason")
+        return int(begun.run_id)
+
+    def follow(self, run_id: int, show: Callable[[str], None]) -> None:
+        """Give each line of the run's log to `show` until the run ends."""
+        rest = ""
+        with self._control() as control:
+            for part in control.StreamLogs(StreamLogsRequest(run_id=run_id, after_timestamp=0.0)):
+                *lines, rest = (rest + part.log_output).split("\n")
+                for line in lines:
+                    show(line)
+        if rest:
+            show(rest)
+
+    def run_status(self, run_id: int) -> RunStatus:
+        """The status of a run."""
         with self._control() as control:
             runs = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict
         if run_id not in runs:
-            raise RunError(f"the SuperLink at {self.address} knows no run {run_id}")
+            raise InputError(f"the SuperLink at {self.address} knows no run {run_id}; see `fedeas flower status`")
         status = runs[run_id].status
-        return ":".join(filter(None, (status.status, status.sub_status))), status.details
+        return RunStatus(":".join(filter(None, (status.status, status.sub_status))), status.details)
 
-    def deactivate(self, private_key: Path, node_id: int) -> bool:
-        """Sign a dead node off with its own key; return whether the SuperLink counted it as online.
+    def unfinished_runs(self) -> list[int]:
+        """The runs that have not ended."""
+        with self._control() as control:
+            runs = control.ListRuns(ListRunsRequest()).run_dict
+        return sorted(run_id for run_id, run in runs.items() if run.status.status != "finished")
 
-        Otherwise a killed node counts as online for up to a minute, and its next start is refused during that time.
-        """
-        key = read_node_key(private_key)
-        signed = NodeAuthHttpInterceptor(key, key.public_key())
-        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-        connection = FleetHttpClient.from_server_address(
-            self.address, False, self.authority.read_bytes(), interceptors=[version, signed]
-        )
-        with connection as fleet:
-            try:
-                fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
-            except httpx.HTTPError:
-                # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
-                return False
-        return True
+    def stop_run(self, run_id: int) -> None:
+        """End a run."""
+        with self._control() as control:
+            control.StopRun(StopRunRequest(run_id=run_id))
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
+        """A connection with the operator's key; what goes wrong on it becomes one line."""
         direct = without_proxies() if self.address.startswith("127.") else nullcontext()
+        key = _WithKey(read_operator_key(self.connection.key))
         with direct:  # proxies are read from the environment when the connection is made
             connection = ControlHttpClient.from_server_address(
-                self.address, insecure=False, root_certificates=self.authority.read_bytes(), interceptors=[]
-            )
+                self.address, insecure=False, root_certificates=_certificate(self.connection.authority),
+                interceptors=[key],
+            )  # fmt: skip
         try:
             yield connection
+        except httpx.TransportError as error:
+            raise RunError(
+                f"{self.address}: no SuperLink answers there ({error}); check address, certificate and server"
+            ) from None
+        except httpx.HTTPStatusError as error:
+            raise self._refusal(error.response) from None
         finally:
             connection.close()
+
+    def _refusal(self, response: httpx.Response) -> InputError:
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            return InputError(f"{self.connection.key}: the SuperLink at {self.address} has another key; use its own")
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return InputError(f"{self.address}: not for operators; give the operator's port, not the nodes'")
+        return InputError(f"the SuperLink at {self.address} refused: {_reason(response)}")
+
+
+@dataclass(frozen=True)
+class _WithKey:
+    """Adds the operator's key to a request."""
+
+    key: str
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers["Authorization"] = f"Bearer {self.key}"
+        return call_next(context)
+
+
+def sign_off(address: str, authority: Path, private_key: Path, node_id: int) -> bool:
+    """Sign a dead node off with its own key; return whether the SuperLink counted it as online.
+
+    Otherwise a killed node counts as online for up to a minute, and its next start is refused during that time.
+    """
+    key = read_node_key(private_key)
+    signed = NodeAuthHttpInterceptor(key, key.public_key())
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    connection = FleetHttpClient.from_server_address(
+        address, False, _certificate(authority), interceptors=[version, signed]
+    )
+    with connection as fleet:
+        try:
+            fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+        except httpx.HTTPError:
+            # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
+            return False
+    return True
+
+
+def _certificate(path: Path) -> bytes:
+    if not path.exists():
+        raise InputError(f"{path}: no such certificate; copy ca.pem there")
+    return path.read_bytes()
+
+
+def _reason(response: httpx.Response) -> str:
+    """The first line of what the SuperLink says."""
+    response.read()
+    try:
+        said = json.loads(response.text)
+        text = said.get("detail", said) if isinstance(said, dict) else said
+    except ValueError:
+        text = response.text
+    return str(text).partition("\n")[0][:200] or f"status {response.status_code}"

@@ -55,7 +55,7 @@ def accuracy_at_one_total(book: Workbook) -> Figure:
     table = book.table(allocation_sheet)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
     return allocation_figure(
-        bars, book.study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(book.study)
+        bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), window_of(book.study)
     )
 
 

@@ -2,7 +2,8 @@
 
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.tables.formats import Chunk, PathLike
-from fedeas.planning.tables.reading import CountTable, count_chunks, read_counts
+from fedeas.planning.tables.plans import read_allocation
+from fedeas.planning.tables.reading import CountTable, count_chunks, read_columns, read_counts
 from fedeas.planning.tables.writing import allocation_writer, write_allocation, write_counts
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "PathLike",
     "allocation_writer",
     "count_chunks",
+    "read_allocation",
+    "read_columns",
     "read_counts",
     "write_allocation",
     "write_counts",

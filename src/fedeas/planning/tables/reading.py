@@ -65,6 +65,22 @@ def count_chunks(path: PathLike, cells: int = CHUNK_CELLS, columns: ColumnNames 
     return CountTable(path, columns).chunks(cells)
 
 
+def read_columns(path: PathLike) -> dict[str, list[Any]]:
+    """The columns of a CSV or Parquet table by name; refuse missing values."""
+    suffix, size = format_of(path, ".csv", ".parquet"), checked_file(path)
+    with _naming(path):
+        if suffix == ".csv":
+            table = read_csv(path)
+        else:
+            file = open_parquet(path)
+            check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
+            table = file.read()
+        check_header(table.schema.names)
+        return {
+            name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
+        }
+
+
 class CountTable:
     """A file of counts. Its columns are recognised when it is opened; `how` says how it is read."""
 

@@ -1,0 +1,100 @@
+"""``fedeas generate``: make the images of a plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedeas.core.foreign_text import printable
+from fedeas.data.sources import NAMES
+from fedeas.errors import InputError
+from fedeas.planning.tables import read_allocation
+
+if TYPE_CHECKING:
+    from fedeas.generation.files import OnImages
+
+SECONDS_PER_LINE = 10.0  # without a terminal
+FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
+
+
+def generate(
+    plan: Annotated[Path, typer.Argument(help="A plan that `fedeas plan --out` wrote: CSV, Parquet or JSON.")],
+    generator: Annotated[str, typer.Option(help="Where images come from, such as gaussian or diffusion(weights=...).")],
+    out: Annotated[Path, typer.Option(help="Folder for the images and their manifest.")],
+    dataset: Annotated[str | None, typer.Option(help=f"What the images imitate: {', '.join(NAMES)}.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Channels,height,width for a function of your own.")] = None,
+    client: Annotated[str | None, typer.Option(help="Only this client, by its name in the plan.")] = None,
+    form: Annotated[str, typer.Option("--format", help=f"{FORMATS}.")] = "folder",
+    bank: Annotated[Path | None, typer.Option(help="Folder of images that runs share, such as runs/.bank.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Make exactly the images of a plan; the same command goes on where it was broken off."""
+    from fedeas.generation.files import ImageFormat, write_images
+    from fedeas.generation.source import source_for
+
+    if form not in list(ImageFormat):
+        raise InputError(f"unknown format {form!r}; use {FORMATS}")
+    chosen = read_allocation(plan)
+    wanted = int(chosen.total if client is None else chosen.per_client[chosen.row_of(client)])
+    if not wanted:
+        print(f"{printable(plan)} asks for no images; nothing to do")
+        return
+    source = source_for(chosen, generator, dataset, data_root, _shape(shape), device)
+    with _progress() as show:
+        start = time.perf_counter()
+        done = write_images(source, out, ImageFormat(form), client, bank, show)
+        seconds = time.perf_counter() - start
+    rate = f", {done.made / seconds:,.0f} images a second" if done.made else ""
+    print(printable(f"{done.images:,} images in {out}, {done.made:,} of them made now in {seconds:.1f} s{rate}"))
+    print(printable(f"manifest: {done.manifest}"))
+
+
+def _shape(text: str | None) -> tuple[int, int, int] | None:
+    if text is None:
+        return None
+    try:
+        channels, height, width = map(int, text.replace("x", ",").split(","))
+    except ValueError:
+        raise InputError(f"--shape {text}: give channels,height,width, such as 3,32,32") from None
+    return channels, height, width
+
+
+@contextmanager
+def _progress() -> Iterator[OnImages]:
+    """A bar with images, rate and time left; a line every few seconds without a terminal."""
+    console = Console(stderr=True)
+    start = last = time.perf_counter()
+    first: list[int] = []
+
+    def rate(images: int) -> float:
+        return (images - first[0]) / max(time.perf_counter() - start, 1e-9)
+
+    if not console.is_terminal:
+
+        def say(images: int, of: int) -> None:
+            nonlocal last
+            first[:] = first or [images]
+            if time.perf_counter() - last >= SECONDS_PER_LINE:
+                last = time.perf_counter()
+                left = (of - images) / max(rate(images), 1e-9)
+                console.print(f"{images:,} of {of:,} images, {rate(images):,.1f} a second, {left:,.0f} s left")
+
+        yield say
+        return
+    columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("images")
+
+        def show(images: int, of: int) -> None:
+            first[:] = first or [images]
+            bar.update(task, completed=images, total=of, description=f"images, {rate(images):,.0f} a second")
+
+        yield show

@@ -1,0 +1,154 @@
+"""Find the images of a folder: by class, or by client and class, with a test part or without.
+
+These trees are read; ``train`` and ``test`` may hold either of the first two::
+
+    DIR/class/*.png            DIR/client/class/*.png            DIR/train/...   DIR/test/...
+
+Without a test part a share of each class (of each client) is set aside for testing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedeas.core.inputs import checked_file
+from fedeas.errors import InputError
+
+TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
+TEST_SHARE = 0.2
+"""Set aside where there is no test part."""
+
+TREES = "make it class/*.png or client/class/*.png, or put such trees into the folders train and test"
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images in one file each."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
+        """The place of each image, for messages, and its bytes."""
+        for path in self.paths[start:stop]:
+            checked_file(path)
+            try:
+                yield str(path), path.read_bytes()
+            except OSError as error:
+                raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """The images of a folder; each lies in a folder of its class, which may lie in a folder of its client."""
+
+    base: Path
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+    classes: tuple[str, ...]
+    clients: tuple[str, ...] | None
+    """The client folders of the training part, in order; None if there are none."""
+    test_is_set_aside: bool
+
+    @property
+    def owners(self) -> list[int] | None:
+        """The client of each training image."""
+        if self.clients is None:
+            return None
+        number = {name: row for row, name in enumerate(self.clients)}
+        return [number[path.parent.parent.name] for path in self.train]
+
+    def labels(self, part: Sequence[Path]) -> list[int]:
+        """The class of each image."""
+        number = {name: column for column, name in enumerate(self.classes)}
+        return [number[path.parent.name] for path in part]
+
+    def names(self, part: Sequence[Path]) -> tuple[str, ...]:
+        """The paths below the folder."""
+        return tuple(path.relative_to(self.base).as_posix() for path in part)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know."""
+        if not self.test_is_set_aside:
+            return ()
+        whose = "class" if self.clients is None else "client's images of each class"
+        images = len(self.train) + len(self.test)
+        return (f"no test part: {len(self.test):,} of {images:,} images, a fifth of each {whose}, are for testing",)
+
+
+def find_images(base: Path) -> ImageTree:
+    """The images below a folder, by part, client and class."""
+    if not base.is_dir():
+        raise InputError(f"{base}: no such folder")
+    test_name = next((part for part in TEST_NAMES if (base / part).is_dir()), None)
+    has_train = (base / "train").is_dir()
+    if test_name is not None and not has_train:
+        raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
+    part = base / "train" if has_train else base
+    by_class, by_client = _images_below(part, 2), _images_below(part, 3)
+    if by_class and by_client:
+        shown = [path.relative_to(base).as_posix() for path in (by_class[0], by_client[0])]
+        raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
+    if not by_class and not by_client and not has_train:
+        raise InputError(f"{base}: no images in class folders; {TREES}")
+    classes = tuple(sorted({path.name for path in _folders(part, 2 if by_client else 1)}))
+    clients = _clients(part, by_client) if by_client else None
+    files = by_client or by_class
+    if test_name is None:
+        train, test = _set_aside(base, files)
+        return ImageTree(base, train, test, classes, clients, test_is_set_aside=True)
+    by_class, by_client = _images_below(base / test_name, 2), _images_below(base / test_name, 3)
+    test = by_class or by_client
+    unknown = sorted({path.name for path in _folders(base / test_name, 1 if by_class else 2)} - {*classes})
+    if unknown:
+        raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
+    return ImageTree(base, files, test, classes, clients, test_is_set_aside=False)
+
+
+def _clients(part: Path, files: Sequence[Path]) -> tuple[str, ...]:
+    """The client folders; refuse one without images."""
+    found = {path.parent.parent.name for path in files}
+    empty = next((path for path in _folders(part, 1) if path.name not in found), None)
+    if empty is not None:
+        raise InputError(f"{empty}: a client without images; add some or remove the folder")
+    return tuple(sorted(found))
+
+
+def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Training and test images: the share of each folder, chosen by hashes of the names, so it is always the same."""
+    folders: dict[Path, list[Path]] = {}
+    for path in files:
+        folders.setdefault(path.parent, []).append(path)
+    test = {path for members in folders.values() for path in sorted(members, key=_hash)[: share_of(len(members))]}
+    if files and not test:
+        raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
+    return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
+
+
+def share_of(count: int) -> int:
+    """How many of so many images are set aside; never all of them.
+
+    >>> [share_of(count) for count in (1, 2, 3, 10)]
+    [0, 0, 1, 2]
+    """
+    return round(TEST_SHARE * count)
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.name.encode()).hexdigest()
+
+
+def _folders(part: Path, depth: int) -> list[Path]:
+    return sorted(path for path in part.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
+
+
+def _images_below(part: Path, depth: int) -> tuple[Path, ...]:
+    found = part.glob("/".join(["[!.]*"] * depth))
+    return tuple(sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES))

@@ -1,0 +1,144 @@
+"""Read who holds which sample from a file: a table of samples and clients, or what ``fedeas partition --out`` wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedeas.core.arrays import IntArray
+from fedeas.data.partition import Partition
+from fedeas.data.sources import Dataset
+from fedeas.errors import InputError
+from fedeas.planning.columns import Column
+from fedeas.planning.tables import read_columns
+
+FORMATS = (".csv", ".parquet", ".npz")
+
+_SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A split, and what a user should know of how the file was read."""
+
+    partition: Partition
+    notes: tuple[str, ...] = ()
+
+
+def read_split(path: str, dataset: Dataset) -> SplitFile:
+    """The split of a dataset's training part that a file describes.
+
+    A table has a column of clients and one of samples: numbers of training samples from 0 on, or, for images in a
+    folder, their paths below it. Samples that the table does not name go to no client.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS:
+        raise InputError(f"{path}: cannot tell the format from {ending or 'no ending'!r}; use {', '.join(FORMATS)}")
+    return _saved(path, dataset) if ending == ".npz" else _table(path, dataset)
+
+
+def _saved(path: str, dataset: Dataset) -> SplitFile:
+    split = Partition.load(path)
+    if not np.array_equal(split.labels, dataset.labels):
+        raise InputError(
+            f"{path}: made for {split.labels.size:,} other samples; {dataset.name} gives clients "
+            f"{dataset.labels.size:,}; make it again with `fedeas partition {dataset.name} --out {path}`"
+        )
+    _check_overlap(path, split)
+    return SplitFile(replace(split, recipe={**split.recipe, "file": path}))
+
+
+def _check_overlap(path: str, split: Partition) -> None:
+    held = np.concatenate(split.indices)
+    if np.unique(held).size < held.size:
+        raise InputError(f"{path}: some sample is with two clients; give each to one")
+
+
+def _table(path: str, dataset: Dataset) -> SplitFile:
+    columns = read_columns(path)
+    client, sample = _columns(path, columns)
+    try:
+        rows, for_testing = _rows(columns[sample], dataset)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    names, owners = np.unique(np.array(columns[client]), return_inverse=True)
+    places = np.array(rows)
+    indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
+    empty = next((name for name, part in zip(names, indices, strict=True) if not part.size), None)
+    if empty is not None:
+        raise InputError(f"{path}: client {str(empty)!r} has no training sample; give it some or remove it")
+    split = Partition(
+        indices,
+        tuple(part[:0] for part in indices),
+        dataset.labels,
+        dataset.num_classes,
+        {"scheme": "file", "file": path, "clients": names.size},
+        tuple(map(str, names.tolist())),
+    )
+    return SplitFile(split, tuple(_notes(path, split, for_testing, dataset)))
+
+
+def _notes(path: str, split: Partition, for_testing: int, dataset: Dataset) -> Iterator[str]:
+    if for_testing:
+        yield f"{path}: {for_testing:,} rows name test images, which go to no client"
+    unnamed = dataset.labels.size - sum(part.size for part in split.indices)
+    if unnamed:
+        yield f"{path}: {unnamed:,} of {dataset.labels.size:,} training samples are not named and go to no client"
+
+
+def _columns(path: str, columns: dict[str, list[Any]]) -> tuple[str, str]:
+    """The column of clients and the column of samples."""
+    heads = [Column(name, False, False, list) for name in columns]
+    clients = [head.name for head in heads if head.names_clients()]
+    samples = [head.name for head in heads if head.named_like(_SAMPLE)]
+    if len(clients) != 1 or len(samples) != 1:
+        what = "client" if len(clients) != 1 else "sample"
+        raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
+    return clients[0], samples[0]
+
+
+def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
+    """The training sample of each row, -1 for a test image, and how many of those there are."""
+    if not samples:
+        raise InputError("has no rows; name at least one sample")
+    place, testing = _places(samples, dataset)
+    found: list[int] = []
+    seen: dict[int, int] = {}
+    for row, sample in enumerate(samples):
+        number = place.get(sample, -1 if sample in testing else None)
+        if number is None:
+            known = f"0 to {dataset.labels.size - 1}" if not dataset.sample_names else "paths below the folder"
+            raise InputError(f": {sample!r} is no training sample; give {known}", row=row)
+        if number >= 0 and seen.setdefault(number, row) != row:
+            raise InputError(
+                f": {sample!r} is in row {seen[number] + 1:,}, too; give each sample to one client", row=row
+            )
+        found.append(number)
+    return found, found.count(-1)
+
+
+def _places(samples: Sequence[Any], dataset: Dataset) -> tuple[dict[Any, int], set[Any]]:
+    """Training samples by number, or by path below the folder or its folder train; and the test images' paths."""
+    if not isinstance(samples[0], str):
+        return {number: number for number in range(dataset.labels.size)}, set()
+    names = {name: number for number, name in enumerate(dataset.sample_names)}
+    short = {name.removeprefix("train/"): number for name, number in names.items()}
+    return short | names, {*dataset.test_names}
+
+
+def natural_split(dataset: Dataset) -> Partition:
+    """The clients that the dataset comes with."""
+    if dataset.owners is None or dataset.clients is None:
+        raise InputError(
+            f"{dataset.name} comes without clients; make it client/class/*.png, or use another partition.scheme"
+        )
+    owners: IntArray = dataset.owners
+    indices = tuple(np.flatnonzero(owners == number) for number in range(len(dataset.clients)))
+    recipe = {"scheme": "natural", "clients": len(indices)}
+    nothing = tuple(part[:0] for part in indices)
+    return Partition(indices, nothing, dataset.labels, dataset.num_classes, recipe, dataset.clients)

@@ -1,0 +1,220 @@
+"""The images of a plan as files, with a manifest of every image; what was broken off goes on where it was.
+
+``DIR/manifest.csv`` has a row for each image, written when all images of its client are there. ``DIR/generation.json``
+says which plan and generator the folder belongs to. Images wait in ``DIR/.images`` until their client is complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.core.arrays import IntArray, digest_of_arrays
+from fedeas.core.files import make_folder, written_whole
+from fedeas.core.foreign_text import for_csv
+from fedeas.core.locks import locked
+from fedeas.core.records import read_record, write_arrays, write_record
+from fedeas.errors import InputError
+from fedeas.generation.source import PathLike, PlanSource
+from fedeas.generators.bank import Bank
+from fedeas.generators.base import number_of
+
+MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
+COLUMNS = ("client", "class", "index", "file", "sha256", "generator")
+
+OnImages = Callable[[int, int], None]
+"""Called with the number of images done and of images wanted."""
+
+
+class ImageFormat(StrEnum):
+    """How images are written: PNG files in client/class folders, or one file for each client."""
+
+    FOLDER = "folder"
+    PARQUET = "parquet"
+    NPZ = "npz"
+
+
+class ClientImages(NamedTuple):
+    """All images of one client."""
+
+    client: str
+    folder: str
+    """Its name as that of a file."""
+    images: NDArray[np.uint8]
+    labels: IntArray
+    numbers: IntArray
+    """Each image's number among those of its class."""
+
+
+class Written(NamedTuple):
+    """How many images there are now, and how many of them were made by this call."""
+
+    images: int
+    made: int
+    manifest: Path
+
+
+def write_images(
+    source: PlanSource,
+    out: PathLike,
+    form: ImageFormat = ImageFormat.FOLDER,
+    client: int | str | None = None,
+    bank: PathLike | None = None,
+    on_images: OnImages | None = None,
+) -> Written:
+    """Write the images of a plan, client by client; those that the folder has already are not made again."""
+    folder = Path(out)
+    make_folder(folder)
+    with locked(folder / ".lock", f"{folder}: another process is writing here; wait for it"):
+        _check_header(folder, source, form)
+        rows = [*range(len(source.plan.n))] if client is None else [source.plan.row_of(client)]
+        done = _complete_clients(folder, source)
+        wanted = int(source.plan.per_client[rows].sum())
+        ready: Any = Bank(bank or folder / WAITING).of(source.generator)
+        count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
+        report = on_images or (lambda images, of: None)
+        report(count, wanted)
+        for row in rows:
+            if row not in done and source.plan.per_client[row]:
+                for part in _write_client(folder, source, ready, row, form):
+                    count += part
+                    report(count, wanted)
+        if bank is None:
+            shutil.rmtree(folder / WAITING, ignore_errors=True)
+    return Written(count, ready.made, folder / MANIFEST)
+
+
+def _write_client(folder: Path, source: PlanSource, ready: Any, row: int, form: ImageFormat) -> Iterator[int]:
+    """Make and write the images of one client, then list them; yields the number of images after each batch."""
+    labels, index = source.addresses(row)
+    images = np.empty((labels.size, *ready.shape), dtype=np.uint8)
+    for start in range(0, labels.size, ready.batch_size):
+        batch = slice(start, start + ready.batch_size)
+        images[batch] = ready.sample(labels[batch], index[batch])
+        yield len(images[batch])
+    name, clients = client_name(source, row), _file_names([client_name(source, k) for k in range(len(source.plan.n))])
+    made = ClientImages(name, clients[row], images, labels, number_of(index))
+    files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
+        folder, made, source.classes
+    )
+    _list_images(folder, source, made, files)
+
+
+def client_name(source: PlanSource, row: int) -> str:
+    """The client's name, or its row."""
+    return str(row) if source.plan.clients is None else source.plan.clients[row]
+
+
+def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    names = _file_names(classes)
+    files = []
+    for label in np.unique(made.labels):
+        (folder / made.folder / names[label]).mkdir(parents=True, exist_ok=True)
+    for image, label, number in zip(made.images, made.labels, made.numbers, strict=True):
+        files.append(f"{made.folder}/{names[label]}/{number:06d}.png")
+        (folder / files[-1]).write_bytes(_png(image))
+    return files
+
+
+def _as_parquet(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    file = f"{made.folder}.parquet"
+    pictures = [{"bytes": _png(image), "path": None} for image in made.images]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    columns = {
+        "image": pa.array(pictures, kind),
+        "label": pa.array(made.labels),
+        "class": pa.array([classes[label] for label in made.labels]),
+        "index": pa.array(made.numbers),
+    }
+    with written_whole(folder / file) as part:
+        parquet.write_table(pa.table(columns), part)
+    return [file] * len(pictures)
+
+
+def _as_npz(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    file = f"{made.folder}.npz"
+    write_arrays(folder / file, images=made.images, labels=made.labels, index=made.numbers, classes=np.array(classes))
+    return [file] * len(made.labels)
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _list_images(folder: Path, source: PlanSource, made: ClientImages, files: Sequence[str]) -> None:
+    """Add the client's rows to the manifest, all of them at once."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    maker = source.generator.fingerprint[:16]
+    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
+        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
+        writer.writerow([for_csv(made.client), for_csv(source.classes[label]), number, for_csv(file), digest, maker])
+    with (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
+        manifest.write(text.getvalue())
+
+
+def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
+    """Clients whose images are all listed and there; other rows of the manifest are removed."""
+    rows: dict[str, list[list[str]]] = {}
+    with suppress(FileNotFoundError), (folder / MANIFEST).open(encoding="utf-8", newline="") as manifest:
+        for row in list(csv.reader(manifest))[1:]:
+            rows.setdefault(row[0], []).append(row)
+    names = {for_csv(client_name(source, row)): row for row in range(len(source.plan.n))}
+    done = {
+        name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
+    }
+    with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
+        writer = csv.writer(manifest, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(row for name in rows if name in done for row in rows[name])
+    return {names[name] for name in done}
+
+
+def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
+    if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
+        return False
+    files, makers = {line[3] for line in listed}, {line[5] for line in listed}
+    return makers == {source.generator.fingerprint[:16]} and all((folder / file).is_file() for file in files)
+
+
+def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
+    """Refuse a folder with images of another plan, generator or format."""
+    about = {
+        "generator": source.spec,
+        "fingerprint": source.generator.fingerprint,
+        "plan": digest_of_arrays([source.plan.n, source.columns]),
+        "clients": source.plan.clients,
+        "format": str(form),
+    }
+    if not (folder / HEADER).exists():
+        write_record(folder / HEADER, about)
+        return
+    before = read_record(folder / HEADER)
+    for part in ("fingerprint", "plan", "format"):
+        if before.get(part) != about[part]:
+            what = "generator" if part == "fingerprint" else part
+            raise InputError(f"{folder}: holds images of another {what}; choose another folder with --out")
+
+
+def _file_names(names: Sequence[str]) -> list[str]:
+    """Names of files: without slashes and leading dots, each different from the others."""
+    plain = [re.sub(r"[^\w .()+-]", "_", name).strip(". ") or "_" for name in names]
+    return [f"{name}-{row}" if plain.count(name) > 1 else name for row, name in enumerate(plain)]

@@ -1,0 +1,142 @@
+"""Make the generator for a plan, and match the plan's classes with the generator's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.weight_files import description, generator_weights
+from fedeas.data.sources import load_dataset
+from fedeas.errors import InputError
+from fedeas.generators.base import Generator, plan_addresses
+from fedeas.generators.custom import wrap_callable
+from fedeas.generators.registry import Diffusion, GeneratorContext, Python, parse_generator
+from fedeas.planning.counts import Allocation
+
+Shape = tuple[int, int, int]
+AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
+"""A generator, its spec, or a function from labels and indices to uint8 images."""
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class PlanSource:
+    """A generator for the images of a plan."""
+
+    plan: Allocation
+    generator: Generator
+    classes: tuple[str, ...]
+    """Names of the generator's classes, by label."""
+    columns: IntArray
+    """The generator's label of each class of the plan."""
+    spec: str
+
+    def addresses(self, row: int) -> tuple[IntArray, IntArray]:
+        """Labels and indices of a client's images, the same as in a run in which it has this number."""
+        wanted = np.zeros(self.generator.num_classes, dtype=np.int64)
+        wanted[self.columns] = self.plan.n[row]
+        return plan_addresses(row, wanted)
+
+
+def source_for(
+    plan: Allocation,
+    generator: AnyGenerator,
+    dataset: str | None = None,
+    data_root: PathLike | None = None,
+    shape: Shape | None = None,
+    device: str = "auto",
+) -> PlanSource:
+    """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
+    context = _context(plan, generator, dataset, data_root, shape, device)
+    ready: Any
+    if isinstance(generator, str):
+        spec, ready = generator, parse_generator(generator).ready(_known(context, generator))
+    elif _is_generator(generator):
+        spec, ready = getattr(generator, "description", type(generator).__name__), generator
+    elif callable(generator) or callable(getattr(generator, "sample", None)):
+        known = _known(context, getattr(generator, "__name__", "the function"))
+        ready = wrap_callable(generator, len(known.classes), known.shape)
+        spec = ready.spec
+    else:
+        raise InputError(f"generator must be a generator, a spec or a function, not {type(generator).__name__}")
+    classes = _class_names(plan, ready) if context is None else context.classes
+    return PlanSource(plan, ready, classes, _matched(plan, classes), spec)
+
+
+def _class_names(plan: Allocation, generator: Generator) -> tuple[str, ...]:
+    """The plan's names, if the generator makes as many classes; numbers otherwise."""
+    own = plan.classes or ()
+    return own if len(own) == generator.num_classes else tuple(map(str, range(generator.num_classes)))
+
+
+def _is_generator(thing: Any) -> bool:
+    return all(hasattr(thing, name) for name in ("sample", "num_classes", "shape", "fingerprint"))
+
+
+def _context(
+    plan: Allocation,
+    generator: AnyGenerator,
+    dataset: str | None,
+    data_root: PathLike | None,
+    shape: Shape | None,
+    device: str,
+) -> GeneratorContext | None:
+    """What is known of the images: from the dataset, the weights, or the shape alone."""
+    where = _device(device) if isinstance(generator, str) else "cpu"
+    if dataset is not None:
+        data = load_dataset(dataset, data_root)
+        return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
+    settings = parse_generator(generator) if isinstance(generator, str) else None
+    if isinstance(settings, Diffusion) and settings.weights:
+        about = description(generator_weights(settings.weights))
+        names = tuple(map(str, about.get("class_names") or range(plan.n.shape[1])))
+        return _empty_context(names, tuple(about["shape"]), where)
+    if shape is not None and (settings is None or isinstance(settings, Python)):
+        return _empty_context(plan.classes or tuple(map(str, range(plan.n.shape[1]))), shape, where)
+    return None
+
+
+def _empty_context(classes: tuple[str, ...], shape: tuple[int, ...], device: str) -> GeneratorContext:
+    return GeneratorContext(
+        "the plan", np.empty((0, *shape), np.uint8), np.empty(0, np.int64), classes, "paper", device
+    )
+
+
+def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:
+    if context is None:
+        raise InputError(
+            f"generator {generator} needs to know the images; give the dataset (--dataset folder:DIR), "
+            "or for a function of your own their shape (--shape 3,32,32)"
+        )
+    return context
+
+
+def _device(name: str) -> str:
+    from fedeas.gpu.devices import chosen_device
+
+    return str(chosen_device(name))
+
+
+def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
+    """The generator's label of each class of the plan: by name, or by position if one side has only numbers."""
+    names = plan.classes
+    if names is not None and {*names} <= {*classes}:
+        return np.array([classes.index(name) for name in names])
+    numbered = names is None or _only_numbers(names) or _only_numbers(classes)
+    if numbered and plan.n.shape[1] == len(classes):
+        return np.arange(len(classes))
+    missing = next((name for name in names or () if name not in classes), None)
+    shown = f"; class {missing!r} of the plan is none of {', '.join(classes[:6])}" if missing else ""
+    raise InputError(
+        f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
+    )
+
+
+def _only_numbers(names: tuple[str, ...]) -> bool:
+    return names == tuple(map(str, range(len(names))))

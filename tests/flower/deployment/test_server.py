@@ -1,0 +1,154 @@
+"""Who may do what at the SuperLink's two ports."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
+
+from fedeas.cli import main
+from fedeas.errors import InputError
+from fedeas.flower.deployment import server
+from fedeas.flower.deployment.client_keys import bind_client, nodes_of, read_client_keys
+from fedeas.flower.deployment.connection import Connection
+from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_operator_key
+from fedeas.flower.deployment.superlink import NodeStatus
+
+NODES, OPERATOR = 8000, 8001
+
+
+def status(port, path):
+    """What a request at this port and path gets, from an app that answers 200 to everything."""
+    sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "server": ("10.0.0.1", port), "path": path}
+    asyncio.run(server.two_doors(app, NODES)(scope, None, send))
+    return sent[0]["status"]
+
+
+@pytest.mark.parametrize("path", ["/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "//v1/fleet/x",
+                                  "/v1/control/../fleet/x", "/V1/fleet/x"])  # fmt: skip
+def test_the_nodes_port_serves_nodes_alone(path):
+    assert status(NODES, path) == server.REFUSED
+
+
+def test_each_interface_has_its_port():
+    assert status(NODES, "/v1/fleet/pull-messages") == 200
+    assert status(OPERATOR, "/v1/control/start-run") == 200
+    assert status(OPERATOR, "/v1/fleet/pull-messages") == server.REFUSED
+
+
+@pytest.mark.parametrize("given", [[], [("token", "")], [("token", "another")], [("token", b"another")],
+                                   [("token", "the key"), ("token", "the key")]])  # fmt: skip
+def test_only_the_operators_key_opens(given):
+    plugin = server.OperatorOnly("the key")
+    assert plugin.validate_tokens_in_metadata(given) == (False, None)
+    accepted, account = plugin.validate_tokens_in_metadata([("token", "the key")])
+    assert accepted
+    assert account is not None
+    assert plugin.refresh_tokens([("token", "the key")]) == (None, None)
+
+
+def test_the_operators_key_is_made_once_and_for_its_owner_alone(tmp_path):
+    path = make_operator_key(tmp_path / "operator.key")
+    key = read_operator_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_operator_key(make_operator_key(path)) == key
+    path.write_text("short\n")
+    with pytest.raises(InputError, match="no operator's key"):
+        read_operator_key(path)
+
+
+def test_a_server_without_certificates_says_how_to_make_them(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        server.main(["--certificates", str(tmp_path), "--key", str(tmp_path / "operator.key")])
+    assert stopped.value.code == 2
+    assert "fedeas flower keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "address = 3", "address='a:1'\nkey='k'", "nonsense", "colour = 'red'"])
+def test_a_connection_file_that_lacks_something_is_one_line(tmp_path, text):
+    path = tmp_path / "connection.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as told:
+        Connection.read(path)
+    assert str(told.value).startswith(str(path))
+    assert "\n" not in str(told.value)
+
+
+def test_paths_of_a_connection_are_relative_to_its_file(tmp_path):
+    path = tmp_path / "connection.toml"
+    path.write_text("address = 'server:8001'\nroot-certificate = 'ca.pem'\nkey = '/keys/operator.key'\n")
+    read = Connection.read(path)
+    assert read.authority == tmp_path / "ca.pem"
+    assert str(read.key) == "/keys/operator.key"
+    assert read.clients is None
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["flower", "keys", str(tmp_path)])
+    (tmp_path / "connection.toml").write_text(
+        "address = '127.0.0.1:9'\nroot-certificate = 'ca.pem'\nkey = 'operator.key'\n"
+    )
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main(["flower", "run", "--connection", str(tmp_path / "connection.toml")])
+    assert stopped.value.code == 3
+    assert capsys.readouterr().err.startswith("error: 127.0.0.1:9: no SuperLink answers there")
+
+
+# ---- which key is which client
+
+
+@pytest.fixture
+def public_keys(tmp_path):
+    return [make_node_key(tmp_path / f"node{index}") for index in range(2)]
+
+
+def test_a_number_belongs_to_one_key_and_a_key_to_one_number(tmp_path, public_keys):
+    path, (first, second) = tmp_path / "clients.toml", [public.read_text() for public in public_keys]
+    bind_client(path, 0, first)
+    bind_client(path, 0, first)  # again, without harm
+    with pytest.raises(InputError, match="client 0 has another key"):
+        bind_client(path, 0, second)
+    with pytest.raises(InputError, match="clients 0 and 1 have the same key"):
+        bind_client(path, 1, first)
+    bind_client(path, 1, second)
+    assert read_client_keys(path) == {0: first.strip(), 1: second.strip()}
+
+
+@pytest.mark.parametrize("text", ["0 = 'ssh-rsa nonsense'", "a = 'b'", "0 = 3", "nonsense"])
+def test_a_list_of_clients_that_cannot_be_used_is_one_line(tmp_path, text):
+    path = tmp_path / "clients.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as told:
+        read_client_keys(path)
+    assert str(told.value).startswith(str(path))
+    assert "\n" not in str(told.value)
+
+
+class Registered:
+    """A SuperLink at which these keys are registered."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def nodes(self):
+        return {100 + index: NodeStatus("online", "", key) for index, key in enumerate(self.keys)}
+
+
+def test_nodes_are_found_by_their_keys(tmp_path, public_keys):
+    path = tmp_path / "clients.toml"
+    for client, public in enumerate(reversed(public_keys)):
+        bind_client(path, client, public.read_text())
+    keys = read_client_keys(path)
+    assert nodes_of(path, keys, Registered(map(public_bytes, public_keys))) == {0: 101, 1: 100}
+    with pytest.raises(InputError, match="does not know the key of client 0"):
+        nodes_of(path, keys, Registered([public_bytes(public_keys[0])]))

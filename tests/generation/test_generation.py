@@ -1,0 +1,186 @@
+"""Plans become exactly their images, in memory and on disk."""
+
+import csv
+import hashlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedeas
+from fedeas.data.sources import load_dataset, load_own
+from fedeas.errors import InputError
+from fedeas.generation import generate, write_images
+from fedeas.generation.files import MANIFEST, ImageFormat
+from fedeas.generation.source import source_for
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.tables import read_allocation, write_allocation
+
+PLAN = Allocation([[3, 0], [0, 2], [4, 1]], "by hand", ["Ulm", "a/b", "../c"], ["cat", "dog"])
+SHAPE = (3, 4, 5)
+
+
+class Painter:
+    """Images that tell their address, and a count of those that were made."""
+
+    num_classes, shape, batch_size, fingerprint = 2, SHAPE, 2, "ab" * 32
+
+    def __init__(self, stop_after=10**9):
+        self.made, self.stop_after = 0, stop_after
+
+    def sample(self, labels, index):
+        if self.made + len(labels) > self.stop_after:
+            raise KeyboardInterrupt
+        self.made += len(labels)
+        return np.stack([np.random.default_rng((label, i)).integers(0, 256, SHAPE, np.uint8)
+                         for label, i in zip(labels.tolist(), index.tolist(), strict=True)])  # fmt: skip
+
+
+def rows_of(folder):
+    with (folder / MANIFEST).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_exactly_the_planned_images_are_made():
+    made = generate(PLAN, Painter())
+    table = np.zeros(PLAN.n.shape, int)
+    np.add.at(table, (made.owners, made.labels), 1)
+    assert np.array_equal(table, PLAN.n)
+    assert len({image.tobytes() for image in made.images}) == PLAN.total
+
+
+def test_the_images_of_one_client_are_those_it_has_in_the_whole():
+    whole, own = generate(PLAN, Painter()), generate(PLAN, Painter(), client="../c")
+    assert np.array_equal(own.images, whole.of("../c").images)
+    assert np.array_equal(own.of(2).labels, [0, 0, 0, 0, 1])
+    images, labels = own.to_torch()[:]
+    assert np.array_equal(images.numpy(), own.images)
+    assert (own[4][1], labels[4].item()) == (1, 1)
+
+
+def test_classes_go_by_their_names(tmp_path):
+    images = np.arange(40, dtype=np.uint8).repeat(16).reshape(40, 1, 4, 4)
+    labels = np.arange(40) % 2
+    path = tmp_path / "data.npz"
+    np.savez(path, images=images, labels=labels, test_images=images, test_labels=labels, classes=["dog", "cat"])
+    given = {"dataset": f"npz:{path}"}
+    assert generate(PLAN, Painter(), **given).labels.tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1, 1]
+    with pytest.raises(InputError, match="'fox' of the plan is none of dog, cat"):
+        generate(Allocation([[1, 1]], "", None, ["fox", "cat"]), Painter(), **given)
+
+
+def test_a_function_is_a_generator_and_a_spec_says_what_it_lacks():
+    def dots(labels, index):
+        return np.full((len(labels), *SHAPE), 7, np.uint8)
+
+    assert generate(PLAN, dots, shape=SHAPE).images.shape == (10, *SHAPE)
+    for generator in (dots, "gaussian"):
+        with pytest.raises(InputError, match="needs to know the images"):
+            generate(PLAN, generator)
+    with pytest.raises(InputError, match="must be a generator, a spec or a function"):
+        generate(PLAN, 3)
+
+
+@pytest.mark.parametrize("form", ImageFormat)
+def test_files_hold_the_images_that_the_manifest_lists(tmp_path, form):
+    source = source_for(PLAN, Painter())
+    done = write_images(source, tmp_path / "out", form)
+    whole, rows = generate(PLAN, Painter()), rows_of(tmp_path / "out")
+    assert (done.images, done.made, len(rows)) == (10, 10, 10)
+    assert [row["sha256"] for row in rows] == [hashlib.sha256(image.tobytes()).hexdigest() for image in whole.images]
+    assert [row["index"] for row in rows if row["client"] == "../c"] == ["0", "1", "2", "3", "0"]
+    assert not (tmp_path / "out" / ".images").exists()
+    for row, image in zip(rows, whole.images, strict=True):
+        file = (tmp_path / "out" / row["file"]).resolve()
+        assert file.is_relative_to(tmp_path / "out")
+        if form is ImageFormat.FOLDER:
+            assert np.array_equal(np.asarray(Image.open(file)).transpose(2, 0, 1), image)
+        if form is ImageFormat.NPZ:
+            assert image.tobytes() in {each.tobytes() for each in load_own(f"npz:{file}").images}
+
+
+@pytest.mark.parametrize("form", ImageFormat)
+@pytest.mark.parametrize("stop_after", [0, 2, 4, 7, 9])
+def test_what_was_broken_off_goes_on_where_it_was(tmp_path, form, stop_after):
+    broken = Painter(stop_after)
+    with pytest.raises(KeyboardInterrupt):
+        write_images(source_for(PLAN, broken), tmp_path / "out", form)
+    again = Painter()
+    write_images(source_for(PLAN, again), tmp_path / "out", form)
+    assert broken.made + again.made == PLAN.total
+    write_images(source_for(PLAN, Painter()), tmp_path / "whole", form)
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+
+
+def test_a_lost_file_and_a_torn_manifest_are_made_good(tmp_path):
+    folder = tmp_path / "out"
+    write_images(source_for(PLAN, Painter()), folder)
+    before = rows_of(folder)
+    (folder / before[0]["file"]).unlink()
+    (folder / MANIFEST).write_text((folder / MANIFEST).read_text()[:-30])
+    done = write_images(source_for(PLAN, Painter()), folder)
+    assert done.images == 10
+    assert sorted(map(str, rows_of(folder))) == sorted(map(str, before))
+    assert (folder / before[0]["file"]).exists()
+
+
+def test_clients_can_be_made_one_after_the_other(tmp_path):
+    for client in ("../c", "Ulm", "a/b"):
+        write_images(source_for(PLAN, Painter()), tmp_path, client=client)
+    assert write_images(source_for(PLAN, Painter()), tmp_path).made == 0
+    assert len(rows_of(tmp_path)) == PLAN.total
+
+
+def test_a_folder_of_another_plan_or_generator_is_refused(tmp_path):
+    write_images(source_for(PLAN, Painter()), tmp_path)
+    other = Allocation(PLAN.n + 1, "", PLAN.clients, PLAN.classes)
+    with pytest.raises(InputError, match="another plan"):
+        write_images(source_for(other, Painter()), tmp_path)
+    with pytest.raises(InputError, match="another format"):
+        write_images(source_for(PLAN, Painter()), tmp_path, ImageFormat.NPZ)
+    painter = Painter()
+    painter.fingerprint = "cd" * 32
+    with pytest.raises(InputError, match="another generator"):
+        write_images(source_for(PLAN, painter), tmp_path)
+
+
+def test_the_images_are_those_of_a_run(tmp_path):
+    from fedeas.config import load_config
+    from fedeas.federation.run import Federation
+
+    run = Federation(load_config(None, ["partition.clients=3", "policy=fedeas(beta=1)", "engine.threads=1"]))
+    run.prepare()
+    client = int(run.allocation.per_client.argmax())
+    worker = run._worker(run.generator)
+    worker.prepare([client])
+    own = generate(run.allocation, "gaussian", dataset="digits", client=client)
+    real = run.data.partition.indices[client].size
+    mine = worker.clients[client]
+    assert np.array_equal(mine.labels[real:].numpy(), own.labels)
+    assert np.array_equal(mine.images[real:].cpu().numpy(), own.images)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_a_written_plan_is_read_with_its_names(tmp_path, ending):
+    counts = LabelCounts([[5, 0], [3, 4]], ["=1+1", "b,c"], ["cat", "-dog"])
+    plan = fedeas.plan(counts, beta=9)
+    write_allocation(tmp_path / f"plan.{ending}", counts, plan.allocation)
+    again = read_allocation(tmp_path / f"plan.{ending}")
+    assert np.array_equal(again.n, plan.n)
+    assert (again.clients, again.classes) == (counts.clients, counts.classes)
+    assert again.policy == ("" if ending == "csv" else "fedeas(beta=9)")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"clients": 3}', "client\na\n", "a,b\n1,2\n", "client,x\na,-1\n"])
+def test_a_file_that_is_no_plan_is_refused(tmp_path, content):
+    for ending in ("csv", "json"):
+        (tmp_path / f"plan.{ending}").write_text(content)
+        with pytest.raises(InputError):
+            read_allocation(tmp_path / f"plan.{ending}")
+
+
+def test_written_folders_are_datasets(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
+    plan = Allocation([[5, 5], [6, 4]], "", ["ann", "bob"], ["cat", "dog"])
+    write_images(source_for(plan, Painter()), tmp_path / "out")
+    assert load_dataset(f"folder:{tmp_path / 'out'}").clients == ("ann", "bob")
