@@ -145,17 +145,19 @@ def test_a_folder_of_another_plan_or_generator_is_refused(tmp_path):
 
 
 def test_the_images_are_those_of_a_run(tmp_path):
-    from fedeas.config import load_config
-    from fedeas.federation.run import Federation
+    import torch
 
-    run = Federation(load_config(None, ["partition.clients=3", "policy=fedeas(beta=1)", "engine.threads=1"]))
-    run.prepare()
+    from fedeas.config import load_config
+    from fedeas.federation.clients import LocalClients
+    from fedeas.federation.parts import Parts
+
+    config = load_config(None, ["partition.clients=3", "policy=fedeas(beta=1)"])
+    run = LocalClients.of(Parts.of(config, torch.device("cpu")))
     client = int(run.allocation.per_client.argmax())
-    worker = run._worker(run.generator)
-    worker.prepare([client])
+    run.worker.prepare([client])
     own = generate(run.allocation, "gaussian", dataset="digits", client=client)
-    real = run.data.partition.indices[client].size
-    mine = worker.clients[client]
+    real = run.parts.data.partition.indices[client].size
+    mine = run.worker.clients[client]
     assert np.array_equal(mine.labels[real:].numpy(), own.labels)
     assert np.array_equal(mine.images[real:].cpu().numpy(), own.images)
 
