@@ -170,7 +170,7 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.xlsx", b"", "upload a .csv or .parquet file"),
+        ("a.xlsx", b"", "upload a .csv, .parquet or .npz file"),
         ("a.csv", b"client,cat,dog\nann,-1,3\n", "a.csv: row 1 (client 'ann')"),
         ("a.csv", b"", "a.csv: cannot be read"),
         ("a.parquet", b"PAR1 no more", "a.parquet: cannot be read"),

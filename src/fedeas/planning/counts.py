@@ -185,7 +185,7 @@ class Allocation:
         names = list(self.clients or map(str, range(len(self.n))))
         if str(client) in names:
             return names.index(str(client))
-        if not isinstance(client, str) and 0 <= client < len(names):
+        if isinstance(client, int | np.integer) and 0 <= client < len(names):
             return int(client)
         near = difflib.get_close_matches(str(client), names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names[:6])}"
