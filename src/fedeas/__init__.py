@@ -30,6 +30,7 @@ from fedeas.planning.beta import (
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.plan import Plan, plan
 from fedeas.planning.policies import (
+    KL,
     AllocationPolicy,
     BySize,
     CertifiedAllocation,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "KL",
     "Allocation",
     "AllocationPolicy",
     "BetaForTotal",

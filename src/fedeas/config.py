@@ -432,14 +432,5 @@ def _shortened(value: object) -> str:
 
 
 def _all_keys() -> list[str]:
-    sections: list[type[BaseModel]] = [
-        DataConfig,
-        PartitionConfig,
-        ModelConfig,
-        TrainConfig,
-        RoundsConfig,
-        EngineConfig,
-        ContentConfig,
-        RunConfig,
-    ]
-    return [name for section in sections for name in section.model_fields]
+    sections = (field.annotation for field in RunConfig.model_fields.values() if isinstance(field.default, _Section))
+    return [name for section in (*sections, RunConfig) for name in section.model_fields]  # type: ignore[union-attr]

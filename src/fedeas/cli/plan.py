@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -31,23 +30,12 @@ from fedeas.web.sources import CountSource, natural_clients, saved_split
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
 
+Scheme = Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"]
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of (client, label) rows.")]
 CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
-
-
-class Scheme(StrEnum):
-    """Ways to split a dataset over clients."""
-
-    AUTO = "auto"
-    DIRICHLET = "dirichlet"
-    IID = "iid"
-    SHARDS = "shards"
-    NATURAL = "natural"
-    FILE = "file"
-    PAPER = "paper"
 
 
 def plan(
@@ -116,7 +104,7 @@ def plan(
 
 def partition(
     dataset: Annotated[str, typer.Argument(help=f"A dataset: {', '.join(NAMES)}.")],
-    scheme: Annotated[Scheme, typer.Option(help="How to split, as partition.scheme of a run.")] = Scheme.AUTO,
+    scheme: Annotated[Scheme, typer.Option(help="How to split, as partition.scheme of a run.")] = "auto",
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     alpha: Annotated[float, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = 0.1,
     per_client: Annotated[int, typer.Option(help="Shards for each client.")] = 2,
@@ -133,9 +121,9 @@ def partition(
     """Split a dataset over clients, exactly as a run with the same settings does."""
     _check_plot(plot)
     _check_partition_file(out)
-    section = {"scheme": scheme.value, "clients": clients, "alpha": alpha, "per_client": per_client}
+    section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
     section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
-    protocol = "paper" if scheme is Scheme.PAPER else "clean"
+    protocol = "paper" if scheme == "paper" else "clean"
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     with _counting_draws() as count:

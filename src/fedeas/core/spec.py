@@ -245,6 +245,9 @@ class _Reader:
     def _value(self, node: ast.expr, kind: Any) -> object:
         """A value; the field's type decides if a word is text, a choice, true or false, or an object."""
         word, _ = self._split(node)
+        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
+        if normalised(word) in choices and isinstance(node, ast.Name):
+            return choices[normalised(word)]
         if kind is not str and (normalised(word) in self.known or self._is_own(word, kind)):
             return self.described(node)
         if isinstance(node, ast.Call):
@@ -255,8 +258,7 @@ class _Reader:
             return self._read_number(word)
         if kind is not str and word.lower() in ("true", "false"):
             return word.lower() == "true"
-        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
-        return choices.get(normalised(word), word)
+        return word
 
     def _plain_value(self, node: ast.expr) -> object:
         """A value of a field whose type is not known."""

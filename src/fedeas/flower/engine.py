@@ -139,6 +139,8 @@ class FlowerEngine:
     """The last reason why a client refused a request."""
     asked_at: dict[int, float] = field(default_factory=dict)
     """When nodes were asked for their client ids."""
+    members: Mapping[int, int] = field(default_factory=dict)
+    """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have introduced themselves; with `anew`, they remove the files of earlier runs."""
@@ -248,17 +250,29 @@ class FlowerEngine:
         """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
+        strangers = self._listed(strangers) if self.members else strangers
         strangers = [node for node in strangers if now - self.asked_at.get(node, -math.inf) > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
         messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
         if messages:
             self._exchange(messages, self._note_client, min(self.settings.timeout, INTRODUCTION))
 
+    def _listed(self, nodes: Sequence[int]) -> list[int]:
+        """The nodes whose keys are listed as clients; the others are told once and never asked."""
+        listed = set(self.members.values())
+        for node in (node for node in nodes if node not in listed and node not in self.asked_at):
+            self.asked_at[node] = math.inf
+            log.error("node %d: its key is not listed as a client's; it takes no part", node)
+        return [node for node in nodes if node in listed]
+
     def _note_client(self, node: int, content: RecordDict) -> None:
         who = header_of(content)
         client = int(who["client"])
         if not 0 <= client < self.num_clients:
             raise UnusableError(f"it says that it is client {client} of {self.num_clients}")
+        if self.members.get(client, node) != node:
+            log.error("node %d claims to be client %d, which has another key; it is refused", node, client)
+            raise UnusableError(f"it claims to be client {client}, which has another key")
         if self.nodes.get(client, node) in set(self.grid.get_node_ids()) - {node}:
             raise UnusableError(f"it says that it is client {client}, and so does node {self.nodes[client]}")
         self.nodes[client], self.introductions[client] = node, who

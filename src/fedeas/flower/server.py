@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
 from flwr.serverapp import Grid
 
 from fedeas.core.arrays import IntArray
+from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
@@ -26,8 +27,11 @@ log = logging.getLogger("fedeas")
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine."""
 
-    def __init__(self, parts: Parts, grid: Grid) -> None:
-        self.parts, self.grid = parts, grid
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int]) -> None:
+        self.parts, self.grid, self.members = parts, grid, members
+        unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
+        if unbound:
+            raise InputError(f"no key is listed for client {unbound[0]}; add it with `fedeas flower register`")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
@@ -59,7 +63,7 @@ class FlowerClients:
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
         return FlowerEngine(
             self.grid, config.partition.clients, config.engine, header, self.parts.device,
-            accepted=last, kept=dict(last),
+            accepted=last, kept=dict(last), members=self.members,
         )  # fmt: skip
 
     def _shares(self, told: Sequence[Header]) -> list[Header]:

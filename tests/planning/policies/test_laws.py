@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas import (
+    KL,
     AllocationPolicy,
     BySize,
     CostAware,
@@ -36,7 +37,7 @@ local_policies = st.one_of(
     st.just(FullBalance()),
     st.just(NoGeneration()),
 )
-budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal])
+budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
 budgets = st.integers(0, 60)
 any_policy = st.one_of(local_policies, st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets))
 
@@ -46,7 +47,7 @@ def has_room(policy, counts):
 
 
 def test_every_policy_is_tested():
-    covered = {FedEAS, CostAware, FullBalance, NoGeneration, Uniform, MissingOnly, BySize, Greedy, Optimal}
+    covered = {FedEAS, CostAware, FullBalance, NoGeneration, Uniform, MissingOnly, BySize, Greedy, Optimal, KL}
     assert covered == set(POLICIES.values())
 
 
@@ -109,7 +110,7 @@ def test_the_iid_limit_generates_nothing(clients, classes, each, beta):
     policies = [FedEAS(beta), FedEAS(beta, fill="all"), FullBalance(), CostAware(price=beta), NoGeneration()]
     for policy in policies:
         assert policy.allocate(balanced).total == 0
-    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal):
+    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL):
         assert kind(budget=FedEAS(beta)).allocate(balanced).total == 0
 
 
@@ -120,7 +121,7 @@ def test_the_order_of_classes_does_not_change_what_searches_remove(kind, budget,
     assert squares[0] == squares[1]
 
 
-@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal])
+@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
 @pytest.mark.parametrize("budget", [-1, 2.5, True, "many", None])
 def test_impossible_budgets_are_refused(kind, budget):
     with pytest.raises(PolicyError, match="budget must be"):

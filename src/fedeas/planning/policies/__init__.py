@@ -7,11 +7,12 @@ from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly,
 from fedeas.planning.policies.cost_aware import CostAware
 from fedeas.planning.policies.fedeas import FedEAS
 from fedeas.planning.policies.greedy import Greedy
+from fedeas.planning.policies.kl import KL
 from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name(): policy
-    for policy in (FedEAS, Uniform, MissingOnly, BySize, Greedy, Optimal, CostAware, FullBalance, NoGeneration)
+    for policy in (FedEAS, Uniform, MissingOnly, BySize, Greedy, Optimal, KL, CostAware, FullBalance, NoGeneration)
 }
 
 
@@ -43,6 +44,7 @@ def policy_spec(text: str) -> str:
 
 
 __all__ = [
+    "KL",
     "POLICIES",
     "AllocationPolicy",
     "BySize",

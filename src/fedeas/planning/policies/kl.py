@@ -1,0 +1,162 @@
+"""The allocation of B samples that brings each client's labels closest to a target, by Kullback-Leibler divergence.
+
+Notation, for a client with smoothed counts a_c = n_c + s that sum to A, and shares t_c of the target. With m_c samples
+added, M in all, its divergence is, up to a constant,
+
+    f(m) = log(A + M) - sum_c t_c log(a_c + m_c).
+
+For a given M the best m raises the classes that lack most to one level y, a_c + m_c = t_c y. As a function of M alone f
+is then convex: with T the target's share of the raised classes, f'' = 1 / (T y^2) - 1 / (A + M)^2, and y is at most
+A + M until the client matches the target. So one price for all clients finds the best allocation of real numbers, and
+the value that these reach is a lower bound for whole numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import check_positive, samples_in
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.optimal import CertifiedAllocation
+from fedeas.planning.policies.waterfill import check_searchable
+
+Target = Literal["uniform", "global"]
+
+
+@dataclass(frozen=True)
+class KL(Budgeted):
+    """Minimise sum_k p_k KL(target || q_k) over allocations of exactly `budget` samples.
+
+    KL counts a missing class much more than an unequal one: a model that has not seen a class pays without limit.
+    The result is a `CertifiedAllocation`, whose ``gap`` bounds how much better, in this sum, an allocation can be.
+
+    Args:
+        budget: samples to spend.
+        target: the shares that each client should have: equal ones (``uniform``), or those of all real samples
+            together (``global``), which leaves a long tail as it is.
+        smoothing: samples that are added to each class before shares are compared, so that no divergence is infinite.
+
+    >>> KL(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
+    array([[0, 2, 2],
+           [0, 0, 0]])
+    """
+
+    target: Target = "uniform"
+    smoothing: float = 1.0
+    description: ClassVar[str] = (
+        "Brings every client's labels closest to a target; missing classes first. Needs the counts of all clients."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("smoothing", self.smoothing)
+        if self.target not in ("uniform", "global"):
+            raise PolicyError(f"target must be 'uniform' or 'global', not {self.target!r}")
+
+    def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
+        """Find the price at which the budget is spent, and round."""
+        total = samples_in(self.budget, counts)
+        check_searchable(total)
+        curves = DivergenceCurves(counts, target_shares(counts, self.target), self.smoothing)
+        wanted, price = curves.spend(total)
+        rounded = round_to(wanted, total)
+        bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
+        gap = max(curves.value(rounded) - bound, 0.0)
+        return CertifiedAllocation(rounded, self.spec, gap, "the divergence")
+
+    def divergence(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
+        """The sum over clients of p_k KL(target || q_k), with smoothed shares, that the policy minimises."""
+        shares = target_shares(counts, self.target)
+        smoothed = (counts.n if allocation is None else counts.plus(allocation).n) + self.smoothing
+        given = smoothed / smoothed.sum(axis=1, keepdims=True)
+        return float(counts.weights @ (shares * np.log(shares / given)).sum(axis=1))
+
+
+def target_shares(counts: LabelCounts, target: Target) -> FloatArray:
+    """The share of each class in the target; above 0, for a class that nobody holds a tiny one."""
+    if target == "uniform":
+        return np.full(counts.num_classes, 1 / counts.num_classes)
+    held = np.maximum(counts.n.sum(axis=0).astype(np.float64), 1e-9)
+    return np.asarray(held / held.sum())
+
+
+class DivergenceCurves:
+    """How each client's divergence falls with the samples it gets; classes are ordered by how much they lack."""
+
+    def __init__(self, counts: LabelCounts, shares: FloatArray, smoothing: float) -> None:
+        self.weights, self.shares = counts.weights, shares
+        self.have = counts.n + smoothing
+        self.levels = np.sort(self.have / shares, axis=1)
+        order = np.argsort(self.have / shares, axis=1, kind="stable")
+        self.raised_shares = np.cumsum(shares[order], axis=1)
+        sums = np.cumsum(np.take_along_axis(self.have, order, axis=1), axis=1)
+        self.untouched = sums[:, -1:] - sums
+
+    def value(self, samples: FloatArray | IntArray) -> float:
+        """The weighted sum of f over clients."""
+        after = self.have + samples
+        return float(self.weights @ (np.log(after.sum(axis=1)) - np.log(after) @ self.shares))
+
+    def at_level(self, level: FloatArray) -> FloatArray:
+        """The samples that raise each client's classes to its level."""
+        return np.maximum(self.shares * level[:, None] - self.have, 0.0)
+
+    def level_at(self, price: float) -> FloatArray:
+        """The level up to which each client's samples are worth the price: 1/y - 1/(T y + R) = price / p_k."""
+        own = price / self.weights
+        gains = self._stage_gains > own[:, None]
+        stage = np.maximum(gains.sum(axis=1), 1)[:, None] - 1
+        share, rest, first = (
+            np.take_along_axis(table, stage, axis=1)[:, 0]
+            for table in (self.raised_shares, self.untouched, self.levels)
+        )
+        linear = 1 - share + own * rest
+        level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
+        return np.asarray(np.maximum(level, first))
+
+    def spend(self, total: int) -> tuple[FloatArray, float]:
+        """The best samples, as real numbers that sum to `total`, and the price of the last one."""
+        full = self.at_level(self.levels[:, -1])
+        surplus = total - float(full.sum())
+        if surplus >= 0:  # all clients match the target; from there on they grow without leaving it
+            return self.at_level(self.levels[:, -1] + surplus / len(full)), 0.0
+        too_low, enough = 0.0, float((self._stage_gains[:, 0] * self.weights).max())
+        for _ in range(200):
+            price = (too_low + enough) / 2
+            if price in (too_low, enough):
+                break
+            if self.at_level(self.level_at(price)).sum() <= total:
+                enough = price
+            else:
+                too_low = price
+        return self.at_level(self.level_at(enough)), enough
+
+    @cached_property
+    def _stage_gains(self) -> FloatArray:
+        """Gain per sample, without the client's weight, where each class joins the raised ones; falls to 0."""
+        return np.asarray(1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched))
+
+
+def round_to(samples: FloatArray, total: int) -> IntArray:
+    """Whole numbers that sum to `total`: each number is rounded down, and the largest rests are rounded up.
+
+    >>> round_to(np.array([[0.5, 1.7], [0.0, 1.8]]), 4)
+    array([[0, 2],
+           [0, 2]])
+    """
+    whole = np.floor(samples * (1 - 1e-12))  # so that rounding errors never round up
+    rests = (samples - whole).ravel()
+    rounded = whole.astype(np.int64)
+    missing = total - int(rounded.sum())
+    each, rest = divmod(missing, rests.size)
+    rounded += each
+    largest = np.argsort(-rests, kind="stable")[:rest]
+    rounded.ravel()[largest] += 1
+    return rounded
