@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -42,6 +43,9 @@ PATIENCE = 10.0
 
 IN_FLIGHT, MANY = 2**27, 1000
 """Bytes of replies that are fetched at once, and how many replies at most."""
+
+ABSENCES = 3
+"""Rounds that a client misses in a row until that is an error in the log."""
 
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
@@ -147,6 +151,8 @@ class FlowerEngine:
     """Why clients, or unidentified nodes, did not answer the last time."""
     refusal: str = ""
     """The last reason why a client refused a request."""
+    absences: dict[int, int] = field(default_factory=dict)
+    """How many of its rounds each client has missed in a row."""
     asked_at: dict[int, float] = field(default_factory=dict)
     """When nodes were asked for their client ids."""
     scratch: Path | None = None
@@ -193,7 +199,15 @@ class FlowerEngine:
         trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
         self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
         self.accepted.update(dict.fromkeys(trained, round))
+        self._count_absences(clients, trained)
         return [trained[client] for client in sorted(trained)]
+
+    def _count_absences(self, clients: Sequence[int], came: Collection[int]) -> None:
+        """Say it loudly when a client has missed several of its rounds in a row: it may never come back by itself."""
+        for client in clients:
+            self.absences[client] = 0 if client in came else self.absences.get(client, 0) + 1
+            if self.absences[client] == ABSENCES:
+                log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
 
     def client_states(self) -> dict[int, Arrays]:
         """Empty: clients store their own states."""
@@ -339,6 +353,8 @@ class RefusedError(UnusableError):
 
 
 def _content(reply: Message) -> RecordDict:
+    if reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB:  # the node runs another app or version
+        raise RefusedError(reply.error.reason)
     if reply.has_error():
         raise UnusableError(reply.error.reason)
     refusal = reply.content.config_records.get("refused")
