@@ -453,7 +453,7 @@ def test_other_names_are_still_unknown():
 
 
 def test_the_signature_is_visible():
-    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "transform"]
+    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "budget", "transform"]
     assert list(inspect.signature(augment).parameters) == names
 
 

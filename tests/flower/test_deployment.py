@@ -63,9 +63,11 @@ class Started:
     """A run on the deployment, in the background."""
 
     def __init__(self, loopback, store, overrides, app):
+        from fedeas.flower.deployment.operator import members
+
         self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None
-        given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
+        given = {"overrides": json.dumps(overrides), "runs": str(store.root), "members": members(loopback.superlink)}
 
         def work():
             try:

@@ -23,8 +23,9 @@ from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.flower.app import run_on
-from fedeas.flower.client import About, NodeSettings, Participant
+from fedeas.flower.client import About, Participant
 from fedeas.flower.engine import Parcel, packed, unpacked
+from fedeas.flower.node_settings import NodeSettings
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
@@ -187,7 +188,7 @@ def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local)
     plain = grid.delivered
 
     def delivered(message):
-        grid.node_config["data"] = f"npz:{tmp_path}/{whose(grid, message)}.npz"
+        grid.node_config |= {"data": f"npz:{tmp_path}/{whose(grid, message)}.npz", "policies": "fedeas(beta=2)"}
         return plain(message)
 
     grid.delivered = delivered
@@ -356,13 +357,16 @@ def test_states_that_are_no_longer_needed_are_removed(tmp_path, monkeypatch):
         assert kept == ["state-4.safetensors", "state-5.safetensors"]
 
 
-def test_data_that_do_not_fit_the_federation_are_named(tmp_path):
+def test_data_that_do_not_fit_are_named_in_the_nodes_log_and_not_to_the_server(tmp_path, caplog):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", images=rng.integers(0, 255, (9, 1, 8, 8), dtype=np.uint8), labels=np.arange(9) % 3,
              classes=np.array(["0", "1", "dog"]))  # fmt: skip
-    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"data": f"npz:{tmp_path}/own.npz"})
-    with pytest.raises(RunError, match="dog cannot be of this federation, which has images of"):
+    own = {"data": f"npz:{tmp_path}/own.npz", "policies": "no-generation"}
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config=own)
+    with pytest.raises(RunError, match=r"client \d could not do its part; its node's log") as told:
         run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+    assert "dog" not in str(told.value)
+    assert "dog cannot be of this federation, which has images of" in caplog.text
 
 
 def test_without_nodes_the_error_says_what_to_use(tmp_path):

@@ -64,7 +64,7 @@ def reproduce_summary(
     results: Kept = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
-    """Print the main result in one paragraph: policies at one total, clean protocol; --out also writes a figure."""
+    """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
     found = Places(folder, results).scan()
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)

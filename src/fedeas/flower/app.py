@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,19 +18,21 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedeas import __version__
 from fedeas.config import RunConfig, load_config
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
-from fedeas.flower.client import About, NodeSettings, Participant, refuse_foreign_code
+from fedeas.flower.client import About, Participant, refuse_foreign_code
 from fedeas.flower.engine import header_of, packed, reply_record, unpacked
+from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.server import FlowerClients
 from fedeas.gpu.devices import torch_precision, torch_threads
-from fedeas.runs.store import Record, Run, RunStore
+from fedeas.runs.store import Record, Run, RunStore, trained
 
-STATE = "FEDEAS_STATE"
-"""Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
+EXPLAIN = "FEDEAS_EXPLAIN"
+"""Environment variable: set if nodes may tell the server every reason, as in a simulation on one machine."""
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -42,6 +45,11 @@ QUIET = {
     "no_proxy": "127.0.0.1,localhost",
 }
 
+MOST_NAMED = 20
+"""Clients that are named one by one when a run has finished."""
+
+log = logging.getLogger("fedeas")
+
 server = ServerApp()
 client = ClientApp()
 
@@ -50,16 +58,37 @@ _known: dict[tuple[str, int, NodeSettings], Participant] = {}  # of the last run
 
 
 def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
-    """Let `answer` handle a message and return the reply; an error for the user becomes a refusal with its text."""
-    header = header_of(message.content)
+    """Let `answer` handle a message and return the reply; an error becomes a refusal.
+
+    The text of an error may say something about the client's data. It stays in the node's log, unless it is a
+    `TellableError`; the server is told that there was an error.
+    """
     try:
+        header = header_of(message.content)
         own = _participant(header, context)
         engine = own.config.engine
         with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
             content = answer(own, header, message)
+    except TellableError as error:
+        content = _refused(str(error))
     except FedEASError as error:
-        content = RecordDict({"refused": ConfigRecord({"reason": str(error)})})
+        log.error("%s: %s", message.metadata.message_type, error)
+        content = _refused(_without_details(error, context))
+    except Exception as error:
+        log.exception("%s failed", message.metadata.message_type)
+        content = _refused(_without_details(error, context))
     return Message(content, reply_to=message)
+
+
+def _refused(reason: str) -> RecordDict:
+    return RecordDict({"refused": ConfigRecord({"reason": reason})})
+
+
+def _without_details(error: Exception, context: Context) -> str:
+    """What the server may know about an error; in a simulation, everything."""
+    if os.environ.get(EXPLAIN):
+        return str(error)
+    return f"client {context.node_config['partition-id']} could not do its part; its node's log has the reason"
 
 
 @client.query("hello")
@@ -105,17 +134,14 @@ def _do_task(task: Task, own: Participant, header: dict[str, Any], message: Mess
 
 
 def _participant(header: dict[str, Any], context: Context) -> Participant:
-    given = context.node_config
-    state = given.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
-    node = NodeSettings(
-        Path(str(state)),
-        str(given.get("data", "")),
-        str(given["data-root"]) if "data-root" in given else None,
-        str(given.get("generator", "")),
-        str(given.get("device", "auto")),
-        bool(given.get("share-counts", True)),
-    )
-    config, number = RunConfig.model_validate(header["config"]), int(given["partition-id"])
+    number, node = read_node_config(context.node_config)
+    try:
+        config = RunConfig.model_validate(header["config"])
+    except ValueError as error:
+        log.error("the run's config cannot be used: %s", error)
+        raise TellableError(
+            f"the run's config is not one for fedeas {__version__}; install the server's version"
+        ) from None
     key = (config.fingerprint, number, node)
     if key not in _known:
         _known[key] = Participant(config, number, About.read(header["about"]), node)
@@ -126,13 +152,34 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
     given = {name: str(value) for name, value in context.run_config.items()}
-    overrides = _split_overrides(given.get("overrides", ""))
-    if given.get("data-root"):
-        overrides.append(f"data.root={json.dumps(given['data-root'])}")
-    config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
+    config = _read_config(given)
     _enable_log()
-    run = run_on(grid, config, RunStore(given.get("runs") or "runs"), partial(_log_round, config.rounds.total))
-    logging.getLogger("fedeas").info("finished: %s", run.path)
+    members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
+    store, progress = RunStore(given.get("runs") or "runs"), partial(_log_round, config.rounds.total)
+    run = run_on(grid, config, store, progress, members)
+    log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
+
+
+def _read_config(given: Mapping[str, str]) -> RunConfig:
+    """The config that the operator's machine has read, or the defaults with overrides."""
+    if given.get("settings"):
+        return RunConfig.model_validate_json(given["settings"])
+    return load_config(None, [*_split_overrides(given.get("overrides", "")), "engine.name=flower"])
+
+
+def describe_participation(rounds: Sequence[Record]) -> str:
+    """Say in how many of their rounds the clients took part.
+
+    >>> describe_participation([{"clients": [0, 1], "missing": [1]}, {"clients": [0, 2]}])
+    '2 of 3 clients took part in all their rounds; client 1 in 0 of 1'
+    """
+    asked = Counter(client for record in rounds for client in record["clients"])
+    came = Counter(client for record in rounds for client in trained(record))
+    absent = [client for client in sorted(asked) if came[client] < asked[client]]
+    words = [f"{len(asked) - len(absent)} of {len(asked)} clients took part in all their rounds"]
+    words += [f"client {client} in {came[client]} of {asked[client]}" for client in absent[:MOST_NAMED]]
+    more = [f"and {len(absent) - MOST_NAMED} more missed some"] if len(absent) > MOST_NAMED else []
+    return "; ".join([*words, *more])
 
 
 def _split_overrides(overrides: str) -> list[str]:
@@ -145,22 +192,27 @@ def _split_overrides(overrides: str) -> list[str]:
 def _log_round(total: int, record: Record) -> None:
     accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
     missing = f", missing {record['missing']}" if "missing" in record else ""
-    logging.getLogger("fedeas").info("round %d of %d%s%s", record["round"], total, accuracy, missing)
+    log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
 
 
 def _enable_log() -> None:
     """Print the log of FedEAS, and no other: Flower streams what is printed to the user."""
-    log = logging.getLogger("fedeas")
     log.setLevel(logging.INFO)
     if not log.handlers:
         log.addHandler(logging.StreamHandler())
     log.propagate = False
 
 
-def run_on(grid: Grid, config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
-    """Run a config to its end on the nodes of a grid."""
+def run_on(
+    grid: Grid,
+    config: RunConfig,
+    store: RunStore,
+    progress: Progress | None = None,
+    members: Mapping[int, int] | None = None,
+) -> Run:
+    """Run a config to its end on the nodes of a grid; `members` tells which node is which client."""
     refuse_foreign_code(config)
-    return execute(config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid))
+    return execute(config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid, members or {}))
 
 
 def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
@@ -181,7 +233,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
             failed.append(error)
 
     with simulated_machine(store.root / ".clients") as resources:
-        run_simulation(here, client, num_supernodes=config.partition.clients, backend_config=resources)
+        run_simulation(here, client, num_supernodes=shared.partition.clients, backend_config=resources)
     if failed:
         raise failed[0]
     return store.at(shared)
@@ -192,7 +244,7 @@ def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
     """Give Ray's settings, within an environment with the clients' state folder and without telemetry."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     before = dict(os.environ)
-    os.environ.update({**QUIET, STATE: str(folder.resolve())})
+    os.environ.update({**QUIET, EXPLAIN: "1", STATE: str(folder.resolve())})
     try:
         yield {
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},

@@ -38,6 +38,8 @@ from fedeas.federation.engines.base import Task
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import split_data
 from fedeas.federation.worker import Worker
+from fedeas.flower.disclosures import Disclosures
+from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest
@@ -68,40 +70,34 @@ class About:
         return About(**{name: tuple(value) for name, value in content.items()})
 
 
-@dataclass(frozen=True)
-class NodeSettings:
-    """Settings that only the owner of a node decides.
-
-    Args:
-        state: folder for files that must last: plans, client states, synthetic images.
-        data: the client's own dataset; without one, its part of the run's dataset.
-        data_root: folder with datasets on this node.
-        generator: the client's own generator; without one, the run's.
-        device: where the node computes.
-        share_counts: whether label counts may leave this node if the run needs them.
-    """
-
-    state: Path
-    data: str = ""
-    data_root: str | None = None
-    generator: str = ""
-    device: str = "auto"
-    share_counts: bool = True
-
-
 class Participant:
     """A client of a run, with its id and the settings of its node."""
 
     def __init__(self, config: RunConfig, client: int, about: About, node: NodeSettings) -> None:
         if not 0 <= client < config.partition.clients:
-            raise InputError(f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0")
+            raise TellableError(
+                f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0"
+            )
         self.client, self.about, self.node = client, about, node
         self.fingerprint = config.fingerprint
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         self.device = chosen_device(node.device, "the node's device")
+        self._check_agreement()
+        self.disclosures = Disclosures(node.state, client)
         self.config = self._with_own_choices(config)
+
+    def _check_agreement(self) -> None:
+        """Refuse policies that the node's owner has not agreed to; for own data, the owner must name some."""
+        agreed, asked = self.node.policies, self.policy.spec
+        if self.node.data and not agreed:
+            raise TellableError(
+                f"client {self.client}: its node has its own data and names no policies; its owner can agree with "
+                f"policies = {asked!r} in the node's config"
+            )
+        if agreed and asked not in agreed:
+            raise TellableError(f"client {self.client}: its node agreed to {'; '.join(agreed)}, and not to {asked}")
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
         """The run's config with this node's own choices; initial weights come in messages."""
@@ -121,7 +117,9 @@ class Participant:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
         if self.policy.needs is Needs.NUMBERS:
-            return {**about, **dataclasses.asdict(numbers_of(self.policy, self.counts))}
+            told = dataclasses.asdict(numbers_of(self.policy, self.counts))
+            self.disclosures.note(self.fingerprint, "numbers", {}, self.policy.spec, told)
+            return {**about, **told}
         if self.policy.needs is Needs.COUNTS:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
@@ -129,16 +127,26 @@ class Participant:
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
         """Store this client's row of the plan, given by the server or computed here; return its total."""
-        row = own_row(self.policy, self.counts, share) if row is None else row
+        row = self._own_row(share) if row is None else row
         make_folder(self.folder)
         write_record(self._plan, {"row": row.tolist()})
         return int(row.sum())
 
+    def _own_row(self, share: Share | None) -> IntArray:
+        """Compute this client's row; once for each run, because its total says something about the label counts."""
+        asked = dataclasses.asdict(share) if share else {}
+        self.disclosures.check(self.fingerprint, "plan", asked)
+        row = own_row(self.policy, self.counts, share)
+        self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
+        return row
+
     def _check_sharing(self, who: str) -> None:
         if not self.config.engine.share_counts:
-            raise InputError(f"{who} needs the clients' label counts; set engine.share_counts=true, or choose another")
+            raise TellableError(
+                f"{who} needs the clients' label counts; set engine.share_counts=true, or choose another"
+            )
         if not self.node.share_counts:
-            raise InputError(f"client {self.client}: its node does not share label counts, which {who} needs")
+            raise TellableError(f"client {self.client}: its node does not share label counts, which {who} needs")
 
     # ---- its part of a round
 
@@ -245,7 +253,7 @@ class Participant:
     def data(self) -> ClientData:
         """Real and synthetic samples; synthetic ones are generated once and then read from disk."""
         if not self._plan.exists():
-            raise InputError(f"client {self.client}: there is no plan here; start the run from the beginning")
+            raise TellableError(f"client {self.client}: there is no plan here; start the run from the beginning")
         row = np.array(read_record(self._plan, "start the run from the beginning")["row"], dtype=np.int64)
         if not row.any():
             return self.real
@@ -259,7 +267,7 @@ class Participant:
     def _check_content(self, part: str, digest: str) -> None:
         """Refuse content that differs from the run's, on a node without its own data or generator."""
         if getattr(self.config.content, part) not in ("", digest):
-            raise InputError(
+            raise TellableError(
                 f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
             )
 
@@ -287,7 +295,7 @@ def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data
             if own not in installed(kind).values():
                 nodes = kind in ("generator", "dataset")
                 remedy = "name it in the node's config" if nodes else "install it as a package on the node"
-                raise InputError(f"{own} would run code of the server's choice; {remedy}")
+                raise TellableError(f"{own} would run code of the server's choice; {remedy}")
 
 
 def _digest(*content: object) -> str:

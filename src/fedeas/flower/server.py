@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
 from flwr.serverapp import Grid
 
 from fedeas.core.arrays import IntArray
+from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
@@ -26,13 +27,16 @@ log = logging.getLogger("fedeas")
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine."""
 
-    def __init__(self, parts: Parts, grid: Grid) -> None:
-        self.parts, self.grid = parts, grid
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int]) -> None:
+        self.parts, self.grid, self.members = parts, grid, members
+        unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
+        if unbound:
+            raise InputError(f"no key is listed for client {unbound[0]}; add it with `fedeas flower register`")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
         """Wait for the clients and send each its part of the plan."""
-        engine = self._engine(done)
+        engine = self._engine(run, done)
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
         own = [client for client, introduction in enumerate(told) if introduction.get("own_data")]
@@ -51,7 +55,7 @@ class FlowerClients:
         budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
         return ReadyClients(engine, sizes, generated, budget)
 
-    def _engine(self, done: Sequence[Record]) -> FlowerEngine:
+    def _engine(self, run: Run, done: Sequence[Record]) -> FlowerEngine:
         """An engine that knows in which of the rounds done so far each client took part last."""
         config = self.parts.config
         about = asdict(About.of(self.parts.data.dataset))
@@ -59,7 +63,7 @@ class FlowerClients:
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
         return FlowerEngine(
             self.grid, config.partition.clients, config.engine, header, self.parts.device,
-            accepted=last, kept=dict(last),
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path,
         )  # fmt: skip
 
     def _shares(self, told: Sequence[Header]) -> list[Header]:

@@ -252,7 +252,7 @@ def references_sheet(study: Study) -> Sheet:
     note += "are not in the paper."
     rows = {
         method.title: (_removed(study.config(where, method)), *_reached(study, where, name, method))
-        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        for name, method in POLICIES_AT_EQUAL_BUDGET.items()
     }
     title = study.named(f"Policies at equal budget, {study.title(where)}")
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
@@ -262,12 +262,12 @@ def measures_sheet(study: Study) -> Sheet:
     """Other measures of the same runs."""
     where = setting(HEADLINE)
     columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
-    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_ONE_TOTAL.items()}
+    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_EQUAL_BUDGET.items()}
     note = "Peak: the best round, chosen on the test set and therefore optimistic."
     return Sheet(study.named(f"Other measures, {study.title(where)}"), columns, rows, note=note, by_method=True)
 
 
-POLICIES_AT_ONE_TOTAL = {
+POLICIES_AT_EQUAL_BUDGET = {
     **{name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")},
     "greedy": GREEDY,
     "optimal": OPTIMAL,

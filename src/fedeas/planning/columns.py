@@ -235,7 +235,8 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
     words = next((column.name for column in classes if column.holds_names() and column.head()), None)
     if words is not None:
         raise InputError(
-            f"column {words!r} holds text, not counts; remove it, or give --label-column {words} if it holds labels"
+            f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
+            "name the columns with --client-column, --label-column and --count-column"
         )
     return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
 

@@ -1,0 +1,77 @@
+"""The settings of a node, which only its owner decides: where its data are, and what may leave it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedeas.errors import FedEASError, InputError
+from fedeas.planning.policies import parse_policy
+
+STATE = "FEDEAS_STATE"
+"""Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
+
+TEXTS = ("state-dir", "data", "data-root", "generator", "device", "policies")
+NAMES = ("partition-id", "num-partitions", *TEXTS, "share-counts")
+
+Scalar = str | int | float | bool
+
+
+class TellableError(InputError):
+    """A reason not to take part that may be told to the server, because it says nothing about the client's data."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """Settings that only the owner of a node decides.
+
+    Args:
+        state: folder for files that must last: plans, client states, synthetic images.
+        data: the client's own dataset; without one, its part of the run's dataset.
+        data_root: folder with datasets on this node.
+        generator: the client's own generator; without one, the run's.
+        device: where the node computes.
+        share_counts: whether label counts may leave this node if the run needs them.
+        policies: the only policies that the node computes a plan for; without any, it computes one for every policy.
+    """
+
+    state: Path
+    data: str = ""
+    data_root: str | None = None
+    generator: str = ""
+    device: str = "auto"
+    share_counts: bool = True
+    policies: tuple[str, ...] = ()
+
+
+def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
+    """The client's number and the settings in a node's config; what cannot be understood is refused, not ignored."""
+    unknown = sorted(set(given) - set(NAMES))
+    if unknown:
+        raise TellableError(f"its node config has an unknown {unknown[0]}; the settings are {', '.join(NAMES)}")
+    number, share = given.get("partition-id"), given.get("share-counts", True)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TellableError("its node config has no client number; set partition-id, counted from 0")
+    if not isinstance(share, bool):
+        raise TellableError("share-counts in its node config must be true or false, without quotes")
+    texts = {name: str(given[name]) for name in TEXTS if name in given}
+    state = texts.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
+    return number, NodeSettings(
+        Path(state),
+        texts.get("data", ""),
+        texts.get("data-root"),
+        texts.get("generator", ""),
+        texts.get("device", "auto"),
+        share,
+        _policies(texts.get("policies", "")),
+    )
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    """Read a list such as ``fedeas(beta=12); no-generation`` into the policies' full descriptions."""
+    try:
+        return tuple(parse_policy(each).spec for each in text.split(";") if each.strip())
+    except FedEASError as error:
+        raise TellableError(f"policies in its node config: {error}") from None
