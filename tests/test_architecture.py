@@ -15,8 +15,8 @@ ROOT = Path(fedeas.__file__).parent
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "augmentation", "cli.generator", "cli.runs", "data.client", "federation", "flower",
-        "generation.images", "generators", "gpu", "models", "testing.algorithms",
+        "algorithms", "augmentation", "cli.generator", "data.client", "federation", "flower",
+        "generation.images", "generators", "gpu", "models", "testing.algorithms", "tracking.to_tensorboard",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
@@ -42,6 +42,8 @@ ALLOWED = {
     "safetensors": {"core.tensor_files", "federation", "generators", "models"},
     "diffusers": {"generators.diffusion", "generators.text"},
     "transformers": {"generators.text"},
+    "mlflow": {"tracking.to_mlflow"},
+    "wandb": {"tracking.to_wandb"},
     "torchmetrics": {"generators.quality.metrics"},
 }  # fmt: skip
 

@@ -344,15 +344,10 @@ def test_short_help_shows_every_command_in_its_group(run):
     assert run("bank", "ls", "-h")[0] == 0
 
 
-def test_tensorboard_is_an_optional_tracker(run, tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    code, _, _ = run("run", *QUICK, "--tensorboard", "--runs", tmp_path)
-    assert code == 0
-    assert list(tmp_path.glob("run-*/tensorboard/events*"))
-
-
-def test_an_error_names_tensorboard_if_it_is_missing(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    code, _, err = run("run", *QUICK, "--tensorboard", "--runs", tmp_path)
+def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(run, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "fedeas.tracking.to_mlflow", raising=False)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", None)
+    code, _, err = run("run", *QUICK, "--track", "mlflow", "--runs", tmp_path / "runs")
     assert code == 2
-    assert "pip install tensorboard" in err
+    assert "pip install 'fedeas[mlflow]'" in err
+    assert not (tmp_path / "runs").exists()

@@ -48,6 +48,8 @@ def test_evaluation_counts_right_answers_in_eval_mode():
     model.eval()
     logits = model((images / 255 - 0.4) / 0.3)
     assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).float().mean().item())
+    for label, share in enumerate(result["class_accuracy"]):
+        assert share == pytest.approx((logits.argmax(1) == labels)[labels == label].float().mean().item(), abs=1e-6)
     assert result["test_loss"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
     assert torch.equal(server["model/1.running_mean"], torch.zeros(3))
 

@@ -19,6 +19,7 @@ from fedeas.generators.base import image_index
 from fedeas.generators.quality.grid import LARGEST_SIDE, strip
 from fedeas.generators.registry import GeneratorContext, parse_generator
 from fedeas.report import write_report
+from fedeas.report.samples import sample_grid
 from fedeas.runs.store import RunStore
 
 SIDE, CLASSES, COLUMNS = 6, 4, 10
@@ -226,3 +227,15 @@ def test_strips_keep_pixels_and_shrink_large_images():
     assert (sheet[:, 4::5] == 255).all() and (sheet[:, 15:] == 255).all()
     _, width, height = strip(np.zeros((2, 1, 512, 512), np.uint8), columns=2)
     assert (width, height) == (2 * LARGEST_SIDE + 1, LARGEST_SIDE)
+
+
+def test_a_picture_shows_the_first_images_of_each_class_row_by_row(tmp_path):
+    grid = sample_grid(trained(tmp_path))
+    assert grid.shape == (3 * SIDE, COLUMNS * SIDE, 1)  # no image of class 1 was planned
+    first = Numbered().image(0, image_index(0, 1)[0])
+    assert np.array_equal(grid[:SIDE, :SIDE, 0], first[0])
+    assert not grid[2 * SIDE :, 2 * SIDE :].any()  # class 3 has two images
+
+
+def test_there_is_no_picture_without_images_in_the_bank(tmp_path):
+    assert sample_grid(trained(tmp_path, kept=False)) is None

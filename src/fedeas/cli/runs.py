@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,10 +21,12 @@ from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
+from fedeas.tracking import Follower, Tracker, parse_tracker
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 RUNS = Path("runs")
+Trackers = Sequence[Callable[[], Tracker]]
 
 
 def run(
@@ -37,7 +39,10 @@ def run(
     engine: Annotated[str | None, typer.Option(help="fast, local, lanes, fused or flower, as engine.name.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, starting with the config's.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and stop.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(help="Also log to tensorboard, mlflow or wandb; NAME:PLACE says where. May be repeated."),
+    ] = None,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no rounds, only the result.")] = False,
@@ -50,11 +55,12 @@ def run(
     if dry_run:
         _print_resolved(chosen)
         return
+    trackers = [parse_tracker(each) for each in track or ()]
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)
     done = []
     for each in configs:
-        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause, quiet or as_json))
+        done.append(_execute(each, RunStore(folder), trackers, bank, pause, quiet or as_json))
         if not done[-1].finished:
             break
     if as_json:
@@ -132,12 +138,12 @@ def _print_resolved(config: RunConfig) -> None:
 
 
 def _execute(
-    config: RunConfig, store: RunStore, tensorboard: bool, bank: Path | None, pause: Deadline | None, quiet: bool
+    config: RunConfig, store: RunStore, trackers: Trackers, bank: Path | None, pause: Deadline | None, quiet: bool
 ) -> Run:
     from fedeas.federation.run import execute
 
     last = 0
-    with progress(config, quiet) as show, _tensorboard(store, config, tensorboard) as log:
+    with progress(config, quiet) as show, _followed(store, config, trackers) as log:
 
         def on_round(record: Record) -> None:
             nonlocal last
@@ -212,26 +218,16 @@ class PlainLines:
 
 
 @contextmanager
-def _tensorboard(store: RunStore, config: RunConfig, wanted: bool) -> Iterator[Any]:
-    if not wanted:
+def _followed(store: RunStore, config: RunConfig, trackers: Trackers) -> Iterator[Callable[[Record], None]]:
+    """Pass the rounds to the trackers, and at the end the images that the run trained on."""
+    if not trackers:
         yield lambda record: None
         return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("--tensorboard needs the package: pip install tensorboard") from None
     from fedeas.federation.run import identified
+    from fedeas.report.samples import sample_grid
 
-    folder = store.at(identified(config)).path / "tensorboard"
-    writers: list[Any] = []
-
-    def log(record: Record) -> None:
-        if not writers:  # not before the first round: it creates a folder
-            writers.append(SummaryWriter(str(folder)))
-        for key in ("accuracy", "test_loss", "train_loss", "gamma_hat"):
-            if key in record:
-                writers[0].add_scalar(key, record[key], record["round"])
-
-    yield log
-    for writer in writers:
-        writer.close()
+    run = store.at(identified(config))
+    with Follower.of(run, trackers) as follower:
+        yield follower
+        if run.finished and (grid := sample_grid(run)) is not None:
+            follower.show("samples", grid)

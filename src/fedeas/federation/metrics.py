@@ -34,17 +34,27 @@ class Evaluation:
     batch_size: int = 2500
 
     @torch.no_grad()
-    def __call__(self, server: Arrays) -> dict[str, float]:
-        """Test the model that the server holds."""
+    def __call__(self, server: Arrays) -> dict[str, Any]:
+        """Test the model that the server holds; a class without test images has no accuracy."""
         load_model(self.model, server)
         self.model.eval()
-        right, loss = torch.zeros((), device=self.labels.device), torch.zeros((), device=self.labels.device)
+        right, loss = torch.zeros_like(self._sizes), torch.zeros((), device=self.labels.device)
         for start in range(0, len(self.labels), self.batch_size):
             images, labels = (part[start : start + self.batch_size] for part in (self.images, self.labels))
             logits = self._logits(images)
-            right += (logits.argmax(dim=1) == labels).sum()
+            right += torch.bincount(labels[logits.argmax(dim=1) == labels], minlength=len(right))
             loss += functional.cross_entropy(logits, labels, reduction="sum")
-        return {"accuracy": right.item() / len(self.labels), "test_loss": loss.item() / len(self.labels)}
+        by_class = zip(right.tolist(), self._sizes.tolist(), strict=True)
+        return {
+            "accuracy": int(right.sum()) / len(self.labels),
+            "class_accuracy": [round(hits / size, 6) if size else None for hits, size in by_class],
+            "test_loss": loss.item() / len(self.labels),
+        }
+
+    @cached_property
+    def _sizes(self) -> Tensor:
+        """Test images of each class."""
+        return torch.bincount(self.labels)
 
     def _logits(self, images: Tensor) -> Tensor:
         missing = self.batch_size - len(images) if images.is_cuda else 0

@@ -17,8 +17,8 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
-from fedeas.report.methods import MethodRuns, RunSnapshot
-from fedeas.runs.store import UsedGenerator, trained
+from fedeas.report.methods import MethodRuns, RunSnapshot, methods_of, read_snapshot
+from fedeas.runs.store import Run, UsedGenerator, trained
 
 COLUMNS = 10
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
@@ -58,6 +58,20 @@ def samples_of(methods: Sequence[MethodRuns]) -> list[Samples]:
                 users.setdefault(about.fingerprint, {}).setdefault(method, []).append(each)
     found = [_samples(generators[fingerprint], own) for fingerprint, own in users.items()]
     return [each for each in found if each.trained_on]
+
+
+def sample_grid(run: Run) -> Images | None:
+    """The first images of each class that a run trained on, as one picture (height, width, channels).
+
+    None if it trained on none, or if they are no longer in the bank beside it.
+    """
+    found = samples_of(methods_of([read_snapshot(run)]))
+    rows = [row.images[:COLUMNS] for row in found[0].rows] if found else []
+    if not rows:
+        return None
+    padded = [np.pad(row, ((0, COLUMNS - len(row)), (0, 0), (0, 0), (0, 0))) for row in rows]
+    grid = np.stack(padded).transpose(0, 3, 1, 4, 2)  # rows, height, columns, width, channels
+    return grid.reshape(grid.shape[0] * grid.shape[1], -1, grid.shape[4])
 
 
 def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -> Samples:

@@ -48,7 +48,8 @@ def seconds_left(records: Sequence[Record], total: int) -> float | None:
     """
     if not records:
         return None
-    paces = [sum(record["seconds"].values()) - record["seconds"].get("generate", 0.0) for record in records]
+    parts = [{**record.get("seconds", {}), "generate": 0.0} for record in records]
+    paces = [sum(seconds.values()) for seconds in parts]
     return float(sum(paces) / len(paces) * (total - records[-1]["round"]))
 
 

@@ -1,0 +1,119 @@
+"""What every tracker does, trackers by name, and the numbers that they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.config import RunConfig
+from fedeas.errors import InputError
+from fedeas.runs.store import Record, Run
+
+Image = NDArray[np.uint8]
+"""(height, width, channels)."""
+
+MEASURES = ("accuracy", "test_loss", "train_loss", "gamma_hat", "generated")
+
+
+class Tracker(Protocol):
+    """Where the numbers of one run go. A resumed run is continued, not begun again."""
+
+    def start(self, run: Run, settings: Mapping[str, str], first_round: int) -> None:
+        """Open the run with its settings; rounds from `first_round` on will follow."""
+
+    def log(self, numbers: Mapping[str, float], round: int) -> None:
+        """Take the numbers of a round."""
+
+    def show(self, name: str, image: Image) -> None:
+        """Take a picture."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+TRACKERS = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WeightsAndBiases"}
+"""Trackers by name, which is also that of their extra, and their classes."""
+
+
+def parse_tracker(text: str) -> Callable[[], Tracker]:
+    """A maker of the tracker ``NAME`` or ``NAME:PLACE``; its library must be installed."""
+    name, _, place = text.partition(":")
+    if name not in TRACKERS:
+        raise InputError(f"unknown tracker {name!r}; use {', '.join(TRACKERS)}, each with :PLACE if wanted")
+    try:
+        module = import_module(f"fedeas.tracking.to_{name}")
+    except ImportError:
+        raise InputError(f"the tracker {name} is not installed; get it with: pip install 'fedeas[{name}]'") from None
+    return lambda: getattr(module, TRACKERS[name])(place)  # type: ignore[no-any-return]
+
+
+class Follower:
+    """Passes the rounds of one run to its trackers; they start with the first round, when the run directory exists."""
+
+    def __init__(self, run: Run, trackers: Sequence[Tracker]) -> None:
+        self.run, self.trackers = run, trackers
+        self.classes: Sequence[str] = ()
+        self.started = False
+
+    @classmethod
+    @contextmanager
+    def of(cls, run: Run, makers: Sequence[Callable[[], Tracker]]) -> Iterator[Follower]:
+        """Follow a run; at the end, also after an error, the trackers write what is left."""
+        follower = cls(run, [make() for make in makers])
+        with ExitStack() as stack:
+            for tracker in follower.trackers:
+                stack.callback(lambda each=tracker: each.close() if follower.started else None)
+            yield follower
+
+    def __call__(self, record: Record) -> None:
+        """Pass on a round."""
+        if not self.started:
+            self._start(record["round"])
+        for tracker in self.trackers:
+            tracker.log(numbers(record, self.classes), record["round"])
+
+    def show(self, name: str, image: Image) -> None:
+        """Pass on a picture, if any round was done."""
+        for tracker in self.trackers if self.started else ():
+            tracker.show(name, image)
+
+    def _start(self, first_round: int) -> None:
+        self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
+        for tracker in self.trackers:
+            tracker.start(self.run, settings(self.run.config), first_round)
+        self.started = True
+
+
+def numbers(record: Record, classes: Sequence[str] = ()) -> dict[str, float]:
+    """The numbers of a round by name: measures, accuracy of each class, and seconds by kind.
+
+    >>> numbers({"round": 3, "accuracy": 0.5, "class_accuracy": [0.4, None], "seconds": {"train": 2.0}}, ["cat", "dog"])
+    {'accuracy': 0.5, 'class_accuracy/cat': 0.4, 'seconds/train': 2.0}
+    """
+    found = {name: float(record[name]) for name in MEASURES if name in record}
+    for label, share in enumerate(record.get("class_accuracy", ())):
+        if share is not None:
+            found[f"class_accuracy/{classes[label] if label < len(classes) else label}"] = share
+    return found | {f"seconds/{kind}": value for kind, value in record.get("seconds", {}).items()}
+
+
+def settings(config: RunConfig) -> dict[str, str]:
+    """Every setting of a run as text, by its key as on the command line.
+
+    >>> settings(RunConfig())["train.lr"]
+    '0.001'
+    """
+    return dict(_flat(config.model_dump(mode="json"), ""))
+
+
+def _flat(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value)
