@@ -1,8 +1,8 @@
 """Files of tensors: they are read as they were written, and damage is noticed."""
 
 import json
-import os
 import logging
+import os
 
 import numpy as np
 import pytest
