@@ -31,7 +31,7 @@ PLAN = """
 import json, sys, time
 from measure import peak_resident_bytes
 from fedeas import FedEAS
-from fedeas.planning import plan_chunks
+from fedeas.planning.request import plan_chunks
 from fedeas.planning.tables import count_chunks
 
 start = time.perf_counter()
@@ -42,7 +42,10 @@ print(json.dumps({"seconds": seconds, "peak": peak_resident_bytes(), "clients": 
 
 
 def capped() -> None:
-    """Plan ten million clients from Parquet to Parquet; fails if the process ever held more than a gigabyte."""
+    """Plan ten million clients from Parquet to Parquet; fails if the process ever held more than a gigabyte.
+
+    The kernel's mark of the most memory held decides: limits that a process can be given count reserved addresses, too.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.parquet"
         write(path, CLIENTS)

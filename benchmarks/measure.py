@@ -29,7 +29,7 @@ def seconds(call: Callable[[], object], repeats: int = 3) -> float:
 def in_fresh_process(script: str, *arguments: object) -> dict[str, float]:
     """Run a script of its own, so that its peak memory is its own; it prints one line of JSON."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

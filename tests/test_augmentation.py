@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import fedeas
-from fedeas import CostAware, FedEAS, FullBalance, InputError, LabelCounts, NoGeneration, augment
+from fedeas import Allocation, CostAware, FedEAS, FullBalance, InputError, LabelCounts, NoGeneration, augment
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import frozen
 from fedeas.data.client import ClientData, Normaliser
@@ -373,9 +373,9 @@ class Stream(IterableDataset):
         ({"num_classes": 1}, "num_classes must be a whole number from 2 on, not 1"),
         ({"num_classes": 3.0}, "num_classes must be a whole number from 2 on, not 3.0"),
         ({"num_classes": 4}, "the generator makes 3 classes, not 4"),
-        ({"generator": len}, "generator must be a Generator or a spec such as python:module:name"),
+        ({"generator": 3}, "generator must be a Generator, a spec such as python:module:name or a function"),
         ({"client": -1}, "client must be between 0 and"),
-        ({"client": "3"}, "client must be a whole number, not '3'"),
+        ({"client": "3"}, "client '3': a name needs a plan"),
         ({"policy": "lots"}, "unknown policy 'lots'"),
         ({"policy": "fedeas(beta=-1)"}, "beta must be a finite number above 0"),
         ({"policy": 12}, "policy must be a policy or a spec such as 'fedeas(beta=12)', not int"),
@@ -453,5 +453,37 @@ def test_other_names_are_still_unknown():
 
 
 def test_the_signature_is_visible():
-    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "transform"]
+    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "budget", "transform"]
     assert list(inspect.signature(augment).parameters) == names
+
+
+def paint(labels, index):
+    return np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (len(labels), 1, 4, 4))
+
+
+PLAN = Allocation([[1, 0], [2, 3]], "by hand", ["ann", "bob"], ["cat", "dog"])
+
+
+@pytest.mark.parametrize("budget", [PLAN, PLAN.n[1], [2, 3]])
+def test_a_client_takes_its_row_of_a_plan(budget):
+    pixels = np.zeros((6, 1, 4, 4), np.uint8)
+    client = "bob" if budget is PLAN else 1
+    mine = augment([(image, 0) for image in pixels], [0] * 6, 2, paint, budget=budget, client=client)
+    assert mine.budget.tolist() == [2, 3]
+    assert [int(mine[place][0].max()) for place in range(6, 11)] == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": [1, 2, 3]}, "must have 2 numbers"),
+        ({"budget": [1, -2]}, "must have 2 numbers"),
+        ({"budget": [1, 0.5]}, "whole numbers"),
+        ({"budget": PLAN, "client": "eve"}, "no client 'eve'"),
+        ({"client": "ann"}, "a name needs a plan"),
+        ({"budget": PLAN, "policy": "full-balance"}, "not both"),
+    ],
+)
+def test_a_budget_that_does_not_fit_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        augment([(np.zeros((1, 4, 4), np.uint8), 0)], [0], 2, paint, **options)

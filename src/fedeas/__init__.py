@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from fedeas.augmentation import augment as augment
     from fedeas.generation import SyntheticImages as SyntheticImages
     from fedeas.generation import generate as generate
-    from fedeas.workflow import run as run
+    from fedeas.running import run as run
 
 __version__ = "0.1.0"
 
@@ -127,7 +127,7 @@ _LAZY = {
     "SyntheticImages": "generation",
     "augment": "augmentation",
     "generate": "generation",
-    "run": "workflow",
+    "run": "running",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""
 

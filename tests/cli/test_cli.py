@@ -38,7 +38,7 @@ def counts_file(tmp_path):
 
 def test_help_says_what_each_argument_is(run):
     for command, words in {
-        "plan": "Label counts: CSV, Parquet or NPY.",
+        "plan": "Label counts: CSV, Parquet or NPY",
         "run": "key=value, such as train.lr=0.05",
     }.items():
         code, out, _ = run(command, "--help")

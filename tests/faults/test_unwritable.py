@@ -103,5 +103,12 @@ def test_names_as_long_as_the_file_system_allows_can_be_written(tmp_path):
     path = tmp_path / ("ä" * 120 + ".json")
     files.write_bytes(path, b"content")
     assert path.read_bytes() == b"content"
-    with pytest.raises(InputError, match="cannot be written"):
-        files.write_bytes(tmp_path / ("x" * 300), b"")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"x.{'y' * 300}", f"{'x' * 300}/file", f"{'x/' * 3000}file"])
+def test_a_name_that_is_too_long_is_told_in_one_line(tmp_path, name, capsys):
+    with pytest.raises(InputError, match=r"cannot be written \(File name too long\)"):
+        files.write_bytes(tmp_path / name, b"")
+    with pytest.raises(InputError, match=r"cannot be written \(File name too long\)"):
+        files.append_line(tmp_path / name, "")
+    assert told(capsys, "plan", "--example", "--out", tmp_path / f"{name}.csv") == 2

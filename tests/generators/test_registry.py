@@ -104,7 +104,7 @@ def test_all_kinds_have_the_name_of_their_spec():
         ("gan", "unknown generator 'gan'; known are gaussian, diffusion, sd-turbo, agreeing"),
         ("", "expected a generator name"),
         ("diffusion(depth=3)", "diffusion has no field 'depth'; it has weights, solver"),
-        ("diffusion(weights=a/b.safetensors)", "cannot read '/b.safetensors)'"),
+        ("diffusion(weights=a/b.safetensors)", "cannot read 'a/b.safetensors)'"),
         ("diffusion(steps=fast)", "steps must be a whole number, not 'fast'"),
         ("diffusion(steps=2.5)", "steps must be a whole number, not 2.5"),
         ("diffusion(steps=true)", "steps must be a whole number, not True"),

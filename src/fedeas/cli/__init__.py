@@ -18,6 +18,7 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
+from fedeas.cli.weights import weights
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError
@@ -34,6 +35,7 @@ app = typer.Typer(
 for command in (plan, generate, partition, planner, pretrain, run, runs, report, demo):
     app.command()(command)
 app.add_typer(generator, name="generator")
+app.add_typer(weights, name="weights")
 app.add_typer(bank, name="bank")
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(flower, name="flower")

@@ -51,7 +51,7 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
 
 def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: str) -> RenderableType:
     """Policies side by side; samples at pairs of negative gain increase the imbalance."""
-    table = Table(title="Policies at one budget, framed by none and full", title_justify="left")
+    table = Table(title="Policies at equal budget, beside no generation and full balance", title_justify="left")
     table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
     for name in ("samples", "imbalance removed", "at negative gain", "most for one client"):
         table.add_column(name, justify="right")
@@ -65,7 +65,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
             f"{allocation.per_client.max():,}",
             style="bold" if allocation.policy == chosen else None,
         )
-    table.caption = "; ".join(map(_certificate, allocations)).strip("; ") or None
+    table.caption = "; ".join(filter(None, map(_certificate, allocations))) or None
     table.caption_justify = "left"
     return table
 
@@ -131,11 +131,9 @@ def _facts(title: str) -> Table:
 def _certificate(allocation: Allocation) -> str:
     if not isinstance(allocation, CertifiedAllocation):
         return ""
-    return (
-        f"optimal leaves I at most {allocation.gap:.0e} above the least possible"
-        if allocation.gap
-        else "optimal is proved"
-    )
+    above = f"at most {allocation.gap:.0e} above" if allocation.gap else "at"
+    name = allocation.policy.partition("(")[0]
+    return f"{name}: proved to leave {allocation.minimised} {above} the least possible"
 
 
 def _extreme(extreme: Extreme) -> Text:
@@ -236,7 +234,7 @@ def filled_table(table: Filled) -> RenderableType:
     """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
     entries = [entry for row in table.rows.values() for entry in row if entry is not None]
     compared = any(entry.printed for entry in entries)
-    notes = "Below our number the paper's, then how far we are from it. " * compared
+    notes = "Below our number: the paper's, then ours minus the paper's. " * compared
     notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
@@ -274,7 +272,7 @@ def _entry(entry: Entry | None, count: bool) -> str:
 def ledger_table(lines: Sequence[LedgerLine], remarks: str) -> RenderableType:
     """Statements of the paper, and the results of our runs."""
     table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
-    for name in ("what the paper says", "there", "clean protocol", "the paper's protocol"):
+    for name in ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol"):
         table.add_column(name)
     for line in lines:
         table.add_row(f"{line.says}; {line.where}", line.paper, *map(str, line.found.values()), end_section=True)
@@ -283,22 +281,23 @@ def ledger_table(lines: Sequence[LedgerLine], remarks: str) -> RenderableType:
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:
     """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
-    table = Table(title="What it takes", title_justify="left", caption_justify="left")
+    table = Table(title="Estimated cost", title_justify="left", caption_justify="left")
     table.add_column("artefact")
     for name in ("runs", "left to do", "images to generate", "GPU minutes"):
         table.add_column(name, justify="right")
     for name, runs, left in rows:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    table.caption = " ".join([protocol, "Images as if the bank were empty.", *_about_minutes([row[2] for row in rows])])
+    notes = [protocol, "Images are counted as if the bank were empty.", *_about_minutes([row[2] for row in rows])]
+    table.caption = " ".join(notes)
     return table
 
 
 def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Notes on where the speeds come from, and what they leave out."""
     if any(each.minutes for each in estimates):
-        yield f"Minutes on one {measured_on()}, by speeds measured there."
+        yield f"Minutes are for one {measured_on()}, from speeds measured on it."
     if slower := sorted(set.union(set(), *(each.slower for each in estimates))):
-        yield f"At most, for {listed(slower)}: measured with the 3x3 stem alone, which is slower."
+        yield f"They are upper bounds for {listed(slower)}: only the slower 3x3 stem was measured."
     if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
-        yield f"Not counted, for it was not measured: {listed(untimed)}."
+        yield f"Without {listed(untimed)}, whose speed was not measured."

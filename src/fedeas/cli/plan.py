@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from fedeas.cli.display import comparison_table, partition_table, summary_table
 from fedeas.config import checked_config
+from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
-from fedeas.data.sources import NAMES
+from fedeas.data.sources import NAMES, is_place
 from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import POLICIES
+from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
+from fedeas.web.downloads import run_config
+from fedeas.web.sources import CountSource, natural_clients, saved_split
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
 
+Scheme = Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"]
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of (client, label) rows.")]
 CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
@@ -35,21 +38,13 @@ CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
 
-class Scheme(StrEnum):
-    """Ways to split a dataset over clients."""
-
-    AUTO = "auto"
-    DIRICHLET = "dirichlet"
-    IID = "iid"
-    SHARDS = "shards"
-    NATURAL = "natural"
-    FILE = "file"
-    PAPER = "paper"
-
-
 def plan(
     counts: Annotated[
-        Path | None, typer.Argument(help="Label counts: CSV, Parquet or NPY.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Label counts: CSV, Parquet or NPY; a split (.npz); or folder:DIR with client folders.",
+            show_default=False,
+        ),
     ] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Use the paper's CIFAR-10 partition over 20 clients.")
@@ -67,7 +62,9 @@ def plan(
     label_column: LabelColumn = None,
     count_column: CountColumn = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the allocation: .csv, .parquet or .json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
 ) -> None:
     """Plan how many synthetic samples each client generates of each class."""
@@ -76,18 +73,28 @@ def plan(
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_plot(plot)
     chosen = choose_policy(policy, limits)
-    file = None if counts is None else CountTable(counts, ColumnNames(client_column, label_column, count_column))
+    own = None if counts is None else _own_clients(counts)
+    file = None
+    if counts is not None and own is None:
+        file = CountTable(counts, ColumnNames(client_column, label_column, count_column))
+    config_file = out if out is not None and out.suffix == ".toml" else None
+    if config_file is not None and own is None:
+        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
+    out = None if config_file else out
     if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
         Console().print(summary_table(plan_chunks(file.chunks(), chosen, out), chosen.spec))
-        _say_how(file)
+        _say_how(file.path, file.how)
         return
-    table = example_counts() if file is None else file.counts(classes)
+    table = own.counts if own else example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     Console().print(summary_table(summary, chosen.spec))
     if file is not None:
-        _say_how(file)
+        _say_how(file.path, file.how)
+    if own is not None:
+        _say_how(own.title, own.how)
+        _write_config(config_file, own, chosen)
     side_by_side = compare_policies(table, chosen, allocation) if compare else []
     if compare:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
@@ -97,7 +104,7 @@ def plan(
 
 def partition(
     dataset: Annotated[str, typer.Argument(help=f"A dataset: {', '.join(NAMES)}.")],
-    scheme: Annotated[Scheme, typer.Option(help="How to split, as partition.scheme of a run.")] = Scheme.AUTO,
+    scheme: Annotated[Scheme, typer.Option(help="How to split, as partition.scheme of a run.")] = "auto",
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     alpha: Annotated[float, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = 0.1,
     per_client: Annotated[int, typer.Option(help="Shards for each client.")] = 2,
@@ -114,9 +121,9 @@ def partition(
     """Split a dataset over clients, exactly as a run with the same settings does."""
     _check_plot(plot)
     _check_partition_file(out)
-    section = {"scheme": scheme.value, "clients": clients, "alpha": alpha, "per_client": per_client}
+    section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
     section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
-    protocol = "paper" if scheme is Scheme.PAPER else "clean"
+    protocol = "paper" if scheme == "paper" else "clean"
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     with _counting_draws() as count:
@@ -131,8 +138,24 @@ def partition(
         plots.save(plots.partition_figure(split.counts), plot)
 
 
-def _say_how(file: CountTable) -> None:
-    print(printable(f"read {file.path} as {file.how}"))
+def _say_how(what: object, how: str) -> None:
+    print(printable(f"read {what} as {how}"))
+
+
+def _write_config(path: Path | None, own: CountSource, policy: Policy) -> None:
+    """Write the config of a run on these clients."""
+    if path is None:
+        return
+    with written_whole(path) as part:
+        part.write_text(run_config(own, policy), "utf-8")
+    print(printable(f"config: {path}; run it with: fedeas run {path}"))
+
+
+def _own_clients(counts: str) -> CountSource | None:
+    """The clients of a dataset with client folders or of a saved split; None for a table of counts."""
+    if is_place(counts):
+        return natural_clients(counts)
+    return saved_split(Path(counts), counts) if counts.endswith(".npz") else None
 
 
 @contextmanager

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fedeas.cli.runs import progress
 from fedeas.core.deadline import Deadline
 from fedeas.runs.store import Record, RunStore
-
-
-class StemName(StrEnum):
-    """The first layers of a ResNet."""
-
-    SMALL = "3x3"
-    IMAGENET = "imagenet"
 
 
 def pretrain(
@@ -28,8 +20,8 @@ def pretrain(
         Path | None, typer.Option(help="The file; weights/DATASET-pretrained.safetensors or -imagenet-stem by default.")
     ] = None,
     stem: Annotated[
-        StemName, typer.Option(help="First layers of a ResNet: for small images, or as for ImageNet.")
-    ] = StemName.SMALL,
+        Literal["3x3", "imagenet"], typer.Option(help="First layers of a ResNet: for small images, or as for ImageNet.")
+    ] = "3x3",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first weights and the order of batches.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
@@ -41,9 +33,9 @@ def pretrain(
     from fedeas.federation import pretraining
 
     config = pretraining.pretraining_config(
-        dataset, epochs, seed, device, None if data_root is None else str(data_root), stem.value
+        dataset, epochs, seed, device, None if data_root is None else str(data_root), stem
     )
-    path = out or pretraining.default_file(dataset, stem.value)
+    path = out or pretraining.default_file(dataset, stem)
     there = path.exists()
     with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)

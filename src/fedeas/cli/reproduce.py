@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,28 +19,13 @@ from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.run_queue import RunOutcome, stays_here
-from fedeas.paper.studies import study
+from fedeas.paper.studies import Precision, Protocol, study
 from fedeas.paper.tables import markdown
 from fedeas.paper.workbook import Workbook
 
 reproduce = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables, figures and numbers.")
 
 OUT = Path("reproduced")
-
-
-class ProtocolName(StrEnum):
-    """How data are split into training and test parts."""
-
-    PAPER = "paper"
-    CLEAN = "clean"
-
-
-class PrecisionName(StrEnum):
-    """The precision of the training."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
 
 
 Kept = Annotated[Path, typer.Option("--results", help="Folder of kept results, read in addition to the runs.")]
@@ -80,7 +64,7 @@ def reproduce_summary(
     results: Kept = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
-    """Print the main result in one paragraph: policies at one total, clean protocol; --out also writes a figure."""
+    """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
     found = Places(folder, results).scan()
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
@@ -103,13 +87,13 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
 def reproduce_artefact(
     context: typer.Context,
     profile: Annotated[str, typer.Option(help="full, digits (on a CPU) or smoke (a minute).")] = "full",
-    protocol: Annotated[ProtocolName, typer.Option(help="How training and test data are split.")] = ProtocolName.PAPER,
+    protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
     start: Annotated[
         str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
     ] = None,
-    precision: Annotated[PrecisionName | None, typer.Option(help="Precision of training; bf16 needs a GPU.")] = None,
+    precision: Annotated[Precision | None, typer.Option(help="Precision of training; bf16 needs a GPU.")] = None,
     only_estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the cost; run nothing.")] = False,
     only_show: Annotated[bool, typer.Option("--show", help="Only show finished results; run nothing.")] = False,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
@@ -127,9 +111,9 @@ def reproduce_artefact(
     done = make(
         context.info_name or "all",
         profile=profile,
-        protocol=protocol.value,
+        protocol=protocol,
         start=start,
-        precision=None if precision is None else precision.value,
+        precision=precision,
         partitions=partitions,
         seeds=seeds,
         train=training,

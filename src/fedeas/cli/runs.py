@@ -17,6 +17,7 @@ from fedeas.cli.display import runs_tables
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 
@@ -26,7 +27,8 @@ RUNS = Path("runs")
 
 def run(
     config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without one, the defaults.", show_default=False)
+        Path | None,
+        typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
@@ -96,18 +98,11 @@ def demo(
 
 def _read_config(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
     # `fedeas run train.lr=0.05` has no file: the first argument is an override.
-    if path is not None and "=" in path.name and not _is_there(path):
+    if path is not None and "=" in path.name and not is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
     return load_config(path, overrides)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # an override may be too long for a file name, or hold a NUL
-        return False
 
 
 def _print_resolved(config: RunConfig) -> None:

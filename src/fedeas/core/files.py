@@ -31,6 +31,11 @@ _LONGEST_STEM = 40  # characters of a file's name in its temporary file's name, 
 PathLike = str | os.PathLike[str]
 
 
+def cache_folder() -> Path:
+    """The folder for what can be made or fetched again: ``$FEDEAS_CACHE`` or ``~/.cache/fedeas``."""
+    return Path(os.environ.get("FEDEAS_CACHE") or Path.home() / ".cache" / "fedeas")
+
+
 @contextmanager
 def written_whole(path: PathLike) -> Iterator[Path]:
     """Give a temporary path beside `path` and move it there at the end; after an error `path` is unchanged.
@@ -38,7 +43,9 @@ def written_whole(path: PathLike) -> Iterator[Path]:
     After the block the content is on the disk, not only in the operating system's cache.
     """
     target = Path(path)
-    if not target.parent.is_dir():
+    with writing(target):  # a name that is too long fails here
+        has_folder = target.parent.is_dir()
+    if not has_folder:
         raise InputError(f"{target}: the folder {target.parent} does not exist; create it first")
     remove_leftovers(target.parent)
     part = temporary(target)
@@ -70,11 +77,12 @@ def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file and wait until it is on the disk."""
-    is_new = not path.exists()
-    with writing(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with writing(path):
+        is_new = not path.exists()
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         if is_new:
             flush(path.parent)
 

@@ -233,7 +233,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
             failed.append(error)
 
     with simulated_machine(store.root / ".clients") as resources:
-        run_simulation(here, client, num_supernodes=config.partition.clients, backend_config=resources)
+        run_simulation(here, client, num_supernodes=shared.partition.clients, backend_config=resources)
     if failed:
         raise failed[0]
     return store.at(shared)

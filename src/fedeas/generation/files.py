@@ -147,8 +147,7 @@ def _as_parquet(folder: Path, made: ClientImages, classes: Sequence[str]) -> lis
 
 def _as_npz(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
     file = f"{made.folder}.npz"
-    arrays = {"images": made.images, "labels": made.labels, "index": made.numbers, "classes": np.array(classes)}
-    write_arrays(folder / file, **arrays)
+    write_arrays(folder / file, images=made.images, labels=made.labels, index=made.numbers, classes=np.array(classes))
     return [file] * len(made.labels)
 
 

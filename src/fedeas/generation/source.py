@@ -54,6 +54,7 @@ def source_for(
 ) -> PlanSource:
     """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
     context = _context(plan, generator, dataset, data_root, shape, device)
+    ready: Any
     if isinstance(generator, str):
         spec, ready = generator, parse_generator(generator).ready(_known(context, generator))
     elif _is_generator(generator):

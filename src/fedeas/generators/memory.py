@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+
+from fedeas.core.arrays import IntArray
+from fedeas.generators.base import Generator, checked_address
 
 Result = TypeVar("Result")
 
@@ -27,3 +32,17 @@ def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Calla
         go_on_with(size)
         torch.cuda.empty_cache()  # does nothing without CUDA
     return work(size)
+
+
+def in_batches(
+    generator: Generator, first: Callable[[IntArray, IntArray], NDArray[np.uint8]], labels: ArrayLike, index: ArrayLike
+) -> NDArray[np.uint8]:
+    """The images of these addresses; `first` makes as many of the first ones as memory allows."""
+    classes, numbers = checked_address(labels, index, generator.num_classes)
+    images = np.empty((classes.size, *generator.shape), dtype=np.uint8)
+    start = 0
+    while start < classes.size:
+        made = first(classes[start:], numbers[start:])
+        images[start : start + len(made)] = made
+        start += len(made)
+    return images

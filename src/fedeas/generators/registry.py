@@ -79,6 +79,14 @@ class GeneratorSettings(Described):
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise InputError(f"{field.name} must be {words}, not {value!r}")
 
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
+        return {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """What affects the images but cannot be known."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorSettings):
@@ -93,14 +101,6 @@ class Gaussian(GeneratorSettings):
 
         classes = len(context.classes)
         return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
-
-    def content(self, dataset: str) -> dict[str, str]:
-        """Nothing: it is fitted to the dataset."""
-        return {}
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Nothing."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -260,14 +260,6 @@ class HeldOut(GeneratorSettings):
         if context.held_out is None:
             raise InputError("generator held-out needs images that no client has; set data.held_out, such as 10000")
         return HeldOutImages(*context.held_out, len(context.classes))
-
-    def content(self, dataset: str) -> dict[str, str]:
-        """Nothing: they are part of the dataset."""
-        return {}
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Nothing."""
-        return ()
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError, RunError
-from fedeas.generators.base import address_noise, checked_address, noise_keys
-from fedeas.generators.memory import as_memory_allows
+from fedeas.generators.base import address_noise, noise_keys
+from fedeas.generators.memory import as_memory_allows, in_batches
 from fedeas.gpu.devices import available_precision, chosen_device
 
 FORMAT = "fedeas-text-1"
@@ -154,14 +154,7 @@ class TextToImage:
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
         """The images of these addresses; each depends on its own address alone, not on the batch."""
-        classes, numbers = checked_address(labels, index, self.num_classes)
-        images = np.empty((classes.size, *self.shape), dtype=np.uint8)
-        start = 0
-        while start < classes.size:
-            made = self._first_images(classes[start:], numbers[start:])
-            images[start : start + len(made)] = made
-            start += len(made)
-        return images
+        return in_batches(self, self._first_images, labels, index)
 
     def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         """The first batch of these, as large as memory allows."""

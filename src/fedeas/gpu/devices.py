@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -18,6 +20,15 @@ from fedeas.errors import InputError
 log = logging.getLogger("fedeas")
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
+
+
+@cache
+def load_kernels(name: str) -> ModuleType | None:
+    """A module of kernels beside this one, or None without Triton, which comes with torch for GPUs."""
+    try:
+        return importlib.import_module(f"fedeas.gpu.{name}")
+    except ImportError:
+        return None
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from functools import cache
-from types import ModuleType
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.errors import InputError
+from fedeas.gpu.devices import load_kernels
+
+_kernels = partial(load_kernels, "norm_kernels")
 
 Norm = Literal["batch", "group", "none"]
 
@@ -100,12 +101,3 @@ def fuse_norms(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.tickets = kernels.tickets_for(1, module.num_features, module.weight.device)
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
-    try:
-        return importlib.import_module("fedeas.gpu.norm_kernels")
-    except ImportError:
-        return None

@@ -9,12 +9,11 @@ product. Weights have the layout that the product needs; `laid_out` and `put_bac
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.data.client import Normaliser
-from fedeas.gpu.devices import copy_all
+from fedeas.gpu.devices import copy_all, load_kernels
 from fedeas.models.conv import Conv
 from fedeas.models.norm import BatchNorm, NormThenRelu
 from fedeas.models.resnet import MaxPool
@@ -418,13 +417,4 @@ def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple
 
 
 def _kernels_for(x: Tensor) -> ModuleType | None:
-    return _kernels() if x.is_cuda else None
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
-    try:
-        return importlib.import_module("fedeas.gpu.stacked_kernels")
-    except ImportError:
-        return None
+    return load_kernels("stacked_kernels") if x.is_cuda else None

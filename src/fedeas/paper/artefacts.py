@@ -78,7 +78,7 @@ def window_of(study: Study) -> Window:
 
 def accuracy_sheet(study: Study) -> Sheet:
     """Table 1."""
-    note = "Full-Balance generates many times more and stands apart; `fedeas reproduce counts` has the totals."
+    note = "Full-Balance is not ranked: it generates many times more images (`fedeas reproduce counts` shows how many)."
     return _methods_by_settings(study, f"Accuracy, %: mean of {window_of(study)}", accuracy, published().accuracy, note)
 
 
@@ -122,7 +122,7 @@ def sweep_sheet(study: Study) -> Sheet:
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
     level = _level(study)
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
-    note = "Uniform has FedEAS's total. Gain: points above FedAvg. Eta: points for each thousand samples."
+    note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
     return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
 
 
@@ -143,7 +143,7 @@ def ablation_sheet(study: Study) -> Sheet:
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
         rows[title] = (_samples(config, number), _accuracy(config, reached))
-    note = "The paper says beta = 8 for all three; its totals come from these."
+    note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
     columns = ("samples", _level(study))
     return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
 
@@ -160,7 +160,7 @@ def gamma_sheet(study: Study) -> Sheet:
             Cell((own,), gamma_hat, study.printed(median), 4),
             None if own == base else reduction,
         )
-    note = "Over trainable parameters only; the paper's values look as if BatchNorm's step counter had been counted in."
+    note = "Over trainable parameters only. The paper's values look as if they included BatchNorm's step counter."
     title = study.named(f"Gamma-hat, median over rounds, {study.title(where)}")
     return Sheet(title, ("median", "less than FedAvg, %"), rows, note=note)
 
@@ -175,7 +175,7 @@ def convergence_sheet(study: Study) -> Sheet:
             replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
             for where, number in zip(wheres, numbers, strict=True)
         )
-    note = "In the figure, of the mean over seeds."
+    note = "Mean over seeds. The figure marks the first round of the mean curve instead."
     title = study.named(f"First round at {printed.threshold}% accuracy")
     return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
 
@@ -190,7 +190,7 @@ def allocation_sheet(study: Study) -> Sheet:
         for name in ("fedavg", "uniform", "missing-only", "fedeas")
     }
     columns = tuple(study.title(where) for where in wheres)
-    title = study.named(f"Accuracy, %, of policies at one total: mean of {window_of(study)}")
+    title = study.named(f"Accuracy of policies at equal budget, %: mean of {window_of(study)}")
     return Sheet(title, columns, rows, ranked=columns)
 
 
@@ -220,7 +220,7 @@ def combination_sheet(study: Study) -> Sheet:
         )
         for method, number in methods.items()
     }
-    note = "The single results that the paper quotes here are peaks."
+    note = "The paper quotes peak accuracies for this comparison."
     title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
     columns = ("peak, %", _level(study), "final, %")
     return Sheet(title, columns, rows, ranked=columns, note=note)
@@ -239,8 +239,8 @@ def wall_clock_sheet(study: Study) -> Sheet:
         "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1, REUSED),),
         "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1, REUSED),),
     }
-    note = "Each on its own machine: the paper's is one RTX 4090, ours stands in the runs' environment. "
-    note += "Told only of runs that generated all their images, as those begun by this command in a new folder do."
+    note = "The paper measured on one RTX 4090; the machine of our runs is recorded with them. Runs that reused images "
+    note += "from the bank are not timed; run this command in a new folder to time all."
     return Sheet(study.named(f"Generation and training, {study.title(where)}"), ("",), rows, note=note)
 
 
@@ -248,14 +248,13 @@ def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
     where, level = setting(HEADLINE), _level(study)
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
-    note = (
-        "All but FedAvg share one total. Greedy and Optimal minimise the label imbalance; the paper has no such rows."
-    )
+    note = "All but FedAvg generate the same number of images. Greedy and Optimal, which minimise the label imbalance, "
+    note += "are not in the paper."
     rows = {
         method.title: (_removed(study.config(where, method)), *_reached(study, where, name, method))
-        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        for name, method in POLICIES_AT_EQUAL_BUDGET.items()
     }
-    title = study.named(f"Policies at one total, {study.title(where)}")
+    title = study.named(f"Policies at equal budget, {study.title(where)}")
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
 
 
@@ -263,12 +262,12 @@ def measures_sheet(study: Study) -> Sheet:
     """Other measures of the same runs."""
     where = setting(HEADLINE)
     columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
-    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_ONE_TOTAL.items()}
-    note = "Peak: the best of all rounds, chosen on the test set."
+    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_EQUAL_BUDGET.items()}
+    note = "Peak: the best round, chosen on the test set and therefore optimistic."
     return Sheet(study.named(f"Other measures, {study.title(where)}"), columns, rows, note=note, by_method=True)
 
 
-POLICIES_AT_ONE_TOTAL = {
+POLICIES_AT_EQUAL_BUDGET = {
     **{name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")},
     "greedy": GREEDY,
     "optimal": OPTIMAL,
@@ -334,10 +333,9 @@ def sources_sheet(study: Study) -> Sheet:
         rows[title] = (*reached, Cell((uniform, fedeas), gain, compares=True))
     level = window_of(study)
     columns = (f"Uniform, {level}, %", f"FedEAS, {level}, %", "Uniform minus FedEAS, points")
-    note = (
-        "In all rows a fifth of the training images goes to no client; the last row trains on these." if apart else ""
-    )
-    return Sheet(study.named(f"Where images come from, {study.title(where)}"), columns, rows, note=note)
+    note = "In all rows, a fifth of the training images is given to no client. The last row trains on these images."
+    title = study.named(f"Where images come from, {study.title(where)}")
+    return Sheet(title, columns, rows, note=note if apart else "")
 
 
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
@@ -370,7 +368,7 @@ ARTEFACTS = [
     Artefact("peak", "peak accuracy table of the supplement", _single(peak_sheet)),
     Artefact("sweep", "beta sweep with efficiency, of the supplement", _single(sweep_sheet)),
     Artefact("gamma", "dissimilarity of updates, supplement A", _single(gamma_sheet)),
-    Artefact("fig1", "demand of each client, and accuracy at one total", _single(allocation_sheet)),
+    Artefact("fig1", "demand of each client, and accuracy at equal budget", _single(allocation_sheet)),
     Artefact("fig2", "concentration of imbalance, and imbalance removed"),
     Artefact("fig3", "overview of the budgets"),
     Artefact("fig4", "convergence, with rounds to 70 %", _single(convergence_sheet)),
@@ -382,7 +380,7 @@ ARTEFACTS = [
     Artefact("wall-clock", "time of FedEAS and of Full-Balance", _single(wall_clock_sheet)),
     Artefact("sources", "one shared pool, and real images, instead of the generator", _single(sources_sheet)),
     Artefact("settings", "each column of the main table with differences and work", setting_sheets),
-    Artefact("references", "Greedy and Optimal at FedEAS's total, beyond the paper", _single(references_sheet)),
+    Artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper", _single(references_sheet)),
     Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _single(measures_sheet)),
 ]
 

@@ -14,7 +14,7 @@ from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
 
 def headline(book: Workbook) -> str:
-    """The comparison of policies at one total as a paragraph."""
+    """The comparison of policies at equal budget, as a paragraph."""
     table, where = book.table(references_sheet), setting(HEADLINE)
     rows = {name: dict(zip(table.columns, row, strict=True)) for name, row in table.rows.items()}
     level = next(column for column in table.columns if column.startswith(str(window_of(book.study))))
@@ -28,14 +28,14 @@ def headline(book: Workbook) -> str:
         if (entry := row["minus FedEAS, points"]) is not None and isinstance(entry.ours, Difference)
     }
     said = [
-        f"On {book.study.title(where)}, {book.study.protocol} protocol, FedEAS reaches "
-        f"{_level(reached[FEDEAS.title])} with {total:,} synthetic images (mean of {window_of(book.study)} ± deviation "
-        "over n seeds)."
+        f"On {book.study.title(where)}, under the {book.study.protocol} protocol, FedEAS reaches "
+        f"{_level(reached[FEDEAS.title])} with {total:,} synthetic images. This is the accuracy in "
+        f"{window_of(book.study)}: mean ± standard deviation over n seeds."
     ]
     if FEDAVG.title in reached:
-        said.append(f"FedAvg, which has none, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
+        said.append(f"FedAvg, without synthetic images, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
     if differences:
-        said.append(f"Points against FedEAS, with 95 % intervals paired by seed: {_listed(differences)}.")
+        said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {_listed(differences)}.")
         said.append(_conclusion(differences))
     return " ".join([*said, _papers()])
 
@@ -50,7 +50,7 @@ def _work(rows: Mapping[str, Mapping[str, Entry | None]]) -> str:
     own, other = (rows[method.title]["steps"] for method in (FEDAVG, FEDEAS))
     if own is None or other is None or own.ours is None or other.ours is None:
         return ""
-    return f" in {100 * own.ours.mean / other.ours.mean:.0f} % of the steps"
+    return f" with {100 * own.ours.mean / other.ours.mean:.0f} % of FedEAS's training steps"
 
 
 def _listed(differences: Mapping[str, Difference]) -> str:
@@ -66,11 +66,11 @@ def _conclusion(differences: Mapping[str, Difference]) -> str:
     shown += [f"lower than {listed(names[Verdict.HIGHER])}"] if names[Verdict.HIGHER] else []
     said = [f"FedEAS is {' and '.join(shown)}."] if shown else []
     open_ = [*names[Verdict.UNDECIDED], *names[Verdict.ONE_SEED]]
-    said += [f"These seeds do not tell FedEAS from {listed(open_)}."] if open_ else []
+    said += [f"These seeds show no difference between FedEAS and {listed(open_)}."] if open_ else []
     return " ".join(said)
 
 
 def _papers() -> str:
     where, numbers = setting(HEADLINE), published().accuracy
     own, base = (published().printed(numbers, name, where) for name in ("fedeas", "fedavg"))
-    return f"The paper, under its own protocol, prints {own} % for FedEAS and {base} % for FedAvg."
+    return f"The paper reports {own} % for FedEAS and {base} % for FedAvg under its own protocol."

@@ -151,7 +151,7 @@ def _rounds_line(where: Setting, views: Views) -> LedgerLine:
     own, other = (published().round_of(name, where) for name in ("fedeas", "missing-only"))
     assert own is not None and other is not None
     paper = f"round {own} against {other}, a factor of {other / own:.2f}"
-    says = f"FedEAS is at {published().convergence.threshold} % before Missing-only"
+    says = f"FedEAS reaches {published().convergence.threshold} % before Missing-only"
     return _line(says, where, paper, views, lambda view: _earlier(view, where))
 
 
@@ -188,7 +188,9 @@ def _levels(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decima
     far = {name: points for name, points in apart.items() if abs(points) > LEVEL_POINTS}
     said = f"{len(apart) - len(far)} of {len(apart)} within {LEVEL_POINTS:g} points"
     if far:
-        said += f"; farther: {', '.join(f'{METHODS[name].title} {signed(points, 2)}' for name, points in far.items())}"
+        said += (
+            f"; not within: {', '.join(f'{METHODS[name].title} {signed(points, 2)}' for name, points in far.items())}"
+        )
     return Finding(_share(len(apart) - len(far), len(apart)), said)
 
 
@@ -205,9 +207,9 @@ def _order(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal
     shown = {pair: _verdict(run[pair[0]], run[pair[1]]) for pair in pairs}
     same, other = ([pair for pair in pairs if shown[pair] is each] for each in (Verdict.HIGHER, Verdict.LOWER))
     said = [_chain(sorted(run, key=lambda name: mean(run[name].values()), reverse=True))]
-    said.append(f"{len(same)} of {len(pairs)} pairs are shown to be as in the paper")
+    said.append(f"{len(same)} of {len(pairs)} pairs are shown to be in the paper's order")
     said += [f"the other way round: {_named(other)}"] if other else []
-    said += [f"not shown: {_named(rest)}"] if (rest := [pair for pair in pairs if pair not in (*same, *other)]) else []
+    said += [f"undecided: {_named(rest)}"] if (rest := [pair for pair in pairs if pair not in (*same, *other)]) else []
     standing = _share(len(same), len(same) + len(other)) if other or len(same) == len(pairs) else Standing.OPEN
     return Finding(standing, "; ".join(said))
 
@@ -284,7 +286,7 @@ def _chain(names: Sequence[str]) -> str:
 
 def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
     """The ledger as a table, with remarks below it."""
-    table = ["| what the paper says | there | clean protocol | the paper's protocol |", "| --- | --- | --- | --- |"]
+    table = ["| statement | paper | ours, clean protocol | ours, the paper's protocol |", "| --- | --- | --- | --- |"]
     for line in lines:
         cells = [f"**{each.standing}**{str(each).removeprefix(each.standing)}" for each in line.found.values()]
         table.append(f"| {line.says}; {line.where} | {line.paper} | {' | '.join(cells)} |")
@@ -295,8 +297,9 @@ def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
     """Remarks below the ledger: how often we agree, the criteria, and the settings without runs."""
     said = [_tally(lines, protocol) for protocol in PROTOCOLS if lines]
     said.append(
-        f"Levels agree within {LEVEL_POINTS:g} points, Gamma-hat within a factor of {LEVEL_FACTOR:g}. An order or a "
-        "difference counts only if the 95 % interval over seeds shows it; brackets hold the interval and n."
+        f"A level agrees if it is within {LEVEL_POINTS:g} points of the paper's, Gamma-hat if it is within a factor of "
+        f"{LEVEL_FACTOR:g}. An order or a difference counts only if its 95 % interval over seeds excludes 0, else it "
+        "is open. Brackets show the interval and the number of seeds n."
     )
     empty = [where.title for where in settings_without_runs(results)]
     said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
@@ -306,4 +309,4 @@ def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
 def _tally(lines: Sequence[LedgerLine], protocol: Protocol) -> str:
     """The number of lines with each standing under a protocol."""
     found = Counter(line.found[protocol].standing for line in lines)
-    return f"Lines, protocol {protocol}: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."
+    return f"Under the {protocol} protocol: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."

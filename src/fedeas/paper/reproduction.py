@@ -107,7 +107,7 @@ class Reproduction:
     def estimates(self, seeds: int) -> list[tuple[str, int, Estimate]]:
         """For each artefact its number of runs and the cost of the missing ones; for several also the sum."""
         groups = [(each.name, [each]) for each in self.artefacts]
-        groups += [("together, each run once", list(self.artefacts))] if len(groups) > 1 else []
+        groups += [("all, each run counted once", list(self.artefacts))] if len(groups) > 1 else []
         needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
         return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
 
@@ -159,7 +159,7 @@ def reproduce(
 
     >>> found = reproduce("references", profile="smoke", train=False)
     >>> [table.title for table in found.tables]
-    ['Policies at one total, digits, K=12, alpha=0.1 (smoke profile)']
+    ['Policies at equal budget, digits, K=12, alpha=0.1 (smoke profile)']
     """
     chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
     book = Workbook(chosen, places.scan())

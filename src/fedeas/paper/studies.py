@@ -111,9 +111,13 @@ class Start(NamedTuple):
 SCRATCH = "scratch"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
-    "cifar100": Start("3x3", f"{{other}}{PRETRAINED}", "3x3 stem, from weights trained on the other CIFAR"),
+    "cifar100": Start(
+        "3x3", f"{{other}}{PRETRAINED}", "3x3 stem, starting from weights trained on the other CIFAR dataset"
+    ),
     "cifar100-imagenet-stem": Start(
-        "imagenet", f"{{other}}{IMAGENET_STEM}", "ImageNet's 7x7 stem, from weights trained on the other CIFAR"
+        "imagenet",
+        f"{{other}}{IMAGENET_STEM}",
+        "ImageNet's 7x7 stem, starting from weights trained on the other CIFAR dataset",
     ),
 }
 """The last one reaches the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
@@ -164,8 +168,8 @@ PROFILES = {
         start="cifar100-imagenet-stem",
     ),
     "digits": Profile(
-        "Digits on a CPU: small, but with enough training to compare policies over many seeds, in minutes; 60 rounds "
-        "of five local epochs with learning rate 0.05, beta = 2 instead of 12, as digits are few.",
+        "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
+        "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         clients={20: 20, 100: 40}, budget=FedEAS(2).spec,
     ),

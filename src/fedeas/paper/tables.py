@@ -137,14 +137,14 @@ class Filled:
     @property
     def _about_seeds(self) -> str:
         if self.by_method and self.is_run:
-            return "Mean ± deviation over n seeds. "
+            return "Mean ± standard deviation over n seeds. "
         (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
         return {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
 
     @property
     def _about_differences(self) -> str:
         if any(entry.interval for entry in self.entries):
-            return "Differences have 95 % intervals, over the seeds that both methods have. "
+            return "Differences are paired by seed, with 95 % intervals. "
         compares = any(isinstance(entry.ours, Difference) for entry in self.entries)
         return "With one seed differences have no interval. " if compares else ""
 

@@ -215,9 +215,9 @@ def _check_certain(client: Column | None, label: Column, asked: ColumnNames) -> 
         )
 
 
-def _long(rest: Sequence[Column], client: str, label: str, count: str | None) -> Layout:
-    if count is not None:
-        return Layout(client, label, count, left_out=_names(rest), count_is_asked=True)
+def _long(rest: Sequence[Column], client: str, label: str, asked: str | None) -> Layout:
+    if asked is not None:
+        return Layout(client, label, asked, left_out=_names(rest), count_is_asked=True)
     numbers = [column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER)]
     # Of text that holds some numbers the reader names the row that is wrong.
     found = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
@@ -235,7 +235,8 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
     words = next((column.name for column in classes if column.holds_names() and column.head()), None)
     if words is not None:
         raise InputError(
-            f"column {words!r} holds text, not counts; remove it, or give --label-column {words} if it holds labels"
+            f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
+            "name the columns with --client-column, --label-column and --count-column"
         )
     return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
 

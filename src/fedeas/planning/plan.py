@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from fedeas.core.arrays import IntArray
@@ -87,7 +86,7 @@ def plan(
     >>> plan([[900, 80, 20], [10, 300, 690]], beta=6)
     <fedeas(beta=6): 85 samples for 2 clients x 3 classes>
     """
-    table = read_counts(counts) if isinstance(counts, str | Path) else as_counts(counts)
+    table = read_counts(counts) if isinstance(counts, str | os.PathLike) else as_counts(counts)
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if isinstance(policy, str):
         chosen = choose_policy(policy, limits, table)

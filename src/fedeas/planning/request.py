@@ -20,6 +20,7 @@ from fedeas.planning.beta import (
 )
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
+    KL,
     BySize,
     FedEAS,
     FullBalance,
@@ -156,7 +157,7 @@ def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
-    line_up += [Greedy(budget=total), Optimal(budget=total), FullBalance()]
+    line_up += [KL(budget=total), Greedy(budget=total), Optimal(budget=total), FullBalance()]
     kinds = [type(each) for each in line_up]
     if type(policy) in kinds:
         line_up.pop(kinds.index(type(policy)))

@@ -1,23 +1,32 @@
 """The results of runs as one HTML page. The module can be called: ``fedeas.report(runs)`` writes the page."""
 
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from fedeas.report.page import write_report
+from fedeas.runs.store import Run, read_run
 
 __all__ = ["write_report"]
 
+PathLike = str | os.PathLike[str]
 
-class _Callable(ModuleType):
+
+class _ReportModule(ModuleType):
     """A module that is a function as well: `fedeas.report` names both."""
 
-    def __call__(self, *args: Any, **options: Any) -> Path:
-        """See `fedeas.workflow.report`."""
-        from fedeas.workflow import report
+    def __call__(
+        self,
+        runs: Run | PathLike | Iterable[Run | PathLike],
+        out: PathLike = "report.html",
+        title: str = "FedEAS report",
+    ) -> Path:
+        """Write one self-contained HTML page about some runs, given as runs or run directories; return its path."""
+        given = [runs] if isinstance(runs, Run | str | os.PathLike) else list(runs)
+        write_report([each if isinstance(each, Run) else read_run(each) for each in given], out, title)
+        return Path(out)
 
-        return report(*args, **options)
 
-
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _ReportModule

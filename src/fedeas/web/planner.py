@@ -120,10 +120,13 @@ def _from_paper() -> CountSource:
 
 
 def _from_file() -> CountSource | None:
-    file = st.file_uploader("CSV or Parquet", ["csv", "parquet"], max_upload_size=sources.MAX_MEGABYTES, key="file")
+    file = st.file_uploader(
+        "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=sources.MAX_MEGABYTES, key="file"
+    )
     st.caption(
         "A row for each client with a column of counts for each class; a row for each client and class with a count; "
-        "or a row for each image with its client and label. The file stays on this machine."
+        "a row for each image with its client and label; or a split of `fedeas partition --out split.npz`. "
+        "The file stays on this machine."
     )
     words = "Only for rows of images whose labels are numbers, if no client has some class."
     classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)

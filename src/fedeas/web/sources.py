@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from fedeas.config import checked_config
 from fedeas.data.known import known_dataset
-from fedeas.data.partition import dirichlet
+from fedeas.data.partition import Partition, dirichlet
 from fedeas.errors import InputError
+from fedeas.federation.split import split_of
 from fedeas.paper.published import EXAMPLE, setting
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables import ColumnNames, CountTable
@@ -86,19 +88,39 @@ def read_upload(
 ) -> CountSource:
     """The table in an uploaded file; `num_classes` and `columns` as for `read_counts`."""
     ending = Path(name).suffix.lower()
-    if ending not in (".csv", ".parquet"):
-        raise InputError(f"{name}: cannot tell the format; upload a .csv or .parquet file")
+    if ending not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{name}: cannot tell the format; upload a .csv, .parquet or .npz file")
     if len(content) > MAX_MEGABYTES * 10**6:
         raise InputError(f"{name}: larger than {MAX_MEGABYTES} MB; {ELSEWHERE}")
     with TemporaryDirectory(prefix="fedeas-planner-") as folder:
         path = Path(folder) / f"table{ending}"
         path.write_bytes(content)
         try:
+            if ending == ".npz":
+                split = saved_split(path, name)
+                _check_size(*split.counts.n.shape)
+                return split
             table = CountTable(path, columns)
             counts = table.counts(num_classes, _check_size)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
     return CountSource(name, counts, _arguments(name, num_classes, columns or ColumnNames()), how=table.how)
+
+
+def saved_split(path: Path, name: str) -> CountSource:
+    """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
+    split = Partition.load(path)
+    dataset = split.recipe.get("dataset")
+    config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
+    return CountSource(name, split.counts, _arguments(name, None, ColumnNames()), config=config, how="a saved split")
+
+
+def natural_clients(dataset: str, data_root: str | None = None) -> CountSource:
+    """The clients that a dataset comes with, such as the client folders of ``folder:DIR``."""
+    sections = {"data": {"dataset": dataset}, "partition": {"scheme": "natural"}}
+    about = {**sections, "data": {"dataset": dataset, "root": data_root}}
+    split = split_of(checked_config(about), needs_indices=True)
+    return CountSource(dataset, split.counts, dataset, config=sections, how="; ".join(["its clients", *split.notes]))
 
 
 def _arguments(name: str, num_classes: int | None, columns: ColumnNames) -> str:

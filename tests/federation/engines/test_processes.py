@@ -280,6 +280,8 @@ IN_THE_MIDDLE = """
         (WHOLE_RUN, "end"),
         pytest.param(WHOLE_RUN, "error", marks=pytest.mark.slow),
         (WHOLE_RUN, "SIGKILL"),
+        pytest.param(WHOLE_RUN, "SIGINT", marks=pytest.mark.slow),
+        pytest.param(WHOLE_RUN, "SIGTERM", marks=pytest.mark.slow),
         (IN_THE_MIDDLE, "SIGINT"),
         pytest.param(IN_THE_MIDDLE, "SIGTERM", marks=pytest.mark.slow),
         pytest.param(IN_THE_MIDDLE, "SIGKILL", marks=pytest.mark.slow),

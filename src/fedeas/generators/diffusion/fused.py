@@ -12,16 +12,18 @@ convolutions and large matrix products; our kernels do the rest, with biases and
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from functools import cache
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import torch
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from torch import Tensor, nn
 from torch.nn import functional
+
+from fedeas.gpu.devices import load_kernels
+
+_kernels = partial(load_kernels, "denoising_kernels")
 
 PADDED = 8
 """Convolutions on a GPU are fast for images with this many channels."""
@@ -240,12 +242,3 @@ def _padded_outputs(conv: Any) -> Tensor:
     weight: Tensor = conv.weight.new_zeros(PADDED, conv.in_channels, *conv.kernel_size)
     weight[: conv.out_channels] = conv.weight
     return weight.contiguous(memory_format=torch.channels_last)
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    """The module with the kernels, or None without Triton, which comes with torch for GPUs."""
-    try:
-        return importlib.import_module("fedeas.gpu.denoising_kernels")
-    except ImportError:
-        return None

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 
 from fedeas.core.arrays import IntArray
 from fedeas.errors import InputError
-from fedeas.generators.base import checked_address
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.generators.memory import as_memory_allows
+from fedeas.generators.memory import as_memory_allows, in_batches
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import available_precision
 
@@ -99,14 +98,7 @@ class DiffusionGenerator:
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
         """The images of these addresses."""
-        classes, numbers = checked_address(labels, index, self.num_classes)
-        images = np.empty((classes.size, *self.shape), dtype=np.uint8)
-        start = 0
-        while start < classes.size:
-            made = self._first_images(classes[start:], numbers[start:])
-            images[start : start + len(made)] = made
-            start += len(made)
-        return images
+        return in_batches(self, self._first_images, labels, index)
 
     def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         """The first batch of these, as large as memory allows."""

@@ -1,4 +1,4 @@
-"""Figures of accuracy: at one total, over growing totals, and over the imbalance removed.
+"""Figures of accuracy: at equal budget, over growing budgets, and over the imbalance removed.
 
 They take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
 """
@@ -52,7 +52,7 @@ class Removal(NamedTuple):
 
 @plots.styled
 def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
-    """Fig. 1(b): accuracy of each policy at one total; ours as solid bars, the paper's as hollow bars."""
+    """Fig. 1(b): accuracy of each policy at equal budget; ours as solid bars, the paper's as hollow bars."""
     figure, axes = panel(title, min(WIDTH, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
     looks, width = looks_by_name(bar.name for bar in bars), 0.38 if printed else 0.6

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import (
-    POLICIES_AT_ONE_TOTAL,
+    POLICIES_AT_EQUAL_BUDGET,
     allocation_sheet,
     convergence_sheet,
     references_sheet,
@@ -50,12 +50,12 @@ log = logging.getLogger("fedeas")
 Draw = Callable[[Workbook], Figure]
 
 
-def accuracy_at_one_total(book: Workbook) -> Figure:
+def accuracy_at_equal_budget(book: Workbook) -> Figure:
     """Fig. 1(b)."""
     table = book.table(allocation_sheet)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
     return allocation_figure(
-        bars, book.study.named(f"Accuracy at one total, {table.columns[0]}"), window_of(book.study)
+        bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), window_of(book.study)
     )
 
 
@@ -79,7 +79,7 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
 
 
-def curves_at_one_total(book: Workbook) -> Figure:
+def curves_at_equal_budget(book: Workbook) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
     sheet = references_sheet(book.study)
     lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
@@ -126,7 +126,7 @@ def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]
         found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
     found[usual] = [
         (method, published().printed(published().accuracy, name, where))
-        for name, method in POLICIES_AT_ONE_TOTAL.items()
+        for name, method in POLICIES_AT_EQUAL_BUDGET.items()
         if method != FEDAVG
     ]
     return dict(sorted(found.items()))
@@ -143,10 +143,10 @@ def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, 
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {
-    "fig1": {"fig1b-accuracy": accuracy_at_one_total},
+    "fig1": {"fig1b-accuracy": accuracy_at_equal_budget},
     "fig4": {"fig4-convergence": convergence},
     "fig5": {"fig5a-budgets": accuracy_over_budgets},
-    "references": {"references-courses": curves_at_one_total, "references-imbalance": accuracy_over_removal},
+    "references": {"references-courses": curves_at_equal_budget, "references-imbalance": accuracy_over_removal},
 }
 
 

@@ -68,7 +68,8 @@ class KL(Budgeted):
         wanted, price = curves.spend(total)
         rounded = round_to(wanted, total)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
-        return CertifiedAllocation(rounded, self.spec, max(curves.value(rounded) - bound, 0.0))
+        gap = max(curves.value(rounded) - bound, 0.0)
+        return CertifiedAllocation(rounded, self.spec, gap, "the divergence")
 
     def divergence(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
         """The sum over clients of p_k KL(target || q_k), with smoothed shares, that the policy minimises."""
@@ -118,7 +119,7 @@ class DivergenceCurves:
         )
         linear = 1 - share + own * rest
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
-        return np.maximum(level, first)
+        return np.asarray(np.maximum(level, first))
 
     def spend(self, total: int) -> tuple[FloatArray, float]:
         """The best samples, as real numbers that sum to `total`, and the price of the last one."""

@@ -19,16 +19,18 @@ EXACT_STEPS = 2 * 10**7
 
 @dataclass(frozen=True, eq=False)
 class CertifiedAllocation(Allocation):
-    """An allocation whose I(B) is at most `gap` above that of any allocation of as many samples.
+    """An allocation that is at most `gap` worse than any allocation of as many samples, in what is `minimised`.
 
     A gap of 0 means proved optimal (up to rounding).
     """
 
     gap: float = 0.0
+    minimised: str = "I"
 
-    def __init__(self, n: IntArray, policy: str, gap: float) -> None:
+    def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
         super().__init__(n, policy)
         object.__setattr__(self, "gap", gap)
+        object.__setattr__(self, "minimised", minimised)
 
 
 @dataclass(frozen=True)

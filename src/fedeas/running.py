@@ -1,16 +1,16 @@
-"""Run federations and report on them from Python, as the command line does."""
+"""Run a federation from Python, as ``fedeas run`` does."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedeas.config import RunConfig, checked_config, load_config
 from fedeas.errors import InputError
 from fedeas.planning.plan import Plan
-from fedeas.runs.store import Record, Run, RunStore, read_run
+from fedeas.runs.store import Record, Run, RunStore
 
 PathLike = str | os.PathLike[str]
 
@@ -41,17 +41,6 @@ def run(
     policy = {} if plan is None else {"policy": plan.policy.spec}
     chosen = with_settings(_config(config), {**policy, **settings})
     return execute(chosen, RunStore(runs), on_round, bank)
-
-
-def report(
-    runs: Run | PathLike | Iterable[Run | PathLike], out: PathLike = "report.html", title: str = "FedEAS report"
-) -> Path:
-    """Write one self-contained HTML page about some runs, given as runs or run directories, and return its path."""
-    from fedeas.report.page import write_report
-
-    given = [runs] if isinstance(runs, Run | str | os.PathLike) else list(runs)
-    write_report([each if isinstance(each, Run) else read_run(each) for each in given], out, title)
-    return Path(out)
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:

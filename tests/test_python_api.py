@@ -1,0 +1,84 @@
+"""plan, generate, run and report, from Python."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedeas
+from fedeas.config import RunConfig
+from fedeas.errors import InputError
+from fedeas.running import with_settings
+
+TABLE = [[900, 80, 20], [10, 300, 690]]
+FRAME = pd.DataFrame(TABLE, index=["ann", "<b>"], columns=["cat", "dog", "fox"])
+
+
+@pytest.mark.parametrize("counts", [TABLE, np.array(TABLE), FRAME, fedeas.LabelCounts(TABLE)])
+def test_whatever_holds_counts_is_planned(counts):
+    assert np.array_equal(fedeas.plan(counts, beta=6).n, fedeas.FedEAS(beta=6).allocate(TABLE).n)
+
+
+def test_a_file_is_planned(tmp_path):
+    FRAME.to_csv(tmp_path / "counts.csv")
+    found = fedeas.plan(tmp_path / "counts.csv", total=50)
+    assert found.total <= 50
+    assert found.counts.clients == ("ann", "<b>")
+
+
+def test_names_are_in_every_form_of_a_plan(tmp_path):
+    plan = fedeas.plan(FRAME, beta=6)
+    assert plan.to_frame().loc["ann", "fox"] == plan.n[0, 2]
+    assert plan.summary.most.client == "ann"
+    html = plan._repr_html_()
+    assert all(part in html for part in ("&lt;b&gt;", "cat", "<td>52</td>"))
+    assert "<b>" not in html
+    plan.save(tmp_path / "plan.json")
+    assert fedeas.generate(tmp_path / "plan.json", paint, shape=(1, 2, 2)).plan.clients == ("ann", "<b>")
+
+
+def paint(labels, index):
+    return np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (len(labels), 1, 2, 2))
+
+
+def test_a_policy_with_its_parameters_takes_no_limits():
+    assert fedeas.plan(TABLE, fedeas.FullBalance()).policy == fedeas.FullBalance()
+    with pytest.raises(InputError, match="has its parameters already"):
+        fedeas.plan(TABLE, fedeas.FedEAS(3), total=5)
+
+
+def test_a_large_plan_is_cut_off_in_a_notebook():
+    html = fedeas.plan(np.ones((500, 3), int) + np.eye(500, 3, dtype=int), beta=1)._repr_html_()
+    assert html.count("<tr>") < 40
+    assert "500 clients" in html
+
+
+def test_settings_replace_values_of_a_config():
+    config = with_settings(RunConfig(), {"train__lr": 0.5, "policy": "full-balance"})
+    assert (config.train.lr, config.policy) == (0.5, "full-balance")
+    for name in ("train__rl", "trains__lr", "policies"):
+        with pytest.raises(InputError, match=r"unknown key|no section"):
+            with_settings(RunConfig(), {name: 1})
+
+
+def test_runs_start_from_a_dictionary_a_file_or_a_config(tmp_path):
+    small = {"rounds": {"total": 1}, "partition": {"clients": 3}, "train": {"steps": 1}, "engine": {"threads": 1}}
+    lines = [f"[{section}]\n{key} = {value}" for section, entry in small.items() for key, value in entry.items()]
+    (tmp_path / "run.toml").write_text("\n".join(lines))
+    seen = []
+    first = fedeas.run(small, runs=tmp_path / "runs", on_round=seen.append)
+    assert [record["round"] for record in seen] == [1]
+    for config in (tmp_path / "run.toml", first.config):
+        assert fedeas.run(config, runs=tmp_path / "runs").path == first.path
+    assert first.allocation()[0].classes == tuple("0123456789")
+    frame = first.to_frame()
+    assert frame.loc[1, "accuracy"] == seen[0]["accuracy"]
+    assert first.path.name in first._repr_html_()
+    page = fedeas.report(first.path, tmp_path / "report.html")
+    assert page.read_text().startswith("<!")
+
+
+def test_public_names_are_shown_and_work():
+    assert {"plan", "generate", "run", "report", "augment"} <= set(dir(fedeas))
+    assert not {"planning", "core", "import_module"} & set(dir(fedeas))
+    for name in dir(fedeas):
+        assert getattr(fedeas, name) is not None
