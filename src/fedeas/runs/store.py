@@ -44,6 +44,9 @@ from fedeas.runs.accuracy_curves import AccuracyCurve
 log = logging.getLogger("fedeas")
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+LOCK = ".lock"
+MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
+"""Files that show that a folder is a run directory, damaged or not."""
 REMEDY = "restore it from a copy, or remove the run's folder to run it again"
 
 
@@ -203,7 +206,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out while this one works on the run; the lock ends with the process."""
-        with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
+        with locked(self.path / LOCK, f"{self.path}: another process is working on this run; wait for it"):
             yield
 
     @contextmanager
@@ -236,7 +239,7 @@ class RunStore:
 
     def all(self) -> list[Run]:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""
-        return sound_runs(path.parent for path in sorted(self.root.glob("*/config.json")))
+        return sound_runs(sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")}))
 
     def find(self, **where: object) -> list[Run]:
         """Runs whose config has these values; sections are joined to their keys by two underscores.
