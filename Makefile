@@ -45,7 +45,8 @@ slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SHARED) -m slow
 
 fuzz: setup
-	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --inputs 10000 --seed 0
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --inputs 10000 --seed 0 --tried tests/fuzz/tried.json
+	$(BIN)/python docs/render.py
 
 soak: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/faults --tried tests/faults/tried.json

@@ -16,7 +16,6 @@ from statistics import median
 from measure import save
 
 from fedeas.config import load_config
-from fedeas.flower.deployment.app import write_app
 from fedeas.flower.deployment.environment import environment, program
 from fedeas.flower.deployment.loopback import Loopback, deployed
 from fedeas.flower.deployment.processes import free_port
@@ -29,8 +28,8 @@ SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participatio
 def seconds_a_round(loopback: Loopback, seed: int) -> float:
     """The median over all rounds but the first, in which clients load their data."""
     overrides, store = [*SETTINGS, f"seed={seed}"], RunStore(loopback.folder / "runs")
-    given = {"config": "", "overrides": json.dumps(overrides), "runs": str(store.root), "data-root": ""}
-    outcome = loopback.run(write_app(loopback.folder / "app"), given, lambda line: None)
+    given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
+    outcome = loopback.run(None, given, lambda line: None)
     assert outcome.completed, outcome.details
     rounds = store.open(load_config(None, overrides)).rounds()
     return median(sum(record["seconds"].values()) for record in rounds[1:])

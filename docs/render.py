@@ -63,7 +63,10 @@ def tried() -> str:
 
 def fuzzed() -> str:
     """What `make fuzz` did at its last run, in one sentence."""
-    found = json.loads((ROOT / "tests" / "fuzz" / "tried.json").read_text())
+    path = ROOT / "tests" / "fuzz" / "tried.json"
+    if not path.exists():
+        return "It has not been run to its end yet.\n"
+    found = json.loads(path.read_text())
     inputs, faults, targets = sum(found["tried"].values()), len(found["faults"]), len(found["tried"])
     return (
         f"{inputs:,} inputs (seed {found['seed']}) for {targets} readers and commands: {faults or 'no'} "

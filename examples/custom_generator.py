@@ -2,7 +2,7 @@
 
 From the root of the repository:
 
-    fedeas run configs/digits.toml generator=python:examples.custom_generator:stripes
+    fedeas run digits generator=python:examples.custom_generator:stripes
 
 or in a config:
 

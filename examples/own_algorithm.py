@@ -2,7 +2,7 @@
 
 From the root of the repository:
 
-    fedeas run configs/digits.toml "algorithm=python:examples.own_algorithm:ServerMomentum(momentum=0.5)"
+    fedeas run digits "algorithm=python:examples.own_algorithm:ServerMomentum(momentum=0.5)"
 """
 
 from __future__ import annotations

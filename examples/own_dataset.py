@@ -2,7 +2,7 @@
 
 From the root of the repository:
 
-    fedeas run configs/digits.toml "data.dataset=python:examples.own_dataset:discs(train=3000)" generator=gaussian
+    fedeas run digits "data.dataset=python:examples.own_dataset:discs(train=3000)" generator=gaussian
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 From the root of the repository:
 
-    fedeas run configs/digits.toml "model.name=python:examples.own_model:Perceptron(hidden=32)"
+    fedeas run digits "model.name=python:examples.own_model:Perceptron(hidden=32)"
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 From the root of the repository:
 
     fedeas plan --example --policy "python:examples.own_policy:RaiseRare(share=0.5)"
-    fedeas run configs/digits.toml "policy=python:examples.own_policy:RaiseRare(share=0.5)"
+    fedeas run digits "policy=python:examples.own_policy:RaiseRare(share=0.5)"
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ ALLOWED = {
     "PIL": {"augmentation", "data.cache", "generation.files", "generators.quality.grid"},
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
-    "huggingface_hub": {"data.sources"},
+    "huggingface_hub": {"core.weight_downloads", "data.sources"},
     "pydantic": {"config", "paper.published"},
     "typer": {"cli"},
     "rich": {"cli", "demo"},

@@ -47,7 +47,6 @@ PARTITIONS = [
     ["--clients", str(10**15)],
     ["--scheme", "shards", "--per-client", str(10**15)],
     ["--min-size", str(10**15)],
-    ["--test-fraction", "nan"],
 ]
 RUNS = [
     ["x" * 300 + "=1"],

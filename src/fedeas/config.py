@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import checked_file
+from fedeas.core.inputs import checked_file, is_there
 from fedeas.core.own_code import PREFIX
 from fedeas.core.spec import read_call
 from fedeas.data.sources import checked_name, is_place
@@ -35,6 +35,7 @@ RULES = 2
 NO_GENERATION = "no-generation"
 
 MAX_CONFIG_BYTES = 2**20
+PACKAGED = Path(__file__).parent / "configs"
 MAX_NUMBER = 2**63 - 1
 
 Positive = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
@@ -359,14 +360,36 @@ def _drop(section: dict[str, Any], names: Iterable[str]) -> None:
 def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a TOML file (or start from the defaults) and apply ``section.key=value`` overrides.
 
+    A config that comes with the package is given by its name, such as ``digits``.
+
     >>> load_config(None, ["train.lr=0.05", "policy=fedeas(beta=2)"]).train.lr
     0.05
     """
     source = "the command line" if path is None else str(path)
-    content: dict[str, Any] = {} if path is None else _read_toml(Path(path))
+    content: dict[str, Any] = {} if path is None else _read_toml(config_file(path))
     for override in overrides:
         _apply(content, override)
     return checked_config(content, source)
+
+
+def config_file(path: str | Path) -> Path:
+    """The file of a config: a path, or the name of one that comes with the package.
+
+    >>> config_file("digits").name
+    'digits.toml'
+    """
+    packaged = PACKAGED / f"{path}.toml"
+    is_name = str(path) in packaged_configs()
+    return packaged if is_name and not Path(path).is_file() else Path(path)
+
+
+def packaged_configs() -> list[str]:
+    """Names of the configs that come with the package.
+
+    >>> packaged_configs()[:2]
+    ['digits', 'paper/cifar10-k100']
+    """
+    return sorted(file.relative_to(PACKAGED).with_suffix("").as_posix() for file in PACKAGED.rglob("*.toml"))
 
 
 def checked_config(content: Mapping[str, Any], source: str = "the config") -> RunConfig:
@@ -382,6 +405,8 @@ def checked_config(content: Mapping[str, Any], source: str = "the config") -> Ru
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    if not is_there(path):
+        raise InputError(f"{path}: no such file; give a TOML file or one of {', '.join(packaged_configs())}")
     checked_file(path, MAX_CONFIG_BYTES)
     try:
         return tomllib.loads(path.read_text("utf-8"))

@@ -238,7 +238,8 @@ def test_a_federation_is_run_listed_and_reported(run, tmp_path):
     assert len(list(folder.glob("quick-*/summary.json"))) == 2
     code, out, _ = run("runs", "--runs", folder)
     assert code == 0
-    assert out.count("quick") == 2  # both seeds in one row of each table
+    assert out.count("finished") == 2
+    assert out.count("quick") == 4  # a row for each run, then both seeds in one row of each table
     code, out, _ = run("report", *sorted(folder.glob("[!.]*")), "--out", tmp_path / "report.html")
     assert code == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
@@ -261,7 +262,8 @@ def test_an_unfinished_run_is_listed_as_such(run, tmp_path):
     assert len(err.strip().splitlines()) == 1
     code, out, _ = run("runs", "--runs", tmp_path)
     assert code == 0
-    assert "(0 of 2 rounds)" in out
+    assert "stopped" in out
+    assert "0 of 2" in out
 
 
 BAD_RUNS = {
@@ -283,6 +285,63 @@ def test_bad_runs_give_one_line_and_exit_code_2(run, tmp_path, monkeypatch, comm
     assert code == 2
     assert BAD_RUNS[command] in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_runs_are_listed_as_json_with_their_state_and_measures(run, tmp_path):
+    code, out, _ = run("run", *QUICK, "--json", "--runs", tmp_path)
+    assert code == 0
+    (made,) = json.loads(out)
+    assert (made["state"], made["rounds"], made["seed"]) == ("finished", 2, 0)
+    assert 0 <= made["summary"]["accuracy"] <= 1
+    code, out, _ = run("runs", "--json", "--runs", tmp_path)
+    assert json.loads(out) == [made]
+
+
+def test_a_run_without_its_config_is_named_and_left_out(run, tmp_path, caplog):
+    run("run", *QUICK, "--quiet", "--runs", tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "rounds.jsonl").write_text("{}\n")
+    _, out, _ = run("runs", "--json", "--runs", tmp_path)
+    assert len(json.loads(out)) == 1
+    assert "broken" in caplog.text
+
+
+def test_plans_and_partitions_are_printed_as_json_alone(run, counts_file):
+    _, out, _ = run("plan", counts_file, "--total", 20, "--compare", "--json")
+    plan = json.loads(out)
+    assert plan["synthetic"] <= 20
+    assert {each["policy"].partition("(")[0] for each in plan["compared"]} >= {"uniform", "fedeas", "full-balance"}
+    _, out, _ = run("plan", counts_file, "--json")
+    assert json.loads(out)["clients"] == 2
+    _, out, _ = run("partition", "digits", "--clients", 4, "--json")
+    split = json.loads(out)
+    assert np.array(split["counts"]).shape == (4, 10)
+
+
+def test_a_next_step_is_suggested_on_a_terminal_alone(run, counts_file, tmp_path, monkeypatch):
+    commands = [("plan", counts_file), ("partition", "digits", "--out", tmp_path / "own.csv")]
+    assert all("next:" not in run(*command)[1] for command in commands)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert all(run(*command)[1].count("next:") == 1 for command in commands)
+    assert "next:" not in run("plan", counts_file, "--json")[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [(["plna"], "plan"), (["plan", "--compair"], "--compare"), (["bank", "verfy"], "verify")]
+)
+def test_a_misspelt_command_or_option_is_answered_with_the_right_one(run, typed, meant):
+    code, _, err = run(*typed)
+    assert code == 2
+    assert meant in err
+
+
+def test_short_help_shows_every_command_in_its_group(run):
+    code, out, _ = run("-h")
+    assert code == 0
+    places = [out.index(name) for name in ("Plan and make images", "Train and compare", "Distribute", "Reproduce")]
+    assert places == sorted(places)
+    assert out.index(" runs ") > places[1] > out.index(" weights ")
+    assert run("bank", "ls", "-h")[0] == 0
 
 
 def test_tensorboard_is_an_optional_tracker(run, tmp_path):

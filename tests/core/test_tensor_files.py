@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -85,3 +86,21 @@ def test_a_file_without_a_digest_is_accepted_and_that_is_logged_once(tmp_path, c
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"w\.safetensors: no such file"):
         read_tensors(tmp_path / "w.safetensors")
+
+
+def test_a_kill_while_safetensors_writes_leaves_nothing_after_the_next_write(tmp_path, monkeypatch):
+    """safetensors puts a file of its own beside the one it writes; a killed process cannot remove it."""
+
+    def die(tensors, file, metadata):
+        (file.parent / ".tmpAbCdEf").write_bytes(b"half a file")
+        os._exit(9)
+
+    path = tmp_path / "t.safetensors"
+    killed = os.fork()
+    if not killed:
+        monkeypatch.setattr("safetensors.torch.save_file", die)
+        write_tensors(path, TENSORS, ABOUT)
+    assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == 9
+    assert any(tmp_path.iterdir())
+    write_tensors(path, TENSORS, ABOUT)
+    assert list(tmp_path.iterdir()) == [path]

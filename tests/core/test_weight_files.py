@@ -33,14 +33,16 @@ ROOT = Path(weights.__file__).parents[3]
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """Four folders that replace the ones that are searched."""
+    """Five folders that replace the ones that are searched."""
     package, chosen, checkout, here = (tmp_path / name for name in ("package", "chosen", "checkout", "here"))
+    monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
     monkeypatch.setattr(weights, "PACKAGED", package)
     monkeypatch.setattr(weights, "_checkout_folders", lambda: [checkout])
     monkeypatch.setenv("FEDEAS_WEIGHTS", f"{tmp_path / 'empty'}{os.pathsep}{chosen}")
     here.mkdir()
     monkeypatch.chdir(here)
-    folders = [package, chosen, checkout, here / "weights"]
+    folders = [package, chosen, checkout, tmp_path / "cache" / "weights", here / "weights"]
     for folder in folders:
         folder.mkdir()
     return folders
@@ -51,7 +53,7 @@ def put(folder, name="own"):
 
 
 @pytest.mark.parametrize("find", [generator_weights, model_weights])
-def test_a_name_is_looked_up_in_package_variable_checkout_and_current_folder(places, find):
+def test_a_name_is_looked_up_in_package_variable_checkout_cache_and_current_folder(places, find):
     for folder in reversed(places):
         put(folder)
         assert find("own").resolve() == folder / "own.safetensors"
@@ -70,7 +72,7 @@ def test_an_error_for_missing_weights_names_every_folder_searched(places):
         with pytest.raises(InputError) as caught:
             find("own")
         message = str(caught.value)
-        assert all(str(folder) in message for folder in places[:3])
+        assert all(str(folder) in message for folder in places[:4])
         assert "weights;" in message
         assert "\n" not in message
     with pytest.raises(InputError, match="name one of mine, or make some with `fedeas generator train`"):
@@ -84,7 +86,7 @@ def test_an_error_for_missing_weights_names_every_folder_searched(places):
 def test_an_error_for_missing_initial_weights_names_the_command_that_makes_them(places, name, command):
     with pytest.raises(InputError) as caught:
         model_weights(name)
-    assert str(caught.value).endswith(f"; make them with `fedeas pretrain {command}`")
+    assert str(caught.value).endswith(f" make them with `fedeas pretrain {command}`")
 
 
 def test_paths_are_taken_as_they_are(places):
@@ -105,7 +107,11 @@ def test_new_weights_are_found_by_name(places, monkeypatch):
 def test_a_folder_is_searched_once(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("FEDEAS_WEIGHTS", str(ROOT / "weights"))
-    assert [folder.name for folder in search_folders()] == ["trained", "weights"]
+    assert [folder.name for folder in search_folders()] == [
+        "trained",
+        "weights",
+        "weights",
+    ]  # the last one is the cache's
 
 
 def test_the_weights_of_the_checkout_are_found_from_any_folder(tmp_path):

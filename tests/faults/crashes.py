@@ -96,8 +96,9 @@ def outcome_training(folder):
 
 
 def outcome_flower(folder):
-    names = sorted(str(path.relative_to(folder)) for path in (folder / "nodes").rglob("*"))
-    return *outcome_run(folder / "runs"), names
+    """As of a run, with the nodes' files; how many states a node keeps depends on when the server had saved its own."""
+    files = (path for path in (folder / "nodes").rglob("*") if not path.name.startswith("state-"))
+    return *outcome_run(folder / "runs"), sorted(str(path.relative_to(folder)) for path in files)
 
 
 OUTCOME = {"run": outcome_run, "bank": outcome_bank, "training": outcome_training, "flower": outcome_flower}

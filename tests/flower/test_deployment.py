@@ -63,9 +63,11 @@ class Started:
     """A run on the deployment, in the background."""
 
     def __init__(self, loopback, store, overrides, app):
+        from fedeas.flower.deployment.operator import members
+
         self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None
-        given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
+        given = {"overrides": json.dumps(overrides), "runs": str(store.root), "members": members(loopback.superlink)}
 
         def work():
             try:
@@ -119,11 +121,19 @@ def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
 def kill_server(loopback):
     """Kill the process of the run's server, which Flower starts out of sight."""
     superlink = psutil.Process(loopback.state.superlink.pid)
-    servers = [each for each in superlink.children(recursive=True) if "flwr-serverapp" in " ".join(each.cmdline())]
+    servers = [each for each in superlink.children(recursive=True) if "flwr-serverapp" in command_of(each)]
     assert servers
     for process in servers:
         process.kill()
     wait_until(lambda: all(map(has_ended, servers)))
+
+
+def command_of(process):
+    """The command line; "" for a process that has ended, such as the server of an earlier run."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def has_ended(process):

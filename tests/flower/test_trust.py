@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 from flower.grids import StraightGrid
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
-from fedeas.flower.app import run_on
+from fedeas.flower.app import _read_config, describe_participation, run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
@@ -210,3 +212,41 @@ def test_an_unforeseen_error_is_not_told_either(tmp_path, monkeypatch):
     with pytest.raises(RunError) as told:
         run_on(StraightGrid(tmp_path, CLIENTS), config(), RunStore(tmp_path / "runs"))
     assert "counts" not in str(told.value)
+
+
+# ---- who took part
+
+
+def test_a_node_of_another_version_ends_the_run_at_once(tmp_path):
+    """As the executor of such a node answers."""
+    grid = StraightGrid(tmp_path, CLIENTS)
+    plain = grid.delivered
+
+    def delivered(message):
+        name = plain(message)
+        grid.replies[name] = Message(Error(ErrorCode.INVALID_FAB, "this node runs fedeas 0.0 only"), reply_to=message)
+        return name
+
+    grid.delivered = delivered
+    with pytest.raises(RunError, match=r"this node runs fedeas 0.0 only"):
+        run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"))
+
+
+def test_a_client_that_misses_all_its_rounds_is_told_while_the_run_goes_on(tmp_path, caplog):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={1})
+    told = []
+
+    def after(record):
+        told.append([each.getMessage() for each in caplog.records if each.levelno == logging.ERROR])
+
+    run = run_on(grid, config("rounds.total=4", "engine.min_share=0.5"), RunStore(tmp_path / "runs"), after)
+    assert [len(each) for each in told] == [0, 0, 1, 1]
+    assert "client 1 has missed 3" in told[-1][0]
+    assert describe_participation(run.rounds()).endswith("client 1 in 0 of 4")
+
+
+def test_the_settings_of_a_run_travel_as_they_were_read():
+    read = load_config(None, [*BASE, "policy=uniform(budget=fedeas(beta=2))", "train.lr=0.07"])
+    sent = _read_config({"settings": read.model_dump_json()})
+    assert sent == read
+    assert sent.fingerprint == read.fingerprint

@@ -30,7 +30,7 @@ OPTIONS = {
         "--policy", "--beta", "--total", "--auto", "--minutes", "--images-per-second", "--max-share", "--min-removed",
         "--classes", "--compare", "--out", "--plot", "--example",
     ],
-    "partition": ["--scheme", "--clients", "--alpha", "--per-client", "--min-size", "--cap", "--test-fraction",
+    "partition": ["--scheme", "--clients", "--alpha", "--per-client", "--min-size", "--cap",
                   "--seed"],
     "command": ["plan", "runs", "report", "bank", "ls", "generator", "info", "--runs", "--bank", "--out",
                 "--version", "--help"],

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import fedeas
 from fedeas import InputError
 from fedeas.algorithms import parse_algorithm
 from fedeas.config import load_config
@@ -12,7 +13,7 @@ from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import counts_of
 from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, STARTS, study, with_seeds
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
+CONFIGS = Path(fedeas.__file__).parent / "configs" / "paper"
 
 
 @pytest.mark.parametrize("where", [each.id for each in published().settings])

@@ -37,7 +37,10 @@ from fedeas.config import load_config
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
+from fedeas.data.sources import load_dataset
+from fedeas.federation.split import split_data, split_of
 from fedeas.paper.published import example_counts, published
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
@@ -167,9 +170,29 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
     assert downloads.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
 
 
+def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way():
+    table = b"befund,ort,anzahl\nx,A,3\ny,A,40\nx,B,50\ny,B,6\n"
+    found = sources.read_upload("t.csv", table, columns=ColumnNames("ort", "befund", "anzahl"))
+    assert found.counts.n.tolist() == [[3, 40], [50, 6]]
+    assert "'befund'" in found.how
+    assert shlex.split(found.arguments)[1:] == [
+        "--client-column", "ort", "--label-column", "befund", "--count-column", "anzahl"
+    ]  # fmt: skip
+
+
+def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    split_of(load_config(None, ["partition.clients=4"]), needs_indices=True).partition.save("split.npz")
+    found = sources.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
+    (tmp_path / "run.toml").write_text(downloads.run_config(found, FedEAS(beta=3)))
+    config = load_config("run.toml")
+    assert split_data(config, load_dataset(config.data.dataset)).counts.n.tolist() == found.counts.n.tolist()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
+        ("a.npz", b"no", "a.npz: damaged"),
         ("a.xlsx", b"", "upload a .csv, .parquet or .npz file"),
         ("a.csv", b"client,cat,dog\nann,-1,3\n", "a.csv: row 1 (client 'ann')"),
         ("a.csv", b"", "a.csv: cannot be read"),

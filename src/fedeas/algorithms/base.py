@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -66,7 +66,7 @@ class Reply:
 
     client: int
     weight: int
-    arrays: Arrays
+    arrays: Mapping[str, Tensor]
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -136,7 +136,7 @@ def head_of(model: Any) -> nn.Linear:
     return head
 
 
-def group(arrays: Arrays, prefix: str) -> Arrays:
+def group(arrays: Mapping[str, Tensor], prefix: str) -> Arrays:
     """The arrays whose key begins with the prefix."""
     return {key: tensor for key, tensor in arrays.items() if key.startswith(prefix)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -18,6 +19,7 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
+from fedeas.cli.weights import weights
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError
@@ -27,16 +29,25 @@ TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "to
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="How much synthetic data each federated client needs, and where it should go.",
 )
-for command in (plan, generate, partition, planner, pretrain, run, runs, report, demo):
-    app.command()(command)
-app.add_typer(generator, name="generator")
-app.add_typer(bank, name="bank")
-app.add_typer(reproduce, name="reproduce")
-app.add_typer(flower, name="flower")
+PANELS: dict[str, Sequence[Callable[..., None] | typer.Typer]] = {
+    "Plan and make images": (plan, partition, planner, generate, generator, weights, bank),
+    "Train and compare": (run, runs, report, demo, pretrain),
+    "Distribute": (flower,),
+    "Reproduce": (reproduce,),
+}
+"""The commands, in the groups that the help shows."""
+
+NAMES = {generator: "generator", weights: "weights", bank: "bank", flower: "flower", reproduce: "reproduce"}
+for panel, members in PANELS.items():
+    for member in members:
+        if isinstance(member, typer.Typer):
+            app.add_typer(member, name=NAMES[member], rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(member)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed, listed
+from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 
 TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
@@ -163,6 +165,77 @@ def runs_tables(runs: Sequence[Run], reference: str | None = None) -> Renderable
     waiting = [run for run in runs if not run.finished]
     names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
     return Group(*tables, *([foreign_text(f"unfinished: {', '.join(names)}")] if names else []))
+
+
+def states_table(runs: Sequence[Run]) -> RenderableType:
+    """The state of each run: running, stopped or finished, its rounds, and the time left."""
+    table = Table(title="Runs", title_justify="left", **TIGHT)
+    for head in ("run", "policy", "seed", "state", "since", "rounds", "time left"):
+        table.add_column(head, justify="right" if head in ("seed", "rounds", "time left") else "left", overflow="fold")
+    for run in runs:
+        now = progress_of(run)
+        left = "" if now.state is State.FINISHED else "?" if now.seconds_left is None else duration(now.seconds_left)
+        since = "" if now.state is State.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}"
+        names = (foreign_text(run.path.name), foreign_text(run.config.policy), f"{run.config.seed}")
+        table.add_row(*names, now.state, since, f"{now.rounds:,} of {now.total:,}", left)
+    return table
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """A run for JSON: where it is, what it trains, how far it is, and the measures if it is finished."""
+    now, config = progress_of(run), run.config
+    what = {
+        "label": config.label,
+        "policy": config.policy,
+        "generator": config.generator,
+        "algorithm": config.algorithm,
+    }
+    how_far = {**asdict(now), "changed": now.changed.isoformat(timespec="seconds")}
+    measures = run.summary() if run.finished else None
+    return {"path": str(run.path), **what, "seed": config.seed, **how_far, "summary": measures}
+
+
+def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
+    """The key figures of a plan for JSON."""
+    shares = {"synthetic_share": summary.synthetic_share, "removed": summary.removed}
+    return {"policy": policy, **asdict(summary), **shares}
+
+
+def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
+    """Policies side by side for JSON."""
+    return [
+        {"policy": each.policy, "synthetic": each.total, "removed": scores.removed(counts, each)}
+        for each in allocations
+    ]
+
+
+def partition_record(split: Split, dataset: str) -> dict[str, Any]:
+    """A partition for JSON, with the label counts of every client."""
+    counts = split.counts
+    names = {"clients": counts.clients, "classes": counts.classes}
+    listed_names = {key: None if value is None else list(map(str, value)) for key, value in names.items()}
+    facts = {"dataset": dataset, "test_samples": split.test_samples, "imbalance": scores.imbalance(counts)}
+    return {**facts, **listed_names, "counts": counts.n.tolist(), "notes": list(split.notes)}
+
+
+def duration(seconds: float) -> str:
+    """A time in words that fit its size.
+
+    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
+    ['4 s', '2 min 30 s', '2 h 30 min']
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def next_step(text: str) -> None:
+    """Suggest what to do next, in one line and only on a terminal."""
+    console = Console()
+    if console.is_terminal:
+        console.print(f"next: {printable(text)}", markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:

@@ -95,21 +95,20 @@ def run(
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     folder: Folder = FOLDER,
     connection: ConnectionFile = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = Path("runs"),
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' files, on the server.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of run directories, on the server.")] = Path("runs"),
 ) -> None:
     """Train a federation on the deployment and show the server's log."""
     if config is not None and "=" in config.name and not config.exists():
         config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
-    load_config(config, overrides or [])  # report errors here, not in the log of another process
+    root = [] if data_root is None else [f"data.root={json.dumps(_on_server(data_root, connection))}"]
+    settings = load_config(config, [*(overrides or []), *root, "engine.name=flower"])
     superlink = _superlink(folder, connection)
     from fedeas.flower.deployment.operator import members, run_app
 
     given: dict[str, Scalar] = {
-        "config": str(config.absolute()) if config else "",
-        "overrides": json.dumps(overrides or []),
-        "runs": str(runs.absolute()),
-        "data-root": str(data_root.absolute()) if data_root else "",
+        "settings": settings.model_dump_json(),
+        "runs": _on_server(runs, connection),
         "members": members(superlink),
     }
     try:
@@ -233,6 +232,11 @@ def _scalars(settings: list[str]) -> dict[str, Scalar]:
             raise InputError(f"--node-config {setting}: write it as 'name=1' or 'name=\"text\"'")
         read.update(values)
     return read
+
+
+def _on_server(path: Path, connection: Path | None) -> str:
+    """A path as the server understands it: on this machine, its working directory is another one."""
+    return str(path if connection else path.absolute())
 
 
 def _option(folder: Path) -> str:

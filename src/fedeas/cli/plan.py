@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +12,15 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from fedeas.cli.display import comparison_table, partition_table, summary_table
+from fedeas.cli.display import (
+    comparison_record,
+    comparison_table,
+    next_step,
+    partition_record,
+    partition_table,
+    plan_record,
+    summary_table,
+)
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
@@ -23,6 +33,7 @@ from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
+from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
 from fedeas.web.sources import CountSource, natural_clients, saved_split
@@ -34,6 +45,8 @@ Scheme = Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of (client, label) rows.")]
 CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go to the error output.")]
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
@@ -66,6 +79,7 @@ def plan(
         Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Plan how many synthetic samples each client generates of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
@@ -82,24 +96,28 @@ def plan(
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     out = None if config_file else out
     if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
-        Console().print(summary_table(plan_chunks(file.chunks(), chosen, out), chosen.spec))
-        _say_how(file.path, file.how)
+        _show_plan(plan_chunks(file.chunks(), chosen, out), chosen.spec, as_json)
+        _remark(f"read {file.path} as {file.how}", as_json)
+        _suggest_after_plan(out, as_json)
         return
     table = own.counts if own else example_counts() if file is None else file.counts(classes)
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
-    Console().print(summary_table(summary, chosen.spec))
-    if file is not None:
-        _say_how(file.path, file.how)
-    if own is not None:
-        _say_how(own.title, own.how)
-        _write_config(config_file, own, chosen)
     side_by_side = compare_policies(table, chosen, allocation) if compare else []
-    if compare:
+    _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
+    if file is not None:
+        _remark(f"read {file.path} as {file.how}", as_json)
+    if own is not None:
+        _remark(f"read {own.title} as {own.how}", as_json)
+        _write_config(config_file, own, chosen, as_json)
+    if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
+        _remark(f"plot: {plot}", as_json)
+    if config_file is None:
+        _suggest_after_plan(out, as_json)
 
 
 def partition(
@@ -117,6 +135,7 @@ def partition(
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Split a dataset over clients, exactly as a run with the same settings does."""
     _check_plot(plot)
@@ -129,26 +148,58 @@ def partition(
     with _counting_draws() as count:
         split = split_of(config, needs_indices=out is not None and out.suffix == ".npz", on_draw=count)
     _write_partition(out, split)
-    Console().print(partition_table(split, dataset))
+    if as_json:
+        print(json.dumps(partition_record(split, dataset), indent=1))
+    else:
+        Console().print(partition_table(split, dataset))
     for note in split.notes:
-        print(printable(note))
+        _remark(note, as_json)
     if plot:
         from fedeas.plotting import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
+    if not as_json:
+        _suggest_after_partition(out)
 
 
-def _say_how(what: object, how: str) -> None:
-    print(printable(f"read {what} as {how}"))
+def _show_plan(
+    summary: Summary, policy: str, as_json: bool, compared: Sequence[Mapping[str, object]] | None = None
+) -> None:
+    if as_json:
+        more = {} if compared is None else {"compared": compared}
+        print(json.dumps({**plan_record(summary, policy), **more}, indent=1))
+    else:
+        Console().print(summary_table(summary, policy))
 
 
-def _write_config(path: Path | None, own: CountSource, policy: Policy) -> None:
+def _remark(text: str, as_json: bool) -> None:
+    """Print a line; beside JSON it goes to the error output."""
+    print(printable(text), file=sys.stderr if as_json else sys.stdout)
+
+
+def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
+    if as_json:
+        return
+    if out is None:
+        next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
+    else:
+        next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
+
+
+def _suggest_after_partition(out: Path | None) -> None:
+    if out is None:
+        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
+    else:
+        next_step(f"plan with `fedeas plan {out} --auto`")
+
+
+def _write_config(path: Path | None, own: CountSource, policy: Policy, as_json: bool) -> None:
     """Write the config of a run on these clients."""
     if path is None:
         return
     with written_whole(path) as part:
         part.write_text(run_config(own, policy), "utf-8")
-    print(printable(f"config: {path}; run it with: fedeas run {path}"))
+    _remark(f"config: {path}; run it with: fedeas run {path}", as_json)
 
 
 def _own_clients(counts: str) -> CountSource | None:
@@ -185,7 +236,6 @@ def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_
 
     figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
     plots.save(figure, path)
-    print(f"plot: {path}")
 
 
 def _check_partition_file(path: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,20 +13,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import runs_tables
+from fedeas.cli.display import duration, run_record, runs_tables, states_table
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
+from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 RUNS = Path("runs")
 
 
 def run(
     config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without one, the defaults.", show_default=False)
+        Path | None,
+        typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
@@ -37,6 +41,7 @@ def run(
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no rounds, only the result.")] = False,
+    as_json: AsJson = False,
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
@@ -49,18 +54,28 @@ def run(
     pause = None if minutes is None else Deadline(minutes)
     done = []
     for each in configs:
-        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause, quiet))
+        done.append(_execute(each, RunStore(folder), tensorboard, bank, pause, quiet or as_json))
         if not done[-1].finished:
             break
-    Console().print(runs_tables(done))
+    if as_json:
+        _print_records(done)
+    else:
+        Console().print(runs_tables(done))
 
 
-def runs(folder: Folder = RUNS) -> None:
-    """List run directories, finished or not, side by side."""
+def runs(folder: Folder = RUNS, as_json: AsJson = False) -> None:
+    """List run directories with their state, and compare those that are finished."""
     found = RunStore(folder).all()
     if not found:
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
-    Console().print(runs_tables(found))
+    if as_json:
+        _print_records(found)
+    else:
+        Console().print(states_table(found), runs_tables([run for run in found if run.finished]))
+
+
+def _print_records(runs: Sequence[Run]) -> None:
+    print(json.dumps([run_record(run) for run in runs], indent=1))
 
 
 def report(
@@ -96,18 +111,11 @@ def demo(
 
 def _read_config(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
     # `fedeas run train.lr=0.05` has no file: the first argument is an override.
-    if path is not None and "=" in path.name and not _is_there(path):
+    if path is not None and "=" in path.name and not is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
     return load_config(path, overrides)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # an override may be too long for a file name, or hold a NUL
-        return False
 
 
 def _print_resolved(config: RunConfig) -> None:
@@ -189,31 +197,18 @@ class PlainLines:
 
     def __init__(self, label: str, seed: int, total: int) -> None:
         self.name, self.total = f"{label} seed {seed}", total
-        self.paces: list[float] = []
+        self.records: list[Record] = []
 
     def __call__(self, record: Record) -> None:
         """Print the line of a round."""
         spent = sum(record["seconds"].values())
-        self.paces.append(spent - record["seconds"].get("generate", 0.0))
-        left = sum(self.paces) / len(self.paces) * (self.total - record["round"])
+        self.records.append(record)
+        left = seconds_left(self.records, self.total) or 0.0
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
         images = f"{record['generated']:,} new images, " if record.get("generated") else ""
         where = f"{printable(self.name)}, round {record['round']:,} of {self.total:,}"
         loss = f"loss {record['train_loss']:.4f}, "
         print(f"{where}: {tested}{loss}{images}{spent:.1f} s, {duration(left)} left", flush=True)
-
-
-def duration(seconds: float) -> str:
-    """A time in words that fit its size.
-
-    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
-    ['4 s', '2 min 30 s', '2 h 30 min']
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -31,6 +31,11 @@ _LONGEST_STEM = 40  # characters of a file's name in its temporary file's name, 
 PathLike = str | os.PathLike[str]
 
 
+def cache_folder() -> Path:
+    """The folder for what can be made or fetched again: ``$FEDEAS_CACHE`` or ``~/.cache/fedeas``."""
+    return Path(os.environ.get("FEDEAS_CACHE") or Path.home() / ".cache" / "fedeas")
+
+
 @contextmanager
 def written_whole(path: PathLike) -> Iterator[Path]:
     """Give a temporary path beside `path` and move it there at the end; after an error `path` is unchanged.

@@ -37,6 +37,14 @@ def checked_file(path: str | os.PathLike[str], most_bytes: int | None = None) ->
     return about.st_size
 
 
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file or folder of this name; False for what cannot be a name."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long, or a NUL in it
+        return False
+
+
 def checked_archive(path: str | os.PathLike[str]) -> None:
     """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
     size = checked_file(path)

@@ -8,11 +8,13 @@ import json
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from fedeas.core.files import written_whole
+from fedeas.core.files import temporary, written_whole
 from fedeas.errors import InputError
 
 log = logging.getLogger("fedeas")
@@ -36,13 +38,25 @@ def write_tensors(
 
     blank = KIND + "0" * 64  # as long as the digest that replaces it
     save_file = importlib.import_module(f"safetensors.{framework}").save_file
-    with written_whole(path) as part:
+    with written_whole(path) as part, _own_folder(Path(path)) as folder:
         try:
-            save_file(dict(tensors), part, metadata={**about, DIGEST: blank})
+            save_file(dict(tensors), folder / part.name, metadata={**about, DIGEST: blank})
         except SafetensorError as error:
             raise _system_error(error) from None
+        (folder / part.name).replace(part)
         with part.open("r+b") as file:
             _seal(file)
+
+
+@contextmanager
+def _own_folder(path: Path) -> Iterator[Path]:
+    """A folder that is removed after a kill, too: safetensors puts a file of its own beside the one that it writes."""
+    folder = temporary(path)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_tensors(

@@ -14,6 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from fedeas.core.files import cache_folder
 from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
 from fedeas.errors import InputError
 
@@ -24,6 +25,8 @@ FOLDERS = "FEDEAS_WEIGHTS"
 
 PACKAGED = Path(__file__).parents[1] / "generators" / "diffusion" / "trained"
 CURRENT = Path("weights")
+IN_CHECKOUT = ("cifar10", "cifar100-imagenet-stem")
+"""Weights that are in a checkout's folder ``weights`` and too large for the package."""
 
 TORCHVISION = "torchvision"
 PRETRAINED = "-pretrained"
@@ -56,9 +59,12 @@ def name_of_dataset(dataset: str) -> str:
 
 
 def search_folders() -> list[Path]:
-    """The folders that are searched for weights, in order: package, ``$FEDEAS_WEIGHTS``, checkout, current folder."""
+    """The folders that are searched for weights, in order.
+
+    Package, ``$FEDEAS_WEIGHTS``, checkout, cache and current folder.
+    """
     found: dict[Path, Path] = {}
-    for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), CURRENT):
+    for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), fetched_folder(), CURRENT):
         found.setdefault(folder.resolve(), folder)
     return list(found.values())
 
@@ -66,6 +72,23 @@ def search_folders() -> list[Path]:
 def folder_for_new() -> Path:
     """The folder for new weights: the first folder that is searched after the package's."""
     return [*_chosen_folders(), *_checkout_folders(), CURRENT][0]
+
+
+def fetched_folder() -> Path:
+    """The folder for weights that ``fedeas weights get`` fetched."""
+    return cache_folder() / "weights"
+
+
+def all_files() -> dict[str, Path]:
+    """Every file of weights that can be given by name, with its name."""
+    found: dict[str, Path] = {}
+    for folder in search_folders():
+        files = {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"))}
+        files |= {
+            file.parent.name: file for file in sorted(folder.glob(f"*/{GENERATOR}")) if file.parent.name not in files
+        }
+        found = files | found
+    return dict(sorted(found.items()))
 
 
 def named_file(name: str) -> Path | None:
@@ -150,14 +173,13 @@ def checkout_of(package: Path) -> Path | None:
 
 def _generator_names() -> list[str]:
     """Names of all weights except those of classifiers."""
-    folders = search_folders()
-    names = {file.stem for folder in folders for file in folder.glob(f"*{SUFFIX}")}
-    names |= {file.parent.name for folder in folders for file in folder.glob(f"*/{GENERATOR}")}
-    return sorted(name for name in names if not name.endswith(tuple(MADE_BY)))
+    return [name for name in all_files() if not name.endswith(tuple(MADE_BY))]
 
 
 def _none_called(name: str, remedy: str) -> InputError:
     places = ", ".join(map(str, search_folders()))
+    copied = f"copy {name}{SUFFIX} from the folder weights of a checkout to {fetched_folder()}, or "
+    remedy = copied * (name in IN_CHECKOUT) + remedy
     return InputError(f"there are no weights called {name!r} in {places}; {remedy}")
 
 

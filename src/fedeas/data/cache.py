@@ -27,7 +27,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, cores, frozen
-from fedeas.core.files import remove_leftovers, temporary, written_whole
+from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: Pat
         read: called only if the images have to be decoded.
         cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
-    root = Path(cache or os.environ.get("FEDEAS_CACHE") or Path.home() / ".cache" / "fedeas")
+    root = Path(cache or cache_folder())
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
         found = _open(folder, source)

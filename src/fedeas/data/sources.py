@@ -159,8 +159,10 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
-    """Load one client's data, like `load_dataset`, but an ``.npz`` file needs no test part and not every class."""
+    """Load one client's data, like `load_dataset`, but files need no test part, and an ``.npz`` not every class."""
     kind, _, place = name.partition(":")
+    if kind == "folder":
+        return _without_test_part(load_dataset(name, root))
     if kind != "npz":
         return load_dataset(name, root)
     arrays, classes = _npz_arrays(Path(place), NPZ_NAMES[:2])
@@ -168,6 +170,14 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
     if len(images) != len(labels) or not len(labels):
         raise InputError(f"{place}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
     return Dataset(name, frozen(images), labels, images[:0], labels[:0], classes or numbers_upto(labels))
+
+
+def _without_test_part(data: Dataset) -> Dataset:
+    """The dataset with the images that were set aside for testing among the others, which is said in its notes."""
+    if not data.notes:
+        return data
+    images, labels = data.seen_under("merged")
+    return Dataset(data.name, frozen(images), frozen(labels), images[:0], labels[:0], data.classes)
 
 
 def _digits() -> Dataset:

@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.server import FlowerClients
 from fedeas.gpu.devices import torch_precision, torch_threads
-from fedeas.runs.store import Record, Run, RunStore
+from fedeas.runs.store import Record, Run, RunStore, trained
 
 EXPLAIN = "FEDEAS_EXPLAIN"
 """Environment variable: set if nodes may tell the server every reason, as in a simulation on one machine."""
@@ -43,6 +44,9 @@ QUIET = {
     "http_proxy": "http://127.0.0.1:9",
     "no_proxy": "127.0.0.1,localhost",
 }
+
+MOST_NAMED = 20
+"""Clients that are named one by one when a run has finished."""
 
 log = logging.getLogger("fedeas")
 
@@ -148,15 +152,34 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
     given = {name: str(value) for name, value in context.run_config.items()}
-    overrides = _split_overrides(given.get("overrides", ""))
-    if given.get("data-root"):
-        overrides.append(f"data.root={json.dumps(given['data-root'])}")
-    config = load_config(given.get("config") or None, [*overrides, "engine.name=flower"])
+    config = _read_config(given)
     _enable_log()
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
     store, progress = RunStore(given.get("runs") or "runs"), partial(_log_round, config.rounds.total)
     run = run_on(grid, config, store, progress, members)
-    log.info("finished: %s", run.path)
+    log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
+
+
+def _read_config(given: Mapping[str, str]) -> RunConfig:
+    """The config that the operator's machine has read, or the defaults with overrides."""
+    if given.get("settings"):
+        return RunConfig.model_validate_json(given["settings"])
+    return load_config(None, [*_split_overrides(given.get("overrides", "")), "engine.name=flower"])
+
+
+def describe_participation(rounds: Sequence[Record]) -> str:
+    """Say in how many of their rounds the clients took part.
+
+    >>> describe_participation([{"clients": [0, 1], "missing": [1]}, {"clients": [0, 2]}])
+    '2 of 3 clients took part in all their rounds; client 1 in 0 of 1'
+    """
+    asked = Counter(client for record in rounds for client in record["clients"])
+    came = Counter(client for record in rounds for client in trained(record))
+    absent = [client for client in sorted(asked) if came[client] < asked[client]]
+    words = [f"{len(asked) - len(absent)} of {len(asked)} clients took part in all their rounds"]
+    words += [f"client {client} in {came[client]} of {asked[client]}" for client in absent[:MOST_NAMED]]
+    more = [f"and {len(absent) - MOST_NAMED} more missed some"] if len(absent) > MOST_NAMED else []
+    return "; ".join([*words, *more])
 
 
 def _split_overrides(overrides: str) -> list[str]:
@@ -210,7 +233,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
             failed.append(error)
 
     with simulated_machine(store.root / ".clients") as resources:
-        run_simulation(here, client, num_supernodes=config.partition.clients, backend_config=resources)
+        run_simulation(here, client, num_supernodes=shared.partition.clients, backend_config=resources)
     if failed:
         raise failed[0]
     return store.at(shared)

@@ -11,13 +11,15 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -26,6 +28,7 @@ from fedeas.config import EngineConfig
 from fedeas.errors import RunError
 from fedeas.federation.engines.base import Task
 from fedeas.flower.backoff import Pace
+from fedeas.flower.reply_store import ReplyStore
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
@@ -37,6 +40,12 @@ POLL, LONGEST_POLL = 0.05, 0.5
 
 PATIENCE = 10.0
 """Seconds of waiting for clients after which that is logged, and unidentified nodes are asked again."""
+
+IN_FLIGHT, MANY = 2**27, 1000
+"""Bytes of replies that are fetched at once, and how many replies at most."""
+
+ABSENCES = 3
+"""Rounds that a client misses in a row until that is an error in the log."""
 
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
@@ -54,8 +63,13 @@ class Parcel:
     index: str = "[]"
     record: ArrayRecord | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors, at least 1."""
+        return 1 if self.record is None else len(self.record[PACKED].data)
+
     @staticmethod
-    def of(arrays: Arrays) -> Parcel:
+    def of(arrays: Mapping[str, Tensor]) -> Parcel:
         """Pack all tensors one after the other, each aligned for any type."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in arrays.items()}
         index = json.dumps([[name, _dtype(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
@@ -137,8 +151,12 @@ class FlowerEngine:
     """Why clients, or unidentified nodes, did not answer the last time."""
     refusal: str = ""
     """The last reason why a client refused a request."""
+    absences: dict[int, int] = field(default_factory=dict)
+    """How many of its rounds each client has missed in a row."""
     asked_at: dict[int, float] = field(default_factory=dict)
     """When nodes were asked for their client ids."""
+    scratch: Path | None = None
+    """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
 
@@ -177,10 +195,19 @@ class FlowerEngine:
             answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
             self._check_enough(len(answers), len(clients), 1.0, "setup")
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        trained = self._ask_clients("train", headers, Parcel.of(broadcast), partial(self._usable_reply, broadcast))
+        read = partial(self._usable_reply, broadcast, ReplyStore(self.scratch, self.device))
+        trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
         self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
         self.accepted.update(dict.fromkeys(trained, round))
+        self._count_absences(clients, trained)
         return [trained[client] for client in sorted(trained)]
+
+    def _count_absences(self, clients: Sequence[int], came: Collection[int]) -> None:
+        """Say it loudly when a client has missed several of its rounds in a row: it may never come back by itself."""
+        for client in clients:
+            self.absences[client] = 0 if client in came else self.absences.get(client, 0) + 1
+            if self.absences[client] == ABSENCES:
+                log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
 
     def client_states(self) -> dict[int, Arrays]:
         """Empty: clients store their own states."""
@@ -205,7 +232,8 @@ class FlowerEngine:
             self._fail(client, "its node is not connected")
         sent = {client: header for client, header in headers.items() if client not in self.failures}
         messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
-        return self._exchange(messages, read, self.settings.timeout)
+        at_once = max(1, min(MANY, IN_FLIGHT // parcel.size))
+        return self._exchange(messages, read, self.settings.timeout, at_once)
 
     def _reply(self, client: int, content: RecordDict) -> Reply | None:
         header, arrays = unpacked(content)
@@ -216,7 +244,7 @@ class FlowerEngine:
         tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
 
-    def _usable_reply(self, broadcast: Arrays, client: int, content: RecordDict) -> Reply:
+    def _usable_reply(self, broadcast: Arrays, store: ReplyStore, client: int, content: RecordDict) -> Reply:
         """Read a reply and check that it can be averaged: the client's size, all tensors, finite numbers."""
         reply, size = self._reply(client, content), self.introductions[client]["size"]
         if reply is None:
@@ -224,7 +252,7 @@ class FlowerEngine:
         if reply.weight != size:
             raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
         check_tensors(reply.arrays, broadcast)
-        return reply
+        return replace(reply, arrays=store.keep(reply.arrays))
 
     def _round_header(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
@@ -282,15 +310,22 @@ class FlowerEngine:
         return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
 
     def _exchange(
-        self, messages: Mapping[int, Message], read: Callable[[int, RecordDict], Answer], timeout: float
+        self,
+        messages: Mapping[int, Message],
+        read: Callable[[int, RecordDict], Answer],
+        timeout: float,
+        at_once: int = MANY,
     ) -> dict[int, Answer]:
-        """Send messages and return what `read` makes of each reply, by key; read each reply when it comes."""
+        """Send messages and return what `read` makes of each reply, by key; read each reply when it comes.
+
+        Replies are fetched a few `at_once`, because all of them together may not fit into memory.
+        """
         waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
         found: dict[int, Answer] = {}
         end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
         while waiting and not late:
             late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
-            for reply in self.grid.pull_messages(list(waiting)):
+            for reply in self._replies(list(waiting), at_once):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
                     found[key] = read(key, _content(reply))
@@ -303,6 +338,11 @@ class FlowerEngine:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
 
+    def _replies(self, numbers: Sequence[str], at_once: int) -> Iterator[Message]:
+        """The replies that are there, fetched a few at a time."""
+        for start in range(0, len(numbers), at_once):
+            yield from self.grid.pull_messages(numbers[start : start + at_once])
+
 
 class UnusableError(Exception):
     """A reply that cannot be used; the message says why."""
@@ -313,6 +353,8 @@ class RefusedError(UnusableError):
 
 
 def _content(reply: Message) -> RecordDict:
+    if reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB:  # the node runs another app or version
+        raise RefusedError(reply.error.reason)
     if reply.has_error():
         raise UnusableError(reply.error.reason)
     refusal = reply.content.config_records.get("refused")
@@ -329,7 +371,7 @@ def reply_record(reply: Reply | None) -> RecordDict:
     return packed(header, Parcel.of(reply.arrays))
 
 
-def check_tensors(arrays: Arrays, broadcast: Arrays) -> None:
+def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
     """Refuse missing model tensors, other shapes or types than were sent, and numbers that are not finite."""
     for name in broadcast:
         if name.startswith(MODEL) and name not in arrays:

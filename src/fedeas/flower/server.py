@@ -36,7 +36,7 @@ class FlowerClients:
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
         """Wait for the clients and send each its part of the plan."""
-        engine = self._engine(done)
+        engine = self._engine(run, done)
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
         own = [client for client, introduction in enumerate(told) if introduction.get("own_data")]
@@ -55,7 +55,7 @@ class FlowerClients:
         budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
         return ReadyClients(engine, sizes, generated, budget)
 
-    def _engine(self, done: Sequence[Record]) -> FlowerEngine:
+    def _engine(self, run: Run, done: Sequence[Record]) -> FlowerEngine:
         """An engine that knows in which of the rounds done so far each client took part last."""
         config = self.parts.config
         about = asdict(About.of(self.parts.data.dataset))
@@ -63,7 +63,7 @@ class FlowerClients:
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
         return FlowerEngine(
             self.grid, config.partition.clients, config.engine, header, self.parts.device,
-            accepted=last, kept=dict(last), members=self.members,
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path,
         )  # fmt: skip
 
     def _shares(self, told: Sequence[Header]) -> list[Header]:

@@ -210,10 +210,7 @@ class Allocation:
         >>> Allocation([[0, 3]]).named_as(LabelCounts([[5, 2]], ["ann"], ["cat", "dog"])).to_frame().loc["ann"].tolist()
         [0, 3]
         """
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("to_frame needs pandas; run pip install pandas") from None
+        pandas = import_pandas("to_frame")
         index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
         return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
 
@@ -228,6 +225,15 @@ class Allocation:
         if self.per_client.sum(dtype=np.float64) >= 2**62:  # the sum could overflow 64 bits
             return sum(self.per_client.tolist())
         return int(self.per_client.sum())
+
+
+def import_pandas(user: str) -> Any:
+    """The package pandas, which is optional; `user` is named in the error."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(f"{user} needs pandas; run pip install pandas") from None
+    return pandas
 
 
 Table = LabelCounts | ArrayLike

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.core.files import append_line, make_folder, written_whole
+from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import locked
 from fedeas.core.records import Record as Record
 from fedeas.core.records import (
@@ -37,12 +38,15 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.errors import FedEASError, InputError, RunError
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 from fedeas.runs.accuracy_curves import AccuracyCurve
 
 log = logging.getLogger("fedeas")
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+LOCK = ".lock"
+MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
+"""Files that show that a folder is a run directory, damaged or not."""
 REMEDY = "restore it from a copy, or remove the run's folder to run it again"
 
 
@@ -115,6 +119,24 @@ class Run:
             if record.get("round", number) != number:
                 raise damaged(path, f"line {number} is of round {record['round']}", REMEDY)
 
+    def to_frame(self) -> Any:
+        """The rounds as a pandas DataFrame: accuracy, losses, steps, images, and seconds by kind."""
+        pandas = import_pandas("to_frame")
+        rows = [{**each, **{f"{name} s": spent for name, spent in each["seconds"].items()}} for each in self.rounds()]
+        frame = pandas.DataFrame(rows).drop(columns=["clients", "missing", "images", "seconds"], errors="ignore")
+        return frame.set_index("round") if rows else frame
+
+    def _repr_html_(self) -> str:
+        """The run in a notebook: its settings and what it has reached."""
+        done = len(self.rounds())
+        reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
+        facts = {
+            "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
+            "rounds": f"{done} of {self.config.rounds.total}", "result": reached,
+        }  # fmt: skip
+        rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
     def noted_images(self) -> list[Record]:
         """The notes of `note_images` since the first start of the run."""
         path = self.path / IMAGES
@@ -184,7 +206,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out while this one works on the run; the lock ends with the process."""
-        with locked(self.path / ".lock", f"{self.path}: another process is working on this run; wait for it"):
+        with locked(self.path / LOCK, f"{self.path}: another process is working on this run; wait for it"):
             yield
 
     @contextmanager
@@ -217,7 +239,7 @@ class RunStore:
 
     def all(self) -> list[Run]:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""
-        return sound_runs(path.parent for path in sorted(self.root.glob("*/config.json")))
+        return sound_runs(sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")}))
 
     def find(self, **where: object) -> list[Run]:
         """Runs whose config has these values; sections are joined to their keys by two underscores.

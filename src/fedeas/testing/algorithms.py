@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Algorithm, Arrays, Fleet, Reply, model_arrays
 from fedeas.config import TrainConfig
@@ -46,7 +48,7 @@ def _check_server(server: Arrays) -> None:
     _check_tensors(server, "the server's state")
 
 
-def _check_tensors(arrays: Arrays, whose: str) -> None:
+def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
     for name, tensor in arrays.items():
         assert isinstance(tensor, torch.Tensor), f"{name} in {whose} is a {type(tensor).__name__}, not a tensor"
         assert not tensor.requires_grad, f"{name} in {whose} still has a gradient; detach it"

@@ -97,7 +97,9 @@ def read_upload(
         path.write_bytes(content)
         try:
             if ending == ".npz":
-                return saved_split(path, name)
+                split = saved_split(path, name)
+                _check_size(*split.counts.n.shape)
+                return split
             table = CountTable(path, columns)
             counts = table.counts(num_classes, _check_size)
         except InputError as error:
@@ -108,7 +110,6 @@ def read_upload(
 def saved_split(path: Path, name: str) -> CountSource:
     """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
     split = Partition.load(path)
-    _check_size(split.num_clients, split.num_classes)
     dataset = split.recipe.get("dataset")
     config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
     return CountSource(name, split.counts, _arguments(name, None, ColumnNames()), config=config, how="a saved split")

@@ -34,7 +34,8 @@ def main(grid, context):
     config = load_config(None, [*json.loads(context.run_config["overrides"]), "engine.name=flower"])
     store = RunStore(context.run_config["runs"])
     flower_app._enable_log()
-    flower_app.run_on(grid, config, store, lambda record: come_to(f"server-{record['round']}"))
+    members = {int(client): node for client, node in json.loads(context.run_config["members"]).items()}
+    flower_app.run_on(grid, config, store, lambda record: come_to(f"server-{record['round']}"), members)
 
 
 class GatedClient(ClientApp):

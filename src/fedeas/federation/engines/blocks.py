@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -45,7 +46,7 @@ class Block:
         self.map: mmap.mmap | None = None
         self.end = 0
 
-    def write(self, arrays: Arrays, start: int = 0) -> Places:
+    def write(self, arrays: Mapping[str, Tensor], start: int = 0) -> Places:
         """Write tensors one after the other from `start` on; sets `end` to the first free byte."""
         places, self.end = {}, start
         for name, tensor in arrays.items():

@@ -32,10 +32,9 @@ serverapp = "fedeas.flower.app:server"
 clientapp = "fedeas.flower.app:client"
 
 [tool.flwr.app.config]
-config = ""
+settings = ""
 overrides = ""
 runs = "runs"
-data-root = ""
 members = ""
 """
 

@@ -1,0 +1,46 @@
+"""``fedeas weights``: list the weights that can be given by name, and fetch others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from fedeas.cli.display import TIGHT, foreign_text
+from fedeas.core.weight_files import MADE_BY, all_files, search_folders
+
+weights = typer.Typer(no_args_is_help=True, help="List the weights that are found by name, and fetch others.")
+
+
+@weights.command()
+def ls() -> None:
+    """List all weights that can be given by name, and the folders that are searched."""
+    table = Table(title="Weights", title_justify="left", **TIGHT)
+    for head in ("name", "for", "size", "file"):
+        table.add_column(head, justify="right" if head == "size" else "left", overflow="fold")
+    for name, file in all_files().items():
+        table.add_row(foreign_text(name), _use(name), decimal(file.stat().st_size), foreign_text(file))
+    Console().print(table)
+    print("searched, in this order:")
+    for folder in search_folders():
+        print(f"  {folder}")
+
+
+@weights.command()
+def get(
+    source: Annotated[str, typer.Argument(help="hub:OWNER/REPOSITORY/FILE.safetensors, or a file to copy.")],
+    name: Annotated[str | None, typer.Option(help="Name to give them; the file's by default.")] = None,
+) -> None:
+    """Put weights into the cache folder, where every command finds them by name."""
+    from fedeas.core.weight_downloads import get_weights
+
+    path: Path = get_weights(source, name)
+    print(path)
+
+
+def _use(name: str) -> str:
+    return "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"

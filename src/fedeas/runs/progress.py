@@ -1,0 +1,57 @@
+"""How far runs are: running, stopped or finished, and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+from fedeas.core.locks import is_held
+from fedeas.core.records import Record
+from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run
+
+
+class State(StrEnum):
+    """What a run is doing."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """State of a run, its rounds so far, when it last wrote something, and the seconds left if that can be said."""
+
+    state: State
+    rounds: int
+    total: int
+    changed: datetime
+    seconds_left: float | None
+
+
+def progress_of(run: Run) -> RunProgress:
+    """How far this run is. It is running if a process holds its lock."""
+    records = run.rounds()
+    state = State.FINISHED if run.finished else State.RUNNING if is_held(run.path / LOCK) else State.STOPPED
+    left = 0.0 if run.finished else seconds_left(records, run.config.rounds.total)
+    return RunProgress(state, len(records), run.config.rounds.total, _last_change(run.path), left)
+
+
+def seconds_left(records: Sequence[Record], total: int) -> float | None:
+    """Time for the rounds that are left at the mean pace so far, without the time for images; None without a round.
+
+    >>> seconds_left([{"round": 1, "seconds": {"train": 2.0, "generate": 60.0}}], total=4)
+    6.0
+    """
+    if not records:
+        return None
+    paces = [sum(record["seconds"].values()) - record["seconds"].get("generate", 0.0) for record in records]
+    return float(sum(paces) / len(paces) * (total - records[-1]["round"]))
+
+
+def _last_change(folder: Path) -> datetime:
+    files = [folder / name for name in ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")]
+    return datetime.fromtimestamp(max(file.stat().st_mtime for file in files if file.exists()))

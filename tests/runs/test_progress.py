@@ -1,0 +1,37 @@
+"""States of runs: running while a process holds the lock, stopped or finished otherwise."""
+
+from datetime import datetime
+
+from fedeas.config import RunConfig
+from fedeas.runs.progress import State, progress_of
+from fedeas.runs.store import RunStore
+
+
+def record(number):
+    return {"round": number, "clients": [0], "seconds": {"train": 3.0, "generate": 100.0 * (number == 1)}}
+
+
+def test_a_run_goes_from_running_to_stopped_to_finished(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    with run.locked():
+        assert progress_of(run).state is State.RUNNING
+        assert progress_of(run).seconds_left is None
+        for number in (1, 2):
+            run.append_round(record(number))
+    now = progress_of(run)
+    assert (now.state, now.rounds, now.total) == (State.STOPPED, 2, 200)
+    assert now.seconds_left == 198 * 3.0  # images are made once
+    assert abs((datetime.now() - now.changed).total_seconds()) < 3600
+    run.write_json("summary.json", {"rounds": 2})
+    assert progress_of(run).state is State.FINISHED
+
+
+def test_looking_at_a_run_creates_no_lock_and_keeps_none(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    progress_of(run)
+    assert sorted(path.name for path in run.path.iterdir()) == ["config.json"]
+    with run.locked():
+        pass
+    progress_of(run)
+    with run.locked():
+        pass

@@ -1,0 +1,82 @@
+"""The wheel alone, in an environment of its own and in another folder: plan, run and report."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+QUICK = ["rounds.total=2", "train.epochs=1", "engine.threads=1", "engine.processes=1", "policy=no-generation"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode and "hatchling" in done.stderr:
+        pytest.skip("hatchling, which builds the wheel, cannot be had from the package index")
+    assert not done.returncode, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def fedeas(wheel, tmp_path_factory):
+    """Run a command of the installed wheel; what it depends on comes from this environment."""
+    home = tmp_path_factory.mktemp("venv")
+    venv.create(home, symlinks=True)
+    python = home / "bin" / "python"
+    target = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+    ).stdout.strip()
+    zipfile.ZipFile(wheel).extractall(target)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "COLUMNS": "100", "HOME": str(home)}
+    environment |= {"FEDEAS_CACHE": str(home / "cache"), "FEDEAS_WEIGHTS": ""}
+
+    def call(*arguments):
+        command = [python, "-m", "fedeas", *arguments]
+        return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
+
+    call.folder, call.home = elsewhere, home
+    return call
+
+
+@pytest.mark.slow
+def test_the_wheel_is_what_runs(fedeas):
+    done = fedeas("weights", "ls")
+    assert str(fedeas.home) in done.stdout.replace("\n", "")
+    assert str(ROOT) not in done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_plans(fedeas):
+    (fedeas.folder / "counts.csv").write_text("client,cat,dog\na,90,10\nb,5,200\n")
+    done = fedeas("plan", "counts.csv", "--beta", "4", "--out", "plan.csv")
+    assert done.returncode == 0, done.stderr
+    assert (fedeas.folder / "plan.csv").read_text().count("\n") > 2
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_a_config_by_name_and_reports_it(fedeas):
+    done = fedeas("run", "digits", *QUICK)
+    assert done.returncode == 0, done.stderr
+    run = next((fedeas.folder / "runs").glob("digits-*"))
+    assert json.loads((run / "summary.json").read_text())["rounds"] == 2
+    done = fedeas("report", str(run), "--out", "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "<html" in (fedeas.folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_wheel_brings_the_weights_of_digits_and_says_where_to_put_others(fedeas):
+    assert fedeas("generator", "info", "digits").returncode == 0
+    done = fedeas("generator", "info", "cifar10")
+    assert done.returncode == 2
+    assert str(fedeas.home / "cache" / "weights") in done.stderr
