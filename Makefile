@@ -6,7 +6,7 @@ STAMP := .venv/.ready
 # Tests of one file stay in one process, so that what they share is set up once.
 SHARED := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check slow soak fuzz bench docs clean
+.PHONY: help setup demo test check slow soak fuzz bench docs site clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
@@ -17,6 +17,7 @@ help:
 	@echo "make soak   kill and damage everything hundreds of times; writes docs/reliability.md"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
+	@echo "make site   build the documentation site (in site/); warnings are errors"
 	@echo "make clean  remove the virtual environment and everything made"
 
 setup: $(STAMP)
@@ -24,7 +25,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,flower,web,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,flower,web,docs,dev]'
 	$(BIN)/python -m compileall -q src
 	@touch $(STAMP)
 
@@ -57,5 +58,9 @@ bench: setup
 docs: setup
 	$(BIN)/python docs/render.py
 
+site: setup
+	$(BIN)/python -m sphinx -W --keep-going -q -d .site-cache docs site
+	@echo "open site/index.html"
+
 clean:
-	rm -rf .venv demo reproduced .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo reproduced site .site-cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ release = fedeas.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["images"]
 html_theme = "furo"
+html_copy_source = False
 html_title = f"FedEAS {release}"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -32,6 +33,8 @@ default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("Table", "ArrayLike", "FloatArray", "IntArray")}  # not written out
+maximum_signature_line_length = 100
 
 myst_heading_anchors = 4
 nb_execution_mode = "force"

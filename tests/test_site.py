@@ -39,7 +39,10 @@ def test_the_commands_of_the_tutorial_run_one_after_the_other(tmp_path):
     page = (DOCS / "tutorial.md").read_text()
     (tmp_path / "make_hospitals.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
     commands = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
-    here = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(tmp_path / "flwr")}
+    here = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "FLWR_HOME": str(tmp_path / "flwr"),
+    }
     done = subprocess.run(
         ["bash", "-euc", commands], cwd=tmp_path, env=os.environ | here, capture_output=True, text=True
     )

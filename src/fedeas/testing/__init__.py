@@ -28,7 +28,7 @@ def check_generator(generator: Generator, count: int = 12) -> None:
     """Check that a generator makes uint8 images of its shape, each a function of its address alone.
 
     Args:
-        generator: what is checked; a function of one's own becomes one through `fedeas.generators.load_custom`.
+        generator: what is checked; a function of one's own becomes one through `fedeas.generators.custom.load_custom`.
         count: how many images are drawn, several times each.
     """
     from fedeas.testing.generators import check_generator as check
