@@ -164,4 +164,4 @@ def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return Evaluation(model, images, labels, normalise)(server)["accuracy"]
+        return float(Evaluation(model, images, labels, normalise)(server)["accuracy"])

@@ -49,7 +49,7 @@ def parse_tracker(text: str) -> Callable[[], Tracker]:
         module = import_module(f"fedeas.tracking.to_{name}")
     except ImportError:
         raise InputError(f"the tracker {name} is not installed; get it with: pip install 'fedeas[{name}]'") from None
-    return lambda: getattr(module, TRACKERS[name])(place)  # type: ignore[no-any-return]
+    return lambda: getattr(module, TRACKERS[name])(place)
 
 
 class Follower:
@@ -67,7 +67,7 @@ class Follower:
         follower = cls(run, [make() for make in makers])
         with ExitStack() as stack:
             for tracker in follower.trackers:
-                stack.callback(lambda each=tracker: each.close() if follower.started else None)
+                stack.callback(follower._close, tracker)
             yield follower
 
     def __call__(self, record: Record) -> None:
@@ -81,6 +81,10 @@ class Follower:
         """Pass on a picture, if any round was done."""
         for tracker in self.trackers if self.started else ():
             tracker.show(name, image)
+
+    def _close(self, tracker: Tracker) -> None:
+        if self.started:
+            tracker.close()
 
     def _start(self, first_round: int) -> None:
         self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -20,20 +21,20 @@ class TensorBoard:
     def start(self, run: Run, settings: Mapping[str, str], first_round: int) -> None:
         """Open the event file; TensorBoard drops rounds that an earlier file has and that are done again."""
         folder = Path(self.place) / run.path.name if self.place else run.path / "tensorboard"
-        self.writer = SummaryWriter(str(folder), purge_step=first_round)  # type: ignore[no-untyped-call]
+        self.writer: Any = SummaryWriter(str(folder), purge_step=first_round)
         table = ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in settings.items())]
-        self.writer.add_text("settings", "\n".join(table), first_round)  # type: ignore[no-untyped-call]
+        self.writer.add_text("settings", "\n".join(table), first_round)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Add the scalars of a round, and make them visible at once."""
         for name, value in numbers.items():
-            self.writer.add_scalar(name, value, round)  # type: ignore[no-untyped-call]
-        self.writer.flush()  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, round)
+        self.writer.flush()
 
     def show(self, name: str, image: Image) -> None:
         """Add a picture."""
-        self.writer.add_image(name, image, dataformats="HWC")  # type: ignore[no-untyped-call]
+        self.writer.add_image(name, image, dataformats="HWC")
 
     def close(self) -> None:
         """Close the event file."""
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()
