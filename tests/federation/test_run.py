@@ -138,6 +138,7 @@ execute(load_config(None, sys.argv[3:]), RunStore(sys.argv[1]), after)
 """
 
 
+@pytest.mark.slow  # tests/faults kills runs, too
 def test_a_run_killed_many_times_ends_with_the_same_weights(tmp_path):
     whole = execute(config(*KILLED), RunStore(tmp_path / "whole"))
     store = RunStore(tmp_path / "killed")

@@ -140,6 +140,7 @@ def has_ended(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # Flower does not reap them
 
 
+@pytest.mark.slow  # tests/flower/test_engine.py kills a server without processes of its own
 def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
     overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")
     gates.close("client0-2")
