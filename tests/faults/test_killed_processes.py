@@ -21,7 +21,7 @@ FEDERATION = ["partition.clients=4", "rounds.total=6", "rounds.participation=0.7
               "engine.threads=1", "policy=fedeas(beta=2)", "algorithm=scaffold"]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_worker_processes_may_be_killed_at_any_moment(tmp_path, caplog, seed):
     with torch_threads(1):
         expected = trained(LocalEngine(worker()), rounds=4, participants=5)
@@ -71,6 +71,7 @@ print(json.dumps(ends))
 """
 
 
+@pytest.mark.slow
 def test_a_whole_flower_federation_may_lose_power_at_any_moment(tmp_path):
     """Server and clients are one process here, so that all end in the middle of the same moment."""
     pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)

@@ -145,6 +145,7 @@ CODE = "import numpy as np\ndef images(labels, index):\n    return np.full((len(
 OWN = ["policy=fedeas(beta=5)", "generator=python:identity_generator:images"]
 
 
+@pytest.mark.slow
 def test_edited_code_of_a_generator_makes_another_run(tmp_path):
     for pixel in (10, 200):
         (tmp_path / "identity_generator.py").write_text(CODE.format(pixel))

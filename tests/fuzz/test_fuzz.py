@@ -21,7 +21,7 @@ def test_an_input_that_was_once_taken_badly_is_refused_or_read(path, tmp_path):
     assert fault(path.parent.name, path.read_bytes(), tmp_path) == ""
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
 def test_no_drawn_input_gives_a_traceback_hangs_allocates_too_much_or_runs_code(part):
     assert fuzz(100, seed=1000 + part, keep=False) == []
 

@@ -51,6 +51,7 @@ def rests(page):
     page.get_by_text("none is in progress").wait_for(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_new_rounds_appear_until_all_runs_have_ended_and_then_on_request(opened):
     page, run, asked = opened
     asked.clear()
