@@ -9,24 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from fedeas import FedEAS, LabelCounts, read_counts, write_counts
-from fedeas.cli import main
 from fedeas.data.partition import Partition
 from fedeas.paper import claims
 from fedeas.paper.published import example_counts
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run a command in this process; give back exit code, output and errors."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedeas.cli import main
 from fedeas.cli.runs import PlainLines
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
@@ -20,19 +19,11 @@ SMALL = ("rounds.total=2", "train.steps=1", "engine.threads=1")
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in an empty folder; give back exit code, output and errors."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run, monkeypatch, tmp_path):
+    """Run a command in an empty folder."""
     monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return call
+    return run
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,8 +152,8 @@ class FusedSGD:
         short: Callable[[], AbstractContextManager[None]] = stack.shortened if job.precision == "bf16" else nullcontext
 
         def work() -> Tensor:
-            batch = self._batch(stack, drawn, torch.bfloat16 if job.precision == "bf16" else torch.float32)
-            batch = replace(batch, terms=shared.get(TERMS))
+            dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
+            batch = self._batch(stack, drawn, dtype, shared.get(TERMS))
             with short():
                 value = one_step(stack.model, descent, own, batch, job.precision)
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
@@ -172,7 +171,7 @@ class FusedSGD:
             descent.velocities = [None if each is None else each[:width] for each in whole.velocities]
         return self.stacks[width], self.descents[width]
 
-    def _batch(self, stack: Stack, drawn: tuple[str, ...], dtype: torch.dtype) -> Batch:
+    def _batch(self, stack: Stack, drawn: tuple[str, ...], dtype: torch.dtype, terms: Tensor | None) -> Batch:
         def now(name: str) -> Tensor:
             return self.buffers[name].index_select(0, self.number)[0, : stack.clients]
 
@@ -180,7 +179,7 @@ class FusedSGD:
         index = now("index").flatten()
         images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
         images = normalised(images, self.normalise, dtype)
-        return Batch(images, self.buffers["labels"][index], shares=now("shares"))
+        return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
 
 
 def _plan(job: ClientJob) -> BatchPlan:
