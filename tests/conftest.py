@@ -1,5 +1,7 @@
 """Property tests run the same examples everywhere and have no time limits; tests leave no process behind."""
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 from leftovers import Warden
@@ -15,6 +17,8 @@ WARDEN = pytest.StashKey[Warden]()
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[WARDEN] = Warden.start()
 
 

@@ -64,7 +64,7 @@ def test_every_rendered_block_has_its_end():
 
 
 def test_the_performance_page_is_rendered_from_the_measured_results():
-    script = "import run; print(run.page(), end='')"
+    script = "import page; print(page.page(), end='')"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
     )

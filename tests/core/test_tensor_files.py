@@ -53,11 +53,11 @@ def test_the_same_content_gives_the_same_bytes(path, tmp_path):
     assert {file.read_bytes() for file in tmp_path.iterdir()} == {path.read_bytes()}
 
 
-def test_every_flipped_bit_is_noticed(path, tmp_path):
+def test_a_flipped_bit_in_any_byte_is_noticed(path, tmp_path):
     whole, damaged = path.read_bytes(), tmp_path / "d.safetensors"
-    for place in range(8 * len(whole)):
+    for place in range(len(whole)):
         content = bytearray(whole)
-        content[place // 8] ^= 1 << place % 8
+        content[place] ^= 1 << place % 8
         damaged.write_bytes(content)
         with pytest.raises(InputError, match=r"d\.safetensors: not a readable"):
             read_tensors(damaged)

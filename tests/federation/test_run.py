@@ -192,7 +192,8 @@ def _checkpoint(run):
 
 
 ALGORITHMS = ["fedprox(mu=0.1)", "scaffold", "moon", "fedgen(ensemble_epochs=5)", "fedmix(mash=5)"]
-POLICIES = ["no-generation", "fedeas(beta=2.7)", "uniform(budget=fedeas(beta=2.7))"]
+OTHER_POLICIES = ["no-generation", "uniform(budget=fedeas(beta=2.7))"]
+POLICIES = ["fedeas(beta=2.7)", *(pytest.param(policy, marks=pytest.mark.slow) for policy in OTHER_POLICIES)]
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,7 @@ def assert_same(one, other):
     assert all(torch.equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
 
 
+@pytest.mark.slow  # tests/flower/test_engine.py misses clients without processes of their own
 def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
     store = RunStore(tmp_path / "flower")
     gates.close("client1-2", "server-2")

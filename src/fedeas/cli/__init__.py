@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
+from click import Command
 from rich.console import Console
+from typer.main import get_command
 
 from fedeas import __version__
 from fedeas.cli.bank import bank
@@ -53,7 +56,7 @@ for panel, members in PANELS.items():
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; an error that FedEAS raises on purpose is printed as one line, with its exit code."""
     try:
-        app(args=arguments)
+        _command()(args=arguments)
     except FedEASError as error:
         _stop(str(error), error.exit_code)
     except OSError as error:
@@ -66,6 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
         if missing not in TRAINING_PACKAGES:
             raise
         _stop(f"this needs the package {missing}: pip install 'fedeas[train]'", FedEASError.exit_code)
+
+
+@cache  # Typer builds every option of every command, which takes longer than a short command runs
+def _command() -> Command:
+    return get_command(app)
 
 
 def _stop(message: str, code: int) -> NoReturn:
