@@ -8,7 +8,6 @@ from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
-from click import Command
 from rich.console import Console
 from typer.main import get_command
 
@@ -72,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 @cache  # Typer builds every option of every command, which takes longer than a short command runs
-def _command() -> Command:
+def _command() -> Callable[..., None]:
     return get_command(app)
 
 
