@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from fedeas.core.files import make_folder, written_whole
+from fedeas.core.hub_errors import explained
 from fedeas.core.weight_files import GENERATOR, SUFFIX, fetched_folder, is_name, named_file, weights_digest
 from fedeas.errors import InputError
 
@@ -55,11 +56,6 @@ def _downloaded(repository: str, file: str, target: Path) -> Path:
         raise InputError(f"{HUB}{repository}/{file}: not of the form {FORM}")
     from huggingface_hub import hf_hub_download
 
-    try:
-        return Path(hf_hub_download(f"{owner}/{short}", f"{below}/{file}" if below else file))
-    except Exception as error:  # errors of network, hub and disk have many unrelated types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"{owner}/{short}: {file} cannot be fetched from the Hugging Face Hub ({reason}); check the name and the "
-            f"network, or download it elsewhere and copy it to {target}"
-        ) from None
+    with explained(f"{owner}/{short}: {file}", f"download it elsewhere and copy it to {target}"):
+        found = hf_hub_download(f"{owner}/{short}", f"{below}/{file}" if below else file)
+    return Path(found)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
 from fedeas.core.foreign_text import printable
+from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
 from fedeas.core.spec import own_code_named, read_call
@@ -296,14 +297,9 @@ def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
         return folder
     with train_extra():
         from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"]))
-    except Exception as error:  # errors of network, hub and disk have many unrelated types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"{repository}: cannot be fetched from the Hugging Face Hub ({reason}); check the name and the network, "
-            f"or give a folder that holds {below}/*.parquet (root, --data-root)"
-        ) from None
+    with explained(f"{repository}:", f"give a folder that holds {below}/*.parquet (root, --data-root)"):
+        found = snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"])
+    return Path(found)
 
 
 def _from_parquet(name: str, base: Path, cache: PathLike | None) -> Dataset:
