@@ -235,6 +235,11 @@ class Allocation:
         """
         return sum(self.n.max(axis=0, initial=0).tolist())
 
+    @property
+    def generated(self) -> int:
+        """How many images have to be made: all of them, unless clients share a pool."""
+        return self.total
+
 
 def import_pandas(user: str) -> Any:
     """The package pandas, which is optional; `user` is named in the error."""
