@@ -30,6 +30,9 @@ COLUMNS = 64
 PROGRAMS = 512
 """A few for each processor of the GPU."""
 
+PARTS = (32, 128)
+"""Most parts of a column, for small and for large matrices; the kernels are compiled for each of these numbers."""
+
 FEW = 256
 """If a client has at most this many pixels, one kernel does all steps; a program holds `FEW_COLUMNS` channels."""
 
@@ -172,10 +175,10 @@ class _Grid:
         clients = weight.numel() // columns
         rows, width = x.numel() // columns // clients, _width(columns)
         programs = int(triton.next_power_of_2(clients * triton.cdiv(columns, width)))
-        most = max(1, PROGRAMS // programs)
+        most = min(PARTS[-1], max(1, PROGRAMS // programs))
         part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
         parts = triton.cdiv(rows, part)
-        most = int(triton.next_power_of_2(parts))
+        most = next(number for number in PARTS if number >= parts)
         return _Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
 
     @property
