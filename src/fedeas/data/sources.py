@@ -24,6 +24,7 @@ from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
+from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
@@ -242,8 +243,8 @@ def _npz_arrays(
     checked_archive(path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in names}
-            return arrays, tuple(map(str, file["classes"])) if "classes" in file else None
+            arrays = {keys[0]: plain_array(file, next(key for key in keys if key in file)) for keys in names}
+            return arrays, tuple(map(str, plain_array(file, "classes"))) if "classes" in file else None
     except StopIteration:
         wanted = ", ".join(" or ".join(keys) for keys in names)
         raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
