@@ -23,6 +23,8 @@ ALLOWED = {
     "filelock": {"core.locks"},
     "psutil": {"flower.deployment.processes"},
     "cryptography": {"flower.deployment.keys"},
+    "grpc": {"flower.deployment.health"},
+    "grpc_health": {"flower.deployment.health"},
     "httpx": {"flower.deployment"},
     "uvicorn": {"flower.deployment.server"},
     "jinja2": {"report.page"},
