@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
@@ -25,6 +26,7 @@ from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
+from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
@@ -232,12 +234,12 @@ def npz_arrays(
         if None in found.values():
             wanted = ", ".join(" or ".join(keys) for keys in names)
             raise InputError(f"{path}: an array is missing; there must be {wanted}")
-        classes = tuple(map(str, file["classes"])) if "classes" in file else None
-        return {name: file[str(key)] for name, key in found.items()}, classes
+        classes = tuple(map(str, plain_array(file, "classes"))) if "classes" in file else None
+        return {name: plain_array(file, str(key)) for name, key in found.items()}, classes
 
 
 @contextmanager
-def opened_npz(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+def opened_npz(path: Path) -> Iterator[NpzFile]:
     """The arrays of an ``.npz`` file, read when they are asked for; one that is no such file is an `InputError`."""
     checked_archive(path)
     try:

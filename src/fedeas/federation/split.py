@@ -110,7 +110,7 @@ def split_of(config: RunConfig, *, needs_indices: bool, on_draw: Callable[[int],
     refuse_own_data(config, "the clients' samples are on their nodes")
     name, merged = config.data.dataset, config.data.protocol == "paper"
     drawn = config.partition.chosen(has_clients=False) not in UNSEEDED
-    if name in KNOWN and drawn and not needs_indices:
+    if name in KNOWN and drawn and not needs_indices and not config.data.held_out:
         known = KNOWN[name]
         parts = split_as(known.labels(merged=merged), config.drawn_partition, on_draw)
         counts = LabelCounts(parts.counts.n, classes=known.classes)

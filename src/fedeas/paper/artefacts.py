@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.generators.registry import Shared, parse_generator
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import (
@@ -319,23 +321,68 @@ def _level(study: Study) -> str:
     return f"{window_of(study)}, %"
 
 
-def sources_sheet(study: Study) -> Sheet:
-    """Beyond the paper: does the allocation limit accuracy, or the generator?"""
-    where, apart = setting(HEADLINE), study.protocol == "clean"
-    sources = {"the generator": "", "one pool for all clients": "shared(of={generator})"}
-    if apart:
-        sources["real images that no client has"] = "held-out"
+def source_sheets(study: Study) -> list[Sheet]:
+    """Beyond the paper: does the allocation limit accuracy, or the generator? Real images need the clean protocol."""
+    return [*([real_images_sheet(study)] if study.protocol == "clean" else []), pool_sheet(study)]
+
+
+def real_images_sheet(study: Study) -> Sheet:
+    """Real images that no client has, instead of generated ones; all runs leave out the same images."""
+    where = setting(HEADLINE)
+    nothing = replace(FEDAVG, held_out=True)
+    base = study.config(where, nothing)
+    generated, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
+    rows: dict[str, tuple[Cell | None, ...]] = {FEDAVG.title: (Cell((base,), accuracy), None, None, None)}
+    for source, runs in {"generated images": generated, "real images": real}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                Cell((run,), accuracy),
+                _minus(run, base),
+                _minus(run, runs[FEDEAS.title]),
+                _minus(run, generated[title]),
+            )
+    columns = (_level(study), "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
+    note = "In all rows the same fifth of the training images goes to no client; these are the real images. "
+    note += "The generator was trained on all training images, these among them."
+    title = study.named(f"Real images instead of generated ones, {study.title(where)}")
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
+def pool_sheet(study: Study) -> Sheet:
+    """One pool of images that all clients share, instead of images of their own."""
+    where = setting(HEADLINE)
+    own, pool = (_by_both(study, where, replace(FEDAVG, generator=name)) for name in ("", "shared(of={generator})"))
     rows: dict[str, tuple[Cell | None, ...]] = {}
-    for title, generator in sources.items():
-        methods = [replace(method, generator=generator, held_out=apart) for method in (UNIFORM, FEDEAS)]
-        uniform, fedeas = (study.config(where, method) for method in methods)
-        reached = Cell((uniform,), accuracy), Cell((fedeas,), accuracy)
-        rows[title] = (*reached, Cell((uniform, fedeas), gain, compares=True))
-    level = window_of(study)
-    columns = (f"Uniform, {level}, %", f"FedEAS, {level}, %", "Uniform minus FedEAS, points")
-    note = "In all rows, a fifth of the training images is given to no client. The last row trains on these images."
-    title = study.named(f"Where images come from, {study.title(where)}")
-    return Sheet(title, columns, rows, note=note if apart else "")
+    for source, runs in {"own images": own, "one pool": pool}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                _samples(run, None),
+                Cell((), partial(_distinct, run), None, 0),
+                Cell((run,), accuracy),
+                _minus(run, runs[FEDEAS.title]),
+                _minus(run, own[title]),
+            )
+    columns = ("images placed", "distinct images", _level(study), "minus FedEAS with such images", "pool minus own")
+    note = "Only distinct images are generated; one of a pool is placed at several clients."
+    title = study.named(f"One pool for all clients, {study.title(where)}")
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
+def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:
+    """The runs of Uniform and FedEAS, by title, with this source of images."""
+    runs = {method.title: replace(source, title=method.title, policy=method.policy) for method in (UNIFORM, FEDEAS)}
+    return {title: study.config(where, method) for title, method in runs.items()}
+
+
+def _minus(run: RunConfig, other: RunConfig) -> Cell | None:
+    """Points of accuracy above another run; no cell if it is the same run."""
+    return None if run == other else Cell((run, other), gain, compares=True)
+
+
+def _distinct(run: RunConfig) -> float:
+    """Images that have to be generated for a run."""
+    plan = allocation_of(run)
+    return float(plan.distinct if isinstance(parse_generator(run.generator), Shared) else plan.total)
 
 
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
@@ -378,7 +425,7 @@ ARTEFACTS = [
     Artefact("generators", "SD-Turbo instead of the DDPM", _single(generator_sheet)),
     Artefact("combination", "FedEAS with SCAFFOLD", _single(combination_sheet)),
     Artefact("wall-clock", "time of FedEAS and of Full-Balance", _single(wall_clock_sheet)),
-    Artefact("sources", "one shared pool, and real images, instead of the generator", _single(sources_sheet)),
+    Artefact("sources", "one shared pool, and real images, instead of the generator", source_sheets),
     Artefact("settings", "each column of the main table with differences and work", setting_sheets),
     Artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper", _single(references_sheet)),
     Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _single(measures_sheet)),
