@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedeas.core.arrays import IntArray, frozen, frozen_integers
+from fedeas.core.records import plain_array
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
@@ -105,7 +106,7 @@ def _given_normalisation(path: Path) -> Normalisation | None:
     with opened_npz(path) as file:
         if "mean" not in file or "std" not in file:
             return None
-        mean, std = (np.asarray(file[key], dtype=np.float64).ravel().tolist() for key in ("mean", "std"))
+        mean, std = (plain_array(file, key).astype(np.float64).ravel().tolist() for key in ("mean", "std"))
     return tuple(mean), tuple(std)
 
 

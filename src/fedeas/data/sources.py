@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
@@ -238,7 +239,7 @@ def npz_arrays(
 
 
 @contextmanager
-def opened_npz(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+def opened_npz(path: Path) -> Iterator[NpzFile]:
     """The arrays of an ``.npz`` file, read when they are asked for; one that is no such file is an `InputError`."""
     checked_archive(path)
     try:
