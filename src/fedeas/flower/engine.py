@@ -41,7 +41,7 @@ POLL, LONGEST_POLL = 0.05, 0.5
 PATIENCE = 10.0
 """Seconds of waiting for clients after which that is logged, and unidentified nodes are asked again."""
 
-IN_FLIGHT, MANY = 2**27, 1000
+IN_FLIGHT, MANY = 2**26, 1000
 """Bytes of replies that are fetched at once, and how many replies at most."""
 
 ABSENCES = 3
