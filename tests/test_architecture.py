@@ -29,7 +29,7 @@ ALLOWED = {
     "uvicorn": {"flower.deployment.server"},
     "jinja2": {"report.page"},
     "markupsafe": {"report.page"},
-    "matplotlib": {"plotting", "paper.figures", "report.figures"},
+    "matplotlib": {"plotting", "paper.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "generation.files", "web.sources"},
     "pandas": {"planning.counts"},
     "PIL": {"augmentation", "data.cache", "generation.files", "generators.quality.grid"},

@@ -42,6 +42,7 @@ from fedeas.planning.policies import (
     NoGeneration,
     Optimal,
     Policy,
+    Pool,
     Uniform,
     parse_policy,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyError",
+    "Pool",
     "SpecError",
     "Summary",
     "Uniform",

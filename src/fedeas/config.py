@@ -33,6 +33,8 @@ RULES = 2
 """Part of every fingerprint. Raise it when the same config gives other numbers, so that old results are not reused."""
 
 NO_GENERATION = "no-generation"
+OWN = "own"
+"""The partition scheme of clients that bring their own data."""
 
 MAX_CONFIG_BYTES = 2**20
 PACKAGED = Path(__file__).parent / "configs"
@@ -73,12 +75,13 @@ class PartitionConfig(_Section):
     """How the images are split over clients; ``paper`` replays the paper's partition and goes with its protocol.
 
     ``natural`` keeps the clients that the dataset comes with (``client/class/*.png``). ``file`` reads `file`, a table
-    of samples and clients, or what ``fedeas partition --out`` wrote. Both bring their number of clients. ``auto`` is
+    of samples and clients, or what ``fedeas partition --out`` wrote. Both bring their number of clients. With ``own``
+    each client brings its own samples on its Flower node, and the server has no training data. ``auto`` is
     ``file`` if there is one, ``natural`` for a dataset with clients, and ``dirichlet`` otherwise.
     With `redraw` the split is drawn with `seed` plus the run's seed, so that each seed of the run has its own clients.
     """
 
-    scheme: Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"] = "auto"
+    scheme: Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "own", "paper"] = "auto"
     clients: Positive = 20
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
     per_client: Positive = 2
@@ -315,11 +318,12 @@ SPLIT_FIELDS = {
     "shards": ("per_client",),
     "natural": (),
     "file": (),
+    "own": (),
     "paper": ("alpha",),
 }
 """Which fields each scheme reads, besides clients and seed."""
 
-UNSEEDED = ("natural", "file")
+UNSEEDED = ("natural", "file", OWN)
 """Schemes that draw nothing."""
 
 ADDED_LATER: dict[tuple[str, str], object] = {

@@ -1,6 +1,7 @@
 """Records on disk: they are read as they were written, and damage is noticed."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas import InputError
-from fedeas.core.records import line_of, read_arrays, read_lines, read_record, write_arrays, write_record
+from fedeas.core.records import (
+    line_of,
+    read_arrays,
+    read_lines,
+    read_optional_array,
+    read_record,
+    write_arrays,
+    write_record,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -17,7 +26,8 @@ VALUES = st.recursive(
 )
 RECORDS = st.dictionaries(st.text().filter(lambda key: key != "digest"), VALUES, max_size=5)
 RECORD = {"round": 3, "clients": [0, 12], "accuracy": 0.8125, "seconds": {"train": 1.5}, "name": "größe"}
-ARRAYS = {"counts": np.arange(12).reshape(3, 4), "allocation": np.ones((3, 4), dtype=np.int64)}
+NAMES = {"clients": np.array(["a", "b", "c"]), "classes": np.array(["cat", "dog"])}
+ARRAYS = {"counts": np.arange(6).reshape(3, 2), "allocation": np.ones((3, 2), dtype=np.int64), **NAMES}
 
 
 def flipped(whole):
@@ -75,19 +85,45 @@ def test_a_file_that_is_not_a_record_is_named(tmp_path, content):
         read_record(tmp_path / "r.json", "remove the folder")
 
 
-def test_every_flipped_bit_of_arrays_is_noticed_or_changes_nothing(tmp_path):
-    path = tmp_path / "a.npz"
-    write_arrays(path, **ARRAYS)
-    for place, content in flipped(path.read_bytes()):
-        if place % 3:  # one in three, for time
-            continue
+def all_arrays(path):
+    """Two arrays that must be there, and two that may be missing."""
+    return [*read_arrays(path, ("counts", "allocation")), *(read_optional_array(path, name) for name in NAMES)]
+
+
+def check_damaged_arrays(path, contents):
+    """Each content is refused in one line, or read as the arrays that were written."""
+    for content in contents:
         path.write_bytes(content)
         try:
-            found = read_arrays(path, tuple(ARRAYS))
+            found = all_arrays(path)
         except InputError as error:
             assert str(error).startswith(f"{path}: damaged (") and "\n" not in str(error)
         else:
             assert all(np.array_equal(*pair) for pair in zip(found, ARRAYS.values(), strict=True))
+
+
+def test_every_flipped_bit_of_arrays_is_noticed_or_changes_nothing(tmp_path):
+    path = tmp_path / "a.npz"
+    write_arrays(path, **ARRAYS)
+    directory = path.read_bytes().index(b"PK\1\2") * 8
+    damages = flipped(path.read_bytes())  # only some of them, for time
+    check_damaged_arrays(path, (content for place, content in damages if place % (2 if place >= directory else 9) == 0))
+
+
+@pytest.mark.parametrize("length", [2, 12, 16, 40])
+def test_zeros_anywhere_in_arrays_are_noticed_or_change_nothing(tmp_path, length):
+    path = tmp_path / "a.npz"
+    write_arrays(path, **ARRAYS)
+    whole = path.read_bytes()
+    starts = range(whole.index(b"PK\1\2"), len(whole) - length)
+    check_damaged_arrays(path, (whole[:start] + bytes(length) + whole[start + length :] for start in starts))
+
+
+def test_an_entry_that_is_not_an_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("counts.npy", b"")
+    with pytest.raises(InputError, match=r"a\.npz: damaged \(counts is not an array\)"):
+        read_arrays(tmp_path / "a.npz", ("counts",))
 
 
 @pytest.mark.parametrize("make", ["directory", "loop", "missing"])

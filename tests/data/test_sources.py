@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -457,6 +458,14 @@ def test_an_unreachable_hub_is_reported_in_one_line_with_the_remedy(tmp_path, na
 
 
 # ---------------------------------------------------------------- what is refused
+
+
+def test_an_npz_entry_that_is_not_an_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        for name in ("images", "labels", "test_images", "test_labels"):
+            archive.writestr(f"{name}.npy", b"")
+    with pytest.raises(InputError, match=r"data\.npz: not an \.npz file of plain arrays"):
+        load_dataset(f"npz:{tmp_path / 'data.npz'}")
 
 
 @pytest.mark.parametrize("name", ["mnist", "", "hub:pets", "hub:../../etc", "folder:", "npz:", "digits:"])

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from tried import keep_tried
+from tried import keep_tried, tried_today
 
 
 def pytest_addoption(parser):
@@ -12,13 +12,12 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def tried(request):
-    """Note how often something was tried, after it has gone well; kept at once, since all of it takes long."""
-    found, path = {}, request.config.getoption("--tried", default=None)
+    """Note how often something was tried, after it has gone well; kept at once, beside what else was tried today."""
+    path = request.config.getoption("--tried", default=None)
 
     def note(what, times):
-        found[what] = found.get(what, 0) + times
         if path:
-            keep_tried(path, found)
+            keep_tried(path, {**tried_today(path), what: times})
 
     return note
 

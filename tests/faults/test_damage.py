@@ -59,7 +59,8 @@ def content_of(run):
     state = load_checkpoint(run.checkpoint, run.config.fingerprint)
     tensors = {name: tensor.tolist() for name, tensor in state[1].items()}
     records = run.environment(), run.generator(), run.rounds(), run.summary()
-    return run.config, records, counts.n.tolist(), plan.n.tolist(), state[0], tensors
+    names = counts.clients, counts.classes
+    return run.config, records, names, counts.n.tolist(), plan.n.tolist(), state[0], tensors
 
 
 def check_reading(run, name, times, tmp_path):

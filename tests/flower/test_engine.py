@@ -24,8 +24,8 @@ from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
-from fedeas.flower.engine import Parcel, packed, unpacked
 from fedeas.flower.node_settings import NodeSettings
+from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
@@ -124,7 +124,11 @@ def numbers_in(content):
 def test_no_label_count_leaves_a_client(tmp_path, policy):
     run, grid = on_flower(tmp_path, "algorithm=scaffold", f"policy={policy}")
     model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
-    allowed = {"hello": {"client", "size", "own_data"}, "settle": {"total"}, "train": {"client", "weight"}}
+    allowed = {
+        "hello": {"client", "size", "own_data", "own_generator"},
+        "settle": {"total"},
+        "train": {"client", "weight"},
+    }
     if policy.startswith("uniform"):
         allowed["hello"] |= {"total", "filled"}
     for action, _, reply in grid.seen:

@@ -109,3 +109,27 @@ def test_the_description_matches_what_is_run():
     said = study("full", "clean", "scratch", "tf32").says
     assert all(word in said for word in ("200 rounds", "clean", "tf32", "from scratch"))
     assert "bf16" in study("full").says
+
+
+def test_real_and_generated_images_are_compared_with_the_same_images_held_out():
+    real, pool = artefacts("sources")[0].sheets(study("full", "clean"))
+    runs = {config.fingerprint: config for cell in real.cells for config in cell.configs}.values()
+    assert {run.data.held_out for run in runs} == {10_000}
+    assert sorted(run.policy.partition("(")[0] for run in runs) == [
+        "fedeas",
+        "fedeas",
+        "no-generation",
+        "uniform",
+        "uniform",
+    ]
+    assert {run.generator for run in runs} == {"diffusion", "held-out"}
+    assert len({counts_of(run).n.tobytes() for run in runs}) == 1
+    assert {config.data.held_out for cell in pool.cells for config in cell.configs} == {0}
+
+
+def test_a_pool_is_compared_with_the_runs_of_the_main_table():
+    (pool,) = artefacts("sources")[0].sheets(study("full", "paper"))
+    table = {config.fingerprint for config in artefacts("table1")[0].configs(study("full", "paper"))}
+    runs = {config.fingerprint: config for cell in pool.cells for config in cell.configs}
+    assert {run.generator for name, run in runs.items() if name not in table} == {"shared(of=diffusion)"}
+    assert len(runs.keys() & table) == 2

@@ -108,11 +108,12 @@ class Algorithm(Protocol):
         """The server's state after a round; replies come in the order of client ids."""
 
 
+@torch.no_grad()
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers."""
     plain = torch.contiguous_format  # independent of the layout that the model has on its device
-    own = {MODEL + name: tensor.detach() for name, tensor in model.state_dict().items()}
-    copies = {name: torch.empty_like(tensor, memory_format=plain) for name, tensor in own.items()}
+    own = _state(model)
+    copies = {MODEL + name: torch.empty_like(tensor, memory_format=plain) for name, tensor in own.items()}
     copy_all(list(copies.values()), list(own.values()))
     return copies
 
@@ -120,8 +121,18 @@ def model_arrays(model: nn.Module) -> Arrays:
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    own = model.state_dict()
+    own = _state(model)
     copy_all(list(own.values()), [arrays[MODEL + name] for name in own])
+
+
+def _state(model: nn.Module) -> Arrays:
+    """What `state_dict` returns, in its order, but faster: on a GPU a whole round takes a fraction of a second."""
+    return {
+        f"{path}.{name}" if path else name: tensor
+        for path, module in model.named_modules(remove_duplicate=False)
+        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+        if tensor is not None and name not in module._non_persistent_buffers_set
+    }
 
 
 def features_of(model: Any, images: Tensor) -> Tensor:

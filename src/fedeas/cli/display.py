@@ -41,7 +41,8 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
     table = _facts(policy)
     table.add_row("clients", f"{summary.clients:,}")
     table.add_row("real samples", f"{summary.real:,}")
-    table.add_row("synthetic samples to generate", f"[bold]{summary.synthetic:,}[/]")
+    table.add_row("synthetic samples", f"[bold]{summary.synthetic:,}[/]")
+    table.add_row("distinct, if all clients share images", f"{summary.distinct:,}")
     table.add_row("synthetic share of all data", f"{summary.synthetic_share:.2%}")
     table.add_row("imbalance removed", f"[bold]{summary.removed:.2%}[/]")
     table.add_row("imbalance I, before → after", f"{summary.imbalance_before:.4f} → {summary.imbalance_after:.4f}")
@@ -55,13 +56,14 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     """Policies side by side; samples at pairs of negative gain increase the imbalance."""
     table = Table(title="Policies at equal budget, beside no generation and full balance", title_justify="left")
     table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
-    for name in ("samples", "imbalance removed", "at negative gain", "most for one client"):
+    for name in ("samples", "distinct if shared", "imbalance removed", "at negative gain", "most for one client"):
         table.add_column(name, justify="right")
     worse = scores.negative_gain(counts)
     for allocation in allocations:
         table.add_row(
             foreign_text(chosen if allocation.policy == chosen else allocation.policy.partition("(")[0]),
             f"{allocation.total:,}",
+            f"{allocation.distinct:,}",
             f"{scores.removed(counts, allocation):.2%}",
             f"{allocation.n[worse].sum():,}",
             f"{allocation.per_client.max():,}",
@@ -197,14 +199,20 @@ def run_record(run: Run) -> dict[str, Any]:
 
 def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
     """The key figures of a plan for JSON."""
+    figures = {name: value for name, value in asdict(summary).items() if name != "largest"}
     shares = {"synthetic_share": summary.synthetic_share, "removed": summary.removed}
-    return {"policy": policy, **asdict(summary), **shares}
+    return {"policy": policy, **figures, "distinct": summary.distinct, **shares}
 
 
 def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
     """Policies side by side for JSON."""
     return [
-        {"policy": each.policy, "synthetic": each.total, "removed": scores.removed(counts, each)}
+        {
+            "policy": each.policy,
+            "synthetic": each.total,
+            "distinct": each.distinct,
+            "removed": scores.removed(counts, each),
+        }
         for each in allocations
     ]
 

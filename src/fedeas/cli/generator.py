@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,24 @@ def train(
         limit = minutes or float("inf")
         weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+
+
+@generator.command()
+def fit(
+    dataset: Dataset,
+    out: Annotated[Path, typer.Option(help="File for the generator.")] = Path("gaussian.safetensors"),
+    components: Annotated[int, typer.Option(min=1, help="Directions of largest variance that are kept.")] = 32,
+    data_root: Root = None,
+) -> None:
+    """Fit the Gaussian generator to the training part of a dataset and write it to a file."""
+    from fedeas.data.sources import load_dataset
+    from fedeas.generators.gaussian import GaussianGenerator
+
+    data = load_dataset(dataset, data_root)
+    made = GaussianGenerator.fit(data.images, data.labels, data.num_classes, components, class_names=data.classes)
+    make_folder(out.absolute().parent)
+    made.save(out)
+    print(f"{out}: use it as gaussian(weights={json.dumps(str(out))})")
 
 
 @generator.command()

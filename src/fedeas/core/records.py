@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from zipfile import ZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.files import written_whole
@@ -20,6 +23,7 @@ PathLike = str | os.PathLike[str]
 
 DIGEST = "digest"  # the key in a record
 KIND = "sha256:"  # what its value begins with
+LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
 
 READ_AGAIN = "restore it from a copy, or remove it"
@@ -68,20 +72,45 @@ def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
 
 def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN) -> list[NDArray[Any]]:
     """Arrays of these names from an NPZ file; pickled ones are refused."""
+    with _checked_arrays(path, remedy) as file:
+        return [plain_array(file, name) for name in names]
+
+
+def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> NDArray[Any] | None:
+    """An array from an NPZ file that may lack it."""
+    with _checked_arrays(path, remedy) as file:
+        return plain_array(file, name) if name in file else None
+
+
+def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """An array of an NPZ file; numpy gives bytes for an entry that is not an array, which is refused here."""
+    found = file[name]
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{name} is not an array")
+    return found
+
+
+@contextmanager
+def _checked_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
     try:
         with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return [np.asarray(file[name]) for name in names]
+            _check_directory(opened, file.zip)
+            yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except Exception as error:  # a damaged header fails in numpy's, zipfile's, zlib's and the parser's own ways
         raise damaged(path, error, remedy) from None
 
 
-def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> NDArray[Any] | None:
-    """An array from an NPZ file that may lack it."""
-    with np.load(path, allow_pickle=False) as file:
-        names = file.files
-    return read_arrays(path, (name,), remedy)[0] if name in names else None
+def _check_directory(opened: IO[bytes], archive: ZipFile) -> None:
+    """Refuse a ZIP file whose directory, which has no checksum, lost an entry or its name."""
+    size = opened.seek(0, os.SEEK_END)
+    opened.seek(max(0, size - LONGEST_ZIP_END))
+    end = opened.read().rpartition(b"PK\5\6")[2]
+    if int.from_bytes(end[6:8], "little") != len(archive.infolist()):
+        raise ValueError("its directory has lost an entry")
+    for entry in archive.infolist():
+        archive.open(entry).close()  # compares the name in the directory with the one before the content
 
 
 def read_bytes(path: PathLike) -> bytes:

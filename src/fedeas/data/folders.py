@@ -92,15 +92,11 @@ def find_images(base: Path) -> ImageTree:
     if test_name is not None and not has_train:
         raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
     part = base / "train" if has_train else base
-    by_class, by_client = _images_below(part, 2), _images_below(part, 3)
-    if by_class and by_client:
-        shown = [path.relative_to(base).as_posix() for path in (by_class[0], by_client[0])]
-        raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
-    if not by_class and not by_client and not has_train:
+    files, depth = _images_of(base, part)
+    if not files and not has_train:
         raise InputError(f"{base}: no images in class folders; {TREES}")
-    classes = tuple(sorted({path.name for path in _folders(part, 2 if by_client else 1)}))
-    clients = _clients(part, by_client) if by_client else None
-    files = by_client or by_class
+    classes = _class_names(part, depth)
+    clients = _clients(part, files) if depth == 2 else None
     if test_name is None:
         train, test = _set_aside(base, files)
         return ImageTree(base, train, test, classes, clients, test_is_set_aside=True)
@@ -110,6 +106,36 @@ def find_images(base: Path) -> ImageTree:
     if unknown:
         raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
     return ImageTree(base, files, test, classes, clients, test_is_set_aside=False)
+
+
+def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The images of one part and its classes: of the first of these folders, or of a folder without parts."""
+    if not base.is_dir():
+        raise InputError(f"{base}: no such folder")
+    found = next((name for name in names if (base / name).is_dir()), None)
+    other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
+    if found is None and other is not None:
+        raise InputError(
+            f"{base}: holds {other} and no folder {names[0]}; add it, or put the class folders into {base}"
+        )
+    part = base if found is None else base / found
+    files, depth = _images_of(base, part)
+    if not files:
+        raise InputError(f"{part}: no images in class folders; {TREES}")
+    return files, _class_names(part, depth)
+
+
+def _images_of(base: Path, part: Path) -> tuple[tuple[Path, ...], int]:
+    """The images of a part, and at which depth the folders of classes are: 1, or 2 below folders of clients."""
+    by_class, by_client = _images_below(part, 2), _images_below(part, 3)
+    if by_class and by_client:
+        shown = [path.relative_to(base).as_posix() for path in (by_class[0], by_client[0])]
+        raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
+    return by_client or by_class, 2 if by_client else 1
+
+
+def _class_names(part: Path, depth: int) -> tuple[str, ...]:
+    return tuple(sorted({path.name for path in _folders(part, depth)}))
 
 
 def _clients(part: Path, files: Sequence[Path]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.inputs import checked_file
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.data.folders import TEST_NAMES
 from fedeas.errors import InputError
 
 IMAGE_COLUMNS = ("img", "image")
@@ -87,22 +88,39 @@ def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
     return files
 
 
+def files_for_testing(base: Path, found: Sequence[Path]) -> list[Path]:
+    """The files of the test part, which may have another name; none if there is no such part."""
+    return next((files for part in TEST_NAMES if (files := split_files(base, found, part))), [])
+
+
+def read_parquet_part(files: list[Path]) -> Encoded:
+    """Labels of one part, and a reader of its images, as training part; the test part is empty."""
+    image, label, classes = _columns(files[0])
+    pictures, labels = _read_split(files, image, label, classes)
+    return Encoded(pictures, labels, ParquetColumn((), (), image), labels[:0], classes or numbers_upto(labels))
+
+
 def read_parquet(base: Path, train: list[Path], test: list[Path]) -> Encoded:
     """Labels of both parts, and readers of their images."""
-    import pyarrow.parquet as pq
-
-    with _reading(train[0]):
-        schema = pq.read_schema(train[0])
-        metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = metadata.get("info", {}).get("features", {})
-    image, label = _image_column(schema, train[0]), _label_column(schema, features, train[0])
-    names = features.get(label, {}).get("names")
-    classes = tuple(map(str, names)) if names else None
+    image, label, classes = _columns(train[0])
     pictures, labels = _read_split(train, image, label, classes)
     classes = classes or numbers_upto(labels)
     test_pictures, test_labels = _read_split(test, image, label, classes)
     check_parts(str(base), labels, test_labels, classes)
     return Encoded(pictures, labels, test_pictures, test_labels, classes)
+
+
+def _columns(path: Path) -> tuple[str, str, tuple[str, ...] | None]:
+    """The columns of images and of labels, and the names of the classes if the file has them."""
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        schema = pq.read_schema(path)
+        metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
+    image, label = _image_column(schema, path), _label_column(schema, features, path)
+    names = features.get(label, {}).get("names")
+    return image, label, tuple(map(str, names)) if names else None
 
 
 def _read_split(

@@ -1,8 +1,8 @@
 """Load datasets by name: images and labels as arrays.
 
-``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist`` are known by name; ``hub:owner/name``, ``folder:DIR`` and
-``npz:FILE`` name all others, and ``python:module:name`` a user's own function. Encoded images are decoded once, into a
-cache.
+``digits``, ``cifar10``, ``cifar100`` and ``fashion-mnist`` are known by name; ``hub:owner/name``, ``folder:DIR``,
+``npz:FILE`` and ``parquet:DIR`` name all others, and ``python:module:name`` a user's own function. Encoded images are
+decoded once, into a cache.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
@@ -24,11 +26,12 @@ from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
+from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
-from fedeas.data.folders import TEST_NAMES, ImageFiles, find_images
-from fedeas.data.parquet import read_parquet, split_files
+from fedeas.data.folders import ImageFiles, find_images
+from fedeas.data.parquet import files_for_testing, read_parquet, split_files
 from fedeas.errors import FedEASError, InputError
 
 HUB_REPOSITORIES = {
@@ -36,7 +39,8 @@ HUB_REPOSITORIES = {
     "cifar100": "uoft-cs/cifar100",
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
-NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE", "python:module:name")
+NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE", "parquet:DIR", "python:module:name")
+PLACES = ("folder", "npz", "parquet")
 
 _REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -44,6 +48,10 @@ DIGITS_SEED = 0
 DIGITS_TEST_SHARE = 0.2
 
 NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
+
+
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel, with pixels from 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +74,8 @@ class Dataset:
     test_names: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     """What a user should know of how the dataset was read."""
+    normalisation: Normalisation | None = field(default=None, repr=False)
+    """Mean and deviation of each channel, if they do not follow from the training part because there is none."""
 
     @property
     def num_classes(self) -> int:
@@ -90,7 +100,8 @@ class Dataset:
     def digest(self) -> str:
         """SHA-256 of all images, labels and class names: two datasets with the same content have the same digest."""
         names = np.array(list("\n".join(self.classes).encode()), dtype=np.uint8)
-        return digest_of_arrays((self.images, self.labels, self.test_images, self.test_labels, names))
+        given = () if self.normalisation is None else (np.array(self.normalisation),)
+        return digest_of_arrays((self.images, self.labels, self.test_images, self.test_labels, names, *given))
 
     @property
     def channel_mean(self) -> tuple[float, ...]:
@@ -105,6 +116,8 @@ class Dataset:
     @cached_property
     def _moments(self) -> list[tuple[float, float]]:
         """Mean and deviation from sums of whole numbers, which are exact in any order of the blocks."""
+        if self.normalisation is not None:
+            return list(zip(*self.normalisation, strict=True))
         images, sums = np.asarray(self.images), []
 
         def add(rows: slice) -> None:
@@ -124,7 +137,7 @@ def checked_name(name: str) -> str:
     'hub:owner/name'
     """
     kind, _, place = name.partition(":")
-    known = name == "digits" or name in HUB_REPOSITORIES or (kind in ("folder", "npz") and place)
+    known = name == "digits" or name in HUB_REPOSITORIES or (kind in PLACES and place)
     if known or (kind == "hub" and _REPOSITORY.fullmatch(place)):
         return name
     if name.startswith(PREFIX) or own_code_named(name.partition("(")[0], NAMES, "dataset"):
@@ -134,7 +147,7 @@ def checked_name(name: str) -> str:
 
 def is_place(name: str) -> bool:
     """Whether this names a file, folder or code on this machine, whose images may change."""
-    return name.startswith(("folder:", "npz:", PREFIX))
+    return name.startswith((*(f"{kind}:" for kind in PLACES), PREFIX))
 
 
 def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
@@ -152,33 +165,9 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
         return _from_code(name)
     if name == "digits":
         return _digits()
-    if name in HUB_REPOSITORIES:
-        return _from_parquet(name, _hub_folder(HUB_REPOSITORIES[name], name, root), cache)
-    if kind == "hub":
-        return _from_parquet(name, _hub_folder(place, place, root), cache)
-    return _from_folder(name, Path(place), cache) if kind == "folder" else _from_npz(name, Path(place))
-
-
-def load_own(name: str, root: PathLike | None = None) -> Dataset:
-    """Load one client's data, like `load_dataset`, but files need no test part, and an ``.npz`` not every class."""
-    kind, _, place = name.partition(":")
     if kind == "folder":
-        return _without_test_part(load_dataset(name, root))
-    if kind != "npz":
-        return load_dataset(name, root)
-    arrays, classes = _npz_arrays(Path(place), NPZ_NAMES[:2])
-    images, labels = (_channels_first(arrays["images"], place), checked_labels(place, arrays["labels"], classes))
-    if len(images) != len(labels) or not len(labels):
-        raise InputError(f"{place}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
-    return Dataset(name, frozen(images), labels, images[:0], labels[:0], classes or numbers_upto(labels))
-
-
-def _without_test_part(data: Dataset) -> Dataset:
-    """The dataset with the images that were set aside for testing among the others, which is said in its notes."""
-    if not data.notes:
-        return data
-    images, labels = data.seen_under("merged")
-    return Dataset(data.name, frozen(images), frozen(labels), images[:0], labels[:0], data.classes)
+        return _from_folder(name, Path(place), cache)
+    return _from_npz(name, Path(place)) if kind == "npz" else _from_parquet(name, parquet_folder(name, root), cache)
 
 
 def _digits() -> Dataset:
@@ -198,7 +187,7 @@ def _digits() -> Dataset:
 
 
 def _from_npz(name: str, path: Path) -> Dataset:
-    return _from_arrays(name, str(path), *_npz_arrays(path, NPZ_NAMES))
+    return _from_arrays(name, str(path), *npz_arrays(path, NPZ_NAMES))
 
 
 def _from_code(name: str) -> Dataset:
@@ -222,7 +211,7 @@ def _from_code(name: str) -> Dataset:
 
 def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> Dataset:
     """Training and test part, checked, from whatever `path` names in errors."""
-    images, test_images = (_channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
+    images, test_images = (channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
     labels = checked_labels(f"{path}: labels", arrays["labels"], classes)
     classes = classes or numbers_upto(labels)
     test_labels = checked_labels(f"{path}: test_labels", arrays["test_labels"], classes)
@@ -236,23 +225,34 @@ def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes:
     return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes)
 
 
-def _npz_arrays(
+def npz_arrays(
     path: Path, names: tuple[tuple[str, ...], ...]
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
+    """The arrays of an ``.npz`` file, each under one of its names, and the names of the classes if there are any."""
+    with opened_npz(path) as file:
+        found = {keys[0]: next((key for key in keys if key in file), None) for keys in names}
+        if None in found.values():
+            wanted = ", ".join(" or ".join(keys) for keys in names)
+            raise InputError(f"{path}: an array is missing; there must be {wanted}")
+        classes = tuple(map(str, plain_array(file, "classes"))) if "classes" in file else None
+        return {name: plain_array(file, str(key)) for name, key in found.items()}, classes
+
+
+@contextmanager
+def opened_npz(path: Path) -> Iterator[NpzFile]:
+    """The arrays of an ``.npz`` file, read when they are asked for; one that is no such file is an `InputError`."""
     checked_archive(path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {keys[0]: next(file[key] for key in keys if key in file) for keys in names}
-            return arrays, tuple(map(str, file["classes"])) if "classes" in file else None
-    except StopIteration:
-        wanted = ", ".join(" or ".join(keys) for keys in names)
-        raise InputError(f"{path}: an array is missing; there must be {wanted}") from None
+            yield file
+    except InputError:
+        raise
     except DAMAGED_ARRAYS as error:
         reason = printable(error)[:200]
         raise InputError(f"{path}: not an .npz file of plain arrays ({reason}); write it with numpy.savez") from None
 
 
-def _channels_first(images: NDArray[Any], place: str) -> ByteArray:
+def channels_first(images: NDArray[Any], place: str) -> ByteArray:
     """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W)."""
     if images.dtype != np.uint8:
         raise InputError(f"{place} are {images.dtype}; they must be uint8, 0 to 255")
@@ -289,6 +289,15 @@ def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
     )
 
 
+def parquet_folder(name: str, root: PathLike | None) -> Path:
+    """The folder with the Parquet files of a dataset; they are fetched if it is on the Hub."""
+    kind, _, place = name.partition(":")
+    if kind == "parquet":
+        return Path(place)
+    below = place if kind == "hub" else name
+    return _hub_folder(HUB_REPOSITORIES.get(name, below), below, root)
+
+
 def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
     if root is not None:
         folder = Path(root) / below
@@ -304,9 +313,7 @@ def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
 
 def _from_parquet(name: str, base: Path, cache: PathLike | None) -> Dataset:
     found = sorted(base.rglob("*.parquet"))
-    train = split_files(base, found, "train")
-    tests = (split_files(base, found, part) for part in TEST_NAMES)
-    test = next((files for files in tests if files), [])
+    train, test = split_files(base, found, "train"), files_for_testing(base, found)
     if not train or not test:
         missing = "test" if train else "train"
         raise InputError(f"{base}: no {missing} split; there must be a file such as {missing}-00000-of-00001.parquet")

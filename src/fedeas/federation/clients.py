@@ -19,7 +19,7 @@ from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
-from fedeas.federation.split import held_out
+from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
@@ -70,6 +70,7 @@ class LocalClients:
     def of(cls, parts: Parts, bank: str | os.PathLike[str] | None = None) -> Self:
         """Compute the plan and, if it needs images, make the generator, with a bank in this folder."""
         config, data = parts.config, parts.data
+        refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
         generator = ready_generator(config, data.dataset, parts.device, bank) if allocation.total else None
 

@@ -11,9 +11,8 @@ from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import Algorithm, Arrays
 from fedeas.config import RunConfig
 from fedeas.data.client import Normaliser
-from fedeas.data.sources import load_dataset
 from fedeas.federation.identity import pinned
-from fedeas.federation.split import FederatedData, split_data
+from fedeas.federation.split import FederatedData, load_data, split_data
 from fedeas.models.build import build_model, suited_to
 
 
@@ -32,7 +31,7 @@ class Parts:
     def of(config: RunConfig, device: torch.device) -> Parts:
         """Build the parts that a config names, on this device."""
         algorithm: Algorithm = parse_algorithm(config.algorithm)
-        data = split_data(config, load_dataset(config.data.dataset, config.data.root))
+        data = split_data(config, load_data(config))
         complete, dataset = pinned(config, data), data.dataset
         model = new_model(complete, dataset.shape, dataset.num_classes).to(device)
         normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)

@@ -20,7 +20,6 @@ from fedeas import __version__
 from fedeas.algorithms import Reply
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
-from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
@@ -30,7 +29,7 @@ from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate, set_up
-from fedeas.federation.split import split_data
+from fedeas.federation.split import load_data, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
 from fedeas.models.build import fuse_norms, parameter_names
 from fedeas.runs.store import Record, Run, RunStore
@@ -79,7 +78,7 @@ def execute(
 
 def identified(config: RunConfig) -> RunConfig:
     """The config with the content of its parts pinned; it determines the run's directory."""
-    return pinned(config, split_data(config, load_dataset(config.data.dataset, config.data.root)))
+    return pinned(config, split_data(config, load_data(config)))
 
 
 @dataclass(frozen=True, eq=False)

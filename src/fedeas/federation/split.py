@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.config import UNSEEDED, PartitionConfig, RunConfig
+from fedeas.config import OWN, UNSEEDED, PartitionConfig, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.streams import stream
 from fedeas.data.known import KNOWN
+from fedeas.data.one_part import load_test_part
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.data.split_file import SplitFile, natural_split, read_split
@@ -53,13 +54,36 @@ def split_data(config: RunConfig, dataset: Dataset, on_draw: Callable[[int], Non
     if scheme in UNSEEDED:
         if config.data.held_out:
             raise InputError(f"data.held_out does not go with partition.scheme {scheme!r}, which says who holds what")
-        own = read_split(config.partition.file, dataset) if scheme == "file" else SplitFile(natural_split(dataset))
+        own = _given_split(scheme, config, dataset)
         return FederatedData(dataset, images, labels, own.partition, *test, (*dataset.notes, *own.notes))
     if config.data.held_out:
         given, _ = set_aside(labels, config.data.held_out)
         images, labels = images[given], labels[given]
     parts = split_as(labels, config.drawn_partition, on_draw)
     return FederatedData(dataset, images, labels, parts, *test, dataset.notes)
+
+
+def _given_split(scheme: str, config: RunConfig, dataset: Dataset) -> SplitFile:
+    """A split that is not drawn: from a file, from the dataset, or an empty one for clients with their own data."""
+    if scheme == "file":
+        return read_split(config.partition.file, dataset)
+    if scheme == OWN:
+        clients, recipe = config.partition.clients, {"scheme": OWN, "clients": config.partition.clients}
+        nothing = (np.zeros(0, dtype=np.int64),) * clients
+        return SplitFile(Partition(nothing, nothing, dataset.labels, dataset.num_classes, recipe))
+    return SplitFile(natural_split(dataset))
+
+
+def load_data(config: RunConfig) -> Dataset:
+    """The config's dataset; the test part alone if the clients bring their own data."""
+    load = load_test_part if config.partition.scheme == OWN else load_dataset
+    return load(config.data.dataset, config.data.root)
+
+
+def refuse_own_data(config: RunConfig, what: str) -> None:
+    """Refuse what needs the clients' samples, if these are on their nodes."""
+    if config.partition.scheme == OWN:
+        raise InputError(f"partition.scheme {OWN!r}: {what}; start it with `fedeas flower run`")
 
 
 def with_own_clients(config: RunConfig, data: FederatedData) -> RunConfig:
@@ -83,9 +107,10 @@ def split_of(config: RunConfig, *, needs_indices: bool, on_draw: Callable[[int],
 
     The counts of a known dataset follow from its class sizes, so that it is loaded only if the split `needs_indices`.
     """
+    refuse_own_data(config, "the clients' samples are on their nodes")
     name, merged = config.data.dataset, config.data.protocol == "paper"
     drawn = config.partition.chosen(has_clients=False) not in UNSEEDED
-    if name in KNOWN and drawn and not needs_indices:
+    if name in KNOWN and drawn and not needs_indices and not config.data.held_out:
         known = KNOWN[name]
         parts = split_as(known.labels(merged=merged), config.drawn_partition, on_draw)
         counts = LabelCounts(parts.counts.n, classes=known.classes)

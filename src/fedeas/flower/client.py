@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Mapping
@@ -23,15 +24,16 @@ from torch import nn
 
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config import RunConfig
+from fedeas.config import OWN, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import make_folder
 from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.sources import Dataset, load_dataset, load_own
-from fedeas.errors import InputError
+from fedeas.data.one_part import load_own
+from fedeas.data.sources import Dataset, load_dataset
+from fedeas.errors import FedEASError, InputError
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
@@ -42,12 +44,16 @@ from fedeas.flower.disclosures import Disclosures
 from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.registry import content_digest
+from fedeas.generators.registry import content_digest, parse_generator, with_weights
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 
+log = logging.getLogger("fedeas")
+
 REMEDY = "remove it to have it made again"
+THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diffusion(weights=FILE)"
+"""Generators for clients that lack classes."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ class Participant:
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         self.device = chosen_device(node.device, "the node's device")
+        if config.partition.scheme == OWN and not node.data:
+            raise TellableError(
+                f"client {client}: clients of this run bring their own data; set data in its node's config"
+            )
         self._check_agreement()
         self.disclosures = Disclosures(node.state, client)
         self.config = self._with_own_choices(config)
@@ -105,7 +115,15 @@ class Participant:
         parts = {"data": config.data.model_copy(update={"root": root})}
         model = config.model.model_copy(update={"weights": ""})
         chosen = self.node.generator or config.generator
+        if config.generates and self.node.generator_file:
+            chosen = self._moved_generator(config.generator)
         return config.model_copy(update={**parts, "model": model, "generator": chosen})
+
+    def _moved_generator(self, generator: str) -> str:
+        try:
+            return with_weights(generator, self.node.generator_file)
+        except FedEASError as error:
+            raise TellableError(f"client {self.client}: generator-file in its node's config: {error}") from None
 
     # ---- before the first round
 
@@ -115,7 +133,10 @@ class Participant:
 
     def introduce(self) -> dict[str, Any]:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
-        about = {"client": self.client, "size": len(self.labels), "own_data": bool(self.node.data)}
+        if self.config.generates:
+            self._check_generator()
+        own = {"own_data": bool(self.node.data), "own_generator": bool(self.node.generator)}
+        about = {"client": self.client, "size": len(self.labels), **own}
         if self.policy.needs is Needs.NUMBERS:
             told = dataclasses.asdict(numbers_of(self.policy, self.counts))
             self.disclosures.note(self.fingerprint, "numbers", {}, self.policy.spec, told)
@@ -124,6 +145,35 @@ class Participant:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
         return about
+
+    def _check_generator(self) -> None:
+        """Refuse a generator that differs from the run's, or that needs images of classes that may be absent.
+
+        What the server is told does not depend on the labels: for own data, every fitted generator is refused that the
+        node's owner has not chosen.
+        """
+        generator, chosen = self.config.generator, bool(self.node.generator)
+        if not chosen:
+            self._check_generator_file()
+        if self.node.data and parse_generator(generator).is_fitted and not chosen:
+            raise TellableError(
+                f"client {self.client}: generator {generator} would be fitted to this node's own data, which may lack "
+                f"classes; {THAT_CAN}"
+            )
+        if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
+            raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
+
+    def _check_generator_file(self) -> None:
+        """Compare the generator's digest with the one that the run was started with."""
+        try:
+            digest = content_digest(self.config.generator, self.config.data.dataset)
+        except FedEASError as error:
+            log.error("generator %s: %s", self.config.generator, error)
+            raise TellableError(
+                f"client {self.client}: the file of the run's generator is not on its node; bring it there and set "
+                "generator-file in the node's config"
+            ) from None
+        self._check_content("generator", digest)
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
         """Store this client's row of the plan, given by the server or computed here; return its total."""
@@ -273,7 +323,7 @@ class Participant:
 
     def _generate(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         if not self.node.generator:
-            self._check_content("generator", content_digest(self.config.generator, self.config.data.dataset))
+            self._check_generator_file()
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
         return generator.sample(labels, index)
 

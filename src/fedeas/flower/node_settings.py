@@ -13,7 +13,7 @@ from fedeas.planning.policies import parse_policy
 STATE = "FEDEAS_STATE"
 """Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
-TEXTS = ("state-dir", "data", "data-root", "generator", "device", "policies")
+TEXTS = ("state-dir", "data", "data-root", "generator", "generator-file", "device", "policies")
 NAMES = ("partition-id", "num-partitions", *TEXTS, "share-counts")
 
 Scalar = str | int | float | bool
@@ -32,6 +32,7 @@ class NodeSettings:
         data: the client's own dataset; without one, its part of the run's dataset.
         data_root: folder with datasets on this node.
         generator: the client's own generator; without one, the run's.
+        generator_file: where the weights of the run's generator are on this node.
         device: where the node computes.
         share_counts: whether label counts may leave this node if the run needs them.
         policies: the only policies that the node computes a plan for; without any, it computes one for every policy.
@@ -41,6 +42,7 @@ class NodeSettings:
     data: str = ""
     data_root: str | None = None
     generator: str = ""
+    generator_file: str = ""
     device: str = "auto"
     share_counts: bool = True
     policies: tuple[str, ...] = ()
@@ -58,11 +60,14 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
         raise TellableError("share-counts in its node config must be true or false, without quotes")
     texts = {name: str(given[name]) for name in TEXTS if name in given}
     state = texts.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
+    if texts.get("generator") and texts.get("generator-file"):
+        raise TellableError("its node config has generator and generator-file; keep one, for its own or for the run's")
     return number, NodeSettings(
         Path(state),
         texts.get("data", ""),
         texts.get("data-root"),
         texts.get("generator", ""),
+        texts.get("generator-file", ""),
         texts.get("device", "auto"),
         share,
         _policies(texts.get("policies", "")),

@@ -14,8 +14,9 @@ from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
-from fedeas.flower.engine import FlowerEngine, Header
+from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.revealed_counts import Numbers, shares
+from fedeas.flower.wire import Header
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
@@ -39,9 +40,10 @@ class FlowerClients:
         engine = self._engine(run, done)
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
-        own = [client for client, introduction in enumerate(told) if introduction.get("own_data")]
-        if own:
-            log.warning("not known to the run: the own data of clients %s", own)
+        for part in ("data", "generator"):
+            own = [client for client, introduction in enumerate(told) if introduction.get(f"own_{part}")]
+            if own:
+                log.warning("not known to the run: the own %s of clients %s", part, own)
         sizes = np.array([introduction["size"] for introduction in told])
         if self.policy.needs is Needs.COUNTS:
             counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)

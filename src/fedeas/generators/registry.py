@@ -49,6 +49,10 @@ class Source(Protocol):
     def spec(self) -> str:
         """One line that can be read back."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
+
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the generator."""
 
@@ -79,6 +83,11 @@ class GeneratorSettings(Described):
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise InputError(f"{field.name} must be {words}, not {value!r}")
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it needs images of the run; by default not."""
+        return False
+
     def content(self, dataset: str) -> dict[str, str]:
         """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
         return {}
@@ -90,17 +99,51 @@ class GeneratorSettings(Described):
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorSettings):
-    """Settings of `GaussianGenerator`, which is fitted to the training part when the run starts."""
+    """Settings of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
+
+    Args:
+        components: directions of largest variance that are kept.
+        shrinkage: least weight of the pooled covariance.
+        weights: a file of `GaussianGenerator.save`, which holds both of the above.
+    """
 
     components: int = 32
     shrinkage: float = 0.1
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
+            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Unless it comes as a file."""
+        return not self.weights
 
     def ready(self, context: GeneratorContext) -> Generator:
-        """Fit it to the official training part."""
+        """Fit it to the official training part, or load it if it fits the dataset."""
         from fedeas.generators.gaussian import GaussianGenerator
 
         classes = len(context.classes)
+        if self.weights:
+            made = GaussianGenerator.load(generator_weights(self.weights))
+            names = made.class_names or context.classes
+            if (names, made.shape) != (context.classes, context.shape) or made.num_classes != classes:
+                raise InputError(
+                    f"generator weights {self.weights!r} make {_form(names, made.shape)}, {context.dataset} has "
+                    f"{_form(context.classes, context.shape)}, in this order: {', '.join(context.classes[:5])}"
+                )
+            return made
         return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """A hash of the file's tensors, if there is a file."""
+        return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Which images a file was fitted to."""
+        return _images_seen(self.weights, protocol) if self.weights else ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +226,11 @@ class WrapperSettings(GeneratorSettings):
 
     of: Described = Diffusion()
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the other generator is."""
+        return self._source.is_fitted
+
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, with "of" before each name."""
         return {f"of {name}": value for name, value in self._source.content(dataset).items()}
@@ -213,6 +261,11 @@ class ClassifierFiltered(WrapperSettings):
     def name(cls) -> str:
         """The name in specs, which is part of fingerprints."""
         return "agreeing"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the other generator is, or the classifier is trained here."""
+        return self._source.is_fitted or not self.classifier
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, load or train the classifier, and join them."""
@@ -255,6 +308,11 @@ class Shared(WrapperSettings):
 class HeldOut(GeneratorSettings):
     """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """It consists of the run's images."""
+        return True
+
     def ready(self, context: GeneratorContext) -> Generator:
         """Make it from the images that were held out."""
         if context.held_out is None:
@@ -270,6 +328,11 @@ class Python:
 
     def __post_init__(self) -> None:
         split_name(self.spec, "generator")
+
+    @property
+    def is_fitted(self) -> bool:
+        """It is not given images."""
+        return False
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Import it; its first `sample` checks it on a few addresses."""
@@ -330,6 +393,27 @@ def without_places(text: str) -> str:
     """
     source = parse_generator(text)
     return source.spec if isinstance(source, Python) else _unplaced(source).spec  # type: ignore[arg-type]
+
+
+def with_weights(text: str, place: str) -> str:
+    """The spec with its generator's weights in another file; an error if it has no weights.
+
+    >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
+    'shared(of=diffusion(weights=mine, steps=9))'
+    """
+    source = parse_generator(text)
+    if isinstance(source, Python) or not (moved := _moved(source, place)):  # type: ignore[arg-type]
+        raise InputError(f"generator {text} does not come as a file")
+    return moved.spec
+
+
+def _moved(source: Described, place: str) -> Described | None:
+    """The settings with another file of weights; None if they have none."""
+    own = {field.name: getattr(source, field.name) for field in fields(source)}
+    if "weights" in own:
+        return replace(source, weights=place)
+    inner = {name: _moved(value, place) for name, value in own.items() if isinstance(value, Described)}
+    return replace(source, **inner) if inner and all(inner.values()) else None
 
 
 def _unplaced(source: Described) -> Described:

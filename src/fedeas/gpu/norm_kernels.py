@@ -30,13 +30,19 @@ COLUMNS = 64
 PROGRAMS = 512
 """A few for each processor of the GPU."""
 
-FEW = 256
+PARTS = (32, 128)
+"""Most parts of a column, for small and for large matrices; the kernels are compiled for each of these numbers."""
+
+FEW = 1024
 """If a client has at most this many pixels, one kernel does all steps; a program holds `FEW_COLUMNS` channels."""
 
 FEW_COLUMNS = 16
 
 WARPS = 4
 """Warps of the programs that sum."""
+
+HELD = 256
+"""Programs that hold more pixels than this have twice as many warps."""
 
 _WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
 
@@ -107,7 +113,7 @@ class _Norm(torch.autograd.Function):
             _result_of_few[grid.few](
                 x, other, result, mean, inverse, weight, bias, *running, counts,
                 grid.rows, grid.columns, grid.pixels, momentum, eps,
-                shortcut is not None, relu, masked, grid.few_rows, FEW_COLUMNS,
+                shortcut is not None, relu, masked, grid.few_rows, FEW_COLUMNS, num_warps=grid.few_warps,
             )  # fmt: skip
         else:
             _statistics[grid.sums](
@@ -138,7 +144,7 @@ class _Norm(torch.autograd.Function):
             _slopes_of_few[grid.few](
                 slope, x, result, of_x, with_shortcut, mean, inverse, weight, bias, of_weight, of_bias, ctx.counts,
                 grid.rows, grid.columns, grid.pixels,
-                ctx.relu, ctx.with_shortcut, ctx.masked, grid.few_rows, FEW_COLUMNS,
+                ctx.relu, ctx.with_shortcut, ctx.masked, grid.few_rows, FEW_COLUMNS, num_warps=grid.few_warps,
             )  # fmt: skip
             return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None, None
         _slope_sums[grid.sums](
@@ -172,10 +178,10 @@ class _Grid:
         clients = weight.numel() // columns
         rows, width = x.numel() // columns // clients, _width(columns)
         programs = int(triton.next_power_of_2(clients * triton.cdiv(columns, width)))
-        most = max(1, PROGRAMS // programs)
+        most = min(PARTS[-1], max(1, PROGRAMS // programs))
         part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
         parts = triton.cdiv(rows, part)
-        most = int(triton.next_power_of_2(parts))
+        most = next(number for number in PARTS if number >= parts)
         return _Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
 
     @property
@@ -193,6 +199,10 @@ class _Grid:
     @property
     def few_rows(self) -> int:
         return int(triton.next_power_of_2(self.rows))
+
+    @property
+    def few_warps(self) -> int:
+        return WARPS if self.few_rows <= HELD else 2 * WARPS
 
     def sheets(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Memory for two sums of every part."""

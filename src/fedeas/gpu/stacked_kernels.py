@@ -21,18 +21,16 @@ __all__ = ["convolved", "evaluated", "max_pooled", "norm", "normalised", "ticket
 ROWS, COLUMNS = 32, 128
 """Rows and columns of the part of a matrix that a program moves."""
 
+NARROW_ROWS, NARROW_COLUMNS = 128, 32
+"""The same for images of a few channels, whose rows are short and no multiple of `COLUMNS`."""
+
+ALIGNED = 16
+"""Rows of values are read in large pieces if their length is a multiple of this."""
+
 WIDE = 1024
 """Values of a program of an elementwise kernel."""
 
-_WITHOUT_VARIANTS = [
-    "height",
-    "width",
-    "out_height",
-    "out_width",
-    "stride",
-    "top",
-    "left",
-]  # one compilation for many layers
+_WITHOUT_VARIANTS = ["height", "width", "stride", "top", "left"]  # one compilation for many layers
 
 
 def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
@@ -100,9 +98,9 @@ class _MaxPooled(torch.autograd.Function):
         size = images, channels, (height + 1) // 2, (width + 1) // 2
         result = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         chosen = torch.empty_like(result, dtype=torch.uint8)
-        _pool[(triton.cdiv(result.numel(), WIDE),)](
-            x, result, chosen, result.numel(), channels, height, width, *size[2:], WIDE
-        )
+        outputs = result.numel() // channels
+        grid, tile = _tiles(outputs, channels)
+        _pool[grid](x, result, chosen, outputs, channels, height, width, *size[2:], *tile)
         ctx.save_for_backward(chosen)
         ctx.shape = x.shape
         return result
@@ -113,9 +111,9 @@ class _MaxPooled(torch.autograd.Function):
         (chosen,), (_, channels, height, width) = ctx.saved_tensors, ctx.shape
         slope = slope.contiguous(memory_format=torch.channels_last)
         result = torch.empty(ctx.shape, dtype=slope.dtype, device=slope.device, memory_format=torch.channels_last)
-        _pool_back[(triton.cdiv(result.numel(), WIDE),)](
-            slope, chosen, result, result.numel(), channels, height, width, *slope.shape[2:], WIDE
-        )
+        pixels = result.numel() // channels
+        grid, tile = _tiles(pixels, channels)
+        _pool_back[grid](slope, chosen, result, pixels, channels, height, width, *slope.shape[2:], *tile)
         return result
 
 
@@ -126,9 +124,10 @@ def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
         return x.permute(0, 2, 3, 1)
     rows = images * geometry.height * geometry.width
     matrix = x.new_empty((rows, seen))
-    _gather[(triton.cdiv(rows, ROWS), triton.cdiv(seen, COLUMNS))](
-        x, matrix, rows, seen, channels, height, width, geometry.height, geometry.width,
-        geometry.rows, geometry.columns, geometry.stride, geometry.top, geometry.left, ROWS, COLUMNS,
+    tall, wide = (ROWS, COLUMNS) if channels % ALIGNED == 0 else (NARROW_ROWS, NARROW_COLUMNS)
+    _gather[(triton.cdiv(rows, tall), triton.cdiv(seen, wide))](
+        x, matrix, rows, seen, channels, height, width, geometry.rows, geometry.columns,
+        geometry.stride, geometry.top, geometry.left, geometry.height, geometry.width, tall, wide,
     )  # fmt: skip
     return matrix
 
@@ -139,35 +138,45 @@ def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
     if geometry.sees_one_pixel and matrix.shape[-1] == channels:
         return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
     result = torch.empty(shape, dtype=matrix.dtype, device=matrix.device, memory_format=torch.channels_last)
-    pixels, block = images * height * width, min(COLUMNS, int(triton.next_power_of_2(channels)))
-    _sum_back[(triton.cdiv(pixels, ROWS), triton.cdiv(channels, block))](
+    pixels = images * height * width
+    grid, tile = _tiles(pixels, channels)
+    _sum_back[grid](
         matrix, result, pixels, matrix.shape[-1], channels, height, width, geometry.height, geometry.width,
-        geometry.stride, geometry.top, geometry.left, geometry.rows, geometry.columns, ROWS, block,
+        geometry.stride, geometry.top, geometry.left, geometry.rows, geometry.columns, *tile,
     )  # fmt: skip
     return result
 
 
+def _tiles(pixels: int, channels: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The number of programs for a matrix of pixels x channels, and the rows and columns of each."""
+    columns = min(COLUMNS, int(triton.next_power_of_2(channels)))
+    return (triton.cdiv(pixels, ROWS), triton.cdiv(channels, columns)), (ROWS, columns)
+
+
 @triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "rows", "window_rows", "window_columns"])
 def _gather(
-    x, matrix, rows, seen, channels, height, width, out_height, out_width,
-    window_rows, window_columns, stride, top, left, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, matrix, rows, seen, channels, height, width, window_rows, window_columns, stride, top, left,
+    OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A row for each output, a column for each pixel of the window and channel."""
+    """A row for each output, a column for each pixel of the window and channel.
+
+    Every thread divides by the size of the result once for each of its rows: with constants this is several times
+    faster.
+    """
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    image, output = row // (out_height * out_width), row % (out_height * out_width)
-    y, z = output // out_width * stride - top, output % out_width * stride - left
+    image, output = row // (OUT_HEIGHT * OUT_WIDTH), row % (OUT_HEIGHT * OUT_WIDTH)
+    y, z = output // OUT_WIDTH * stride - top, output % OUT_WIDTH * stride - left
     tap, channel = column // channels, column % channels
     i, j = tap // window_columns, tap % window_columns
-    there = (row < rows)[:, None] & (i < window_rows)[None, :]
-    there &= (y[:, None] >= -i[None, :]) & (y[:, None] < (height - i)[None, :])
-    there &= (z[:, None] >= -j[None, :]) & (z[:, None] < (width - j)[None, :])
+    below, right = (y[:, None] + i[None, :]).to(tl.uint32), (z[:, None] + j[None, :]).to(tl.uint32)
+    there = (row < rows)[:, None] & (i < window_rows)[None, :] & (below < height) & (right < width)  # -1 is very large
     corner = ((image.to(tl.int64) * height + y) * width + z) * channels
     value = tl.load(x + corner[:, None] + ((i * width + j) * channels + channel)[None, :], there, 0.0)
     inside = (row < rows)[:, None] & (column < seen)[None, :]
     tl.store(matrix + row.to(tl.int64)[:, None] * seen + column[None, :], value, inside)
 
 
-@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "pixels"])
+@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "out_height", "out_width", "pixels"])
 def _sum_back(
     matrix, result, pixels, seen, channels, height, width, out_height, out_width, stride, top, left,
     WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -189,44 +198,49 @@ def _sum_back(
     tl.store(result + place, total.to(result.dtype.element_ty), inside)
 
 
-@triton.jit(do_not_specialize=["values", "height", "width", "out_height", "out_width"])
+@triton.jit(do_not_specialize=["outputs", "height", "width", "out_height", "out_width"])
 def _pool(
-    x, result, chosen, values, channels, height, width, out_height, out_width, WIDE: tl.constexpr
+    x, result, chosen, outputs, channels, height, width, out_height, out_width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The largest of nine values, and its position."""
-    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
-    inside, channel, output = place < values, place % channels, place // channels
+    output, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     image, y, z = output // (out_height * out_width), output // out_width % out_height, output % out_width
-    best, which = tl.full((WIDE,), float("-inf"), tl.float32), tl.zeros((WIDE,), tl.int32)
+    exists, inside = output < outputs, (channel < channels)[None, :]
+    best, which = tl.full((ROWS, COLUMNS), float("-inf"), tl.float32), tl.zeros((ROWS, COLUMNS), tl.int32)
     for tap in tl.static_range(9):
         row, column = 2 * y - 1 + tap // 3, 2 * z - 1 + tap % 3
-        there = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        source = ((image * height + row) * width + column).to(tl.int64) * channels + channel
-        value = tl.load(x + source, there, float("-inf")).to(tl.float32)
+        there = exists & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        source = ((image * height + row) * width + column).to(tl.int64) * channels
+        value = tl.load(x + source[:, None] + channel[None, :], there[:, None] & inside, float("-inf")).to(tl.float32)
         larger = value > best
         best, which = tl.where(larger, value, best), tl.where(larger, tap, which)
-    tl.store(result + place, best.to(result.dtype.element_ty), inside)
-    tl.store(chosen + place, which.to(tl.uint8), inside)
+    place = output.to(tl.int64)[:, None] * channels + channel[None, :]
+    tl.store(result + place, best.to(result.dtype.element_ty), exists[:, None] & inside)
+    tl.store(chosen + place, which.to(tl.uint8), exists[:, None] & inside)
 
 
-@triton.jit(do_not_specialize=["values", "height", "width", "out_height", "out_width"])
+@triton.jit(do_not_specialize=["pixels", "height", "width", "out_height", "out_width"])
 def _pool_back(
-    slope, chosen, result, values, channels, height, width, out_height, out_width, WIDE: tl.constexpr
+    slope, chosen, result, pixels, channels, height, width, out_height, out_width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """A value gets the slopes of the windows in which it was chosen."""
-    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
-    inside, channel, pixel = place < values, place % channels, place // channels
+    pixel, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     image, y, z = pixel // (height * width), pixel // width % height, pixel % width
-    total = tl.zeros((WIDE,), tl.float32)
+    exists, inside = pixel < pixels, (channel < channels)[None, :]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for window in tl.static_range(4):  # an odd row is seen by two windows, an even one by one; likewise columns
         row, column = (y + window // 2) // 2, (z + window % 2) // 2
-        there = inside & (row < out_height) & (column < out_width)
+        there = exists & (row < out_height) & (column < out_width)
         there &= (y % 2 >= window // 2) & (z % 2 >= window % 2)
-        source = ((image * out_height + row) * out_width + column).to(tl.int64) * channels + channel
+        source = ((image * out_height + row) * out_width + column).to(tl.int64) * channels
+        place, known = source[:, None] + channel[None, :], there[:, None] & inside
         tap = (y - 2 * row + 1) * 3 + z - 2 * column + 1
-        its = tl.load(chosen + source, there, 255).to(tl.int32) == tap
-        total += tl.load(slope + source, there & its, 0.0).to(tl.float32)
-    tl.store(result + place, total.to(result.dtype.element_ty), inside)
+        its = tl.load(chosen + place, known, 255).to(tl.int32) == tap[:, None]
+        total += tl.where(its, tl.load(slope + place, known, 0.0).to(tl.float32), 0.0)
+    place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
+    tl.store(result + place, total.to(result.dtype.element_ty), exists[:, None] & inside)
 
 
 @triton.jit(do_not_specialize=["values"])

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.paper.beyond import beyond_sheets
+from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed, window_of
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
-from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import (
     ABLATION,
     FEDAVG,
@@ -47,9 +48,7 @@ from fedeas.paper.table_spec import (
     steps,
     time_ratio,
 )
-from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.accuracy_curves import Window
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,6 @@ class Artefact:
 def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
     """The sheets of an artefact that has only one."""
     return lambda study: [make(study)]
-
-
-def window_of(study: Study) -> Window:
-    """The rounds whose mean accuracy the study's tables show."""
-    return Window.of(study.profile.rounds)
 
 
 def accuracy_sheet(study: Study) -> Sheet:
@@ -120,7 +114,7 @@ def sweep_sheet(study: Study) -> Sheet:
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
-    level = _level(study)
+    level = level_of(study)
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
     note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
     return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
@@ -128,7 +122,7 @@ def sweep_sheet(study: Study) -> Sheet:
 
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
     return (
-        _samples(run, printed[0]),
+        placed(run, printed[0]),
         _accuracy(run, printed[1]),
         Cell((run, base), gain, printed[2], compares=True),
         Cell((run, base), efficiency, printed[3], 3),
@@ -142,9 +136,9 @@ def ablation_sheet(study: Study) -> Sheet:
     for place, (title, policy) in enumerate(ABLATION.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
-        rows[title] = (_samples(config, number), _accuracy(config, reached))
+        rows[title] = (placed(config, number), _accuracy(config, reached))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
-    columns = ("samples", _level(study))
+    columns = ("samples", level_of(study))
     return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
 
 
@@ -222,7 +216,7 @@ def combination_sheet(study: Study) -> Sheet:
     }
     note = "The paper quotes peak accuracies for this comparison."
     title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
-    columns = ("peak, %", _level(study), "final, %")
+    columns = ("peak, %", level_of(study), "final, %")
     return Sheet(title, columns, rows, ranked=columns, note=note)
 
 
@@ -246,12 +240,12 @@ def wall_clock_sheet(study: Study) -> Sheet:
 
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
-    where, level = setting(HEADLINE), _level(study)
+    where, level = setting(HEADLINE), level_of(study)
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = "All but FedAvg generate the same number of images. Greedy and Optimal, which minimise the label imbalance, "
     note += "are not in the paper."
     rows = {
-        method.title: (_removed(study.config(where, method)), *_reached(study, where, name, method))
+        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, name, method))
         for name, method in POLICIES_AT_EQUAL_BUDGET.items()
     }
     title = study.named(f"Policies at equal budget, {study.title(where)}")
@@ -280,7 +274,7 @@ def setting_sheets(study: Study) -> list[Sheet]:
 
 
 def _setting_sheet(study: Study, where: Setting) -> Sheet:
-    level = _level(study)
+    level = level_of(study)
     columns = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %")
     methods = {name: each for name, each in METHODS.items() if _printed(published().accuracy, name, where) is not None}
     rows = {
@@ -315,39 +309,61 @@ def _measures(study: Study, where: Setting, name: str, method: Method) -> tuple[
     )
 
 
-def _level(study: Study) -> str:
-    return f"{window_of(study)}, %"
+def source_sheets(study: Study) -> list[Sheet]:
+    """Beyond the paper: does the allocation limit accuracy, or the generator? Real images need the clean protocol."""
+    return [*([real_images_sheet(study)] if study.protocol == "clean" else []), pool_sheet(study)]
 
 
-def sources_sheet(study: Study) -> Sheet:
-    """Beyond the paper: does the allocation limit accuracy, or the generator?"""
-    where, apart = setting(HEADLINE), study.protocol == "clean"
-    sources = {"the generator": "", "one pool for all clients": "shared(of={generator})"}
-    if apart:
-        sources["real images that no client has"] = "held-out"
+def real_images_sheet(study: Study) -> Sheet:
+    """Real images that no client has, instead of generated ones; all runs leave out the same images."""
+    where = setting(HEADLINE)
+    nothing = replace(FEDAVG, held_out=True)
+    base = study.config(where, nothing)
+    usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
+    rows: dict[str, tuple[Cell | None, ...]] = {FEDAVG.title: (Cell((base,), accuracy), None, None, None)}
+    for source, runs in {"generated images": usual, "real images": real}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                Cell((run,), accuracy),
+                minus(run, base),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, usual[title]),
+            )
+    columns = (level_of(study), "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
+    note = "In all rows the same fifth of the training images goes to no client; these are the real images. "
+    note += "The generator was trained on all training images, these among them."
+    title = study.named(f"Real images instead of generated ones, {study.title(where)}")
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
+def pool_sheet(study: Study) -> Sheet:
+    """One pool of images that all clients share, instead of images of their own."""
+    where = setting(HEADLINE)
+    own, pool = (_by_both(study, where, replace(FEDAVG, generator=name)) for name in ("", "shared(of={generator})"))
     rows: dict[str, tuple[Cell | None, ...]] = {}
-    for title, generator in sources.items():
-        methods = [replace(method, generator=generator, held_out=apart) for method in (UNIFORM, FEDEAS)]
-        uniform, fedeas = (study.config(where, method) for method in methods)
-        reached = Cell((uniform,), accuracy), Cell((fedeas,), accuracy)
-        rows[title] = (*reached, Cell((uniform, fedeas), gain, compares=True))
-    level = window_of(study)
-    columns = (f"Uniform, {level}, %", f"FedEAS, {level}, %", "Uniform minus FedEAS, points")
-    note = "In all rows, a fifth of the training images is given to no client. The last row trains on these images."
-    title = study.named(f"Where images come from, {study.title(where)}")
-    return Sheet(title, columns, rows, note=note if apart else "")
+    for source, runs in {"own images": own, "one pool": pool}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                placed(run),
+                generated(run),
+                Cell((run,), accuracy),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, own[title]),
+            )
+    columns = ("images placed", "distinct images", level_of(study), "minus FedEAS with such images", "pool minus own")
+    note = "Only distinct images are generated; one of a pool is placed at several clients."
+    title = study.named(f"One pool for all clients, {study.title(where)}")
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
+def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:
+    """The runs of Uniform and FedEAS, by title, with this source of images."""
+    runs = {method.title: replace(source, title=method.title, policy=method.policy) for method in (UNIFORM, FEDEAS)}
+    return {title: study.config(where, method) for title, method in runs.items()}
 
 
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
     return published().printed(numbers, name, where)
-
-
-def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
-    return Cell((), lambda: float(allocation_of(run).total), printed, 0)
-
-
-def _removed(run: RunConfig) -> Cell:
-    return Cell((), lambda: 100 * scores.removed(counts_of(run), allocation_of(run)), None, 1)
 
 
 def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
@@ -378,19 +394,26 @@ ARTEFACTS = [
     Artefact("generators", "SD-Turbo instead of the DDPM", _single(generator_sheet)),
     Artefact("combination", "FedEAS with SCAFFOLD", _single(combination_sheet)),
     Artefact("wall-clock", "time of FedEAS and of Full-Balance", _single(wall_clock_sheet)),
-    Artefact("sources", "one shared pool, and real images, instead of the generator", _single(sources_sheet)),
+    Artefact("sources", "one shared pool, and real images, instead of the generator", source_sheets),
     Artefact("settings", "each column of the main table with differences and work", setting_sheets),
     Artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper", _single(references_sheet)),
     Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _single(measures_sheet)),
 ]
 
 
+EXPERIMENTS = [
+    Artefact("beyond", "policies, losses and shared pools with as many images as FedEAS", beyond_sheets),
+]
+"""Experiments of our own, which ``all`` leaves out."""
+
+
 def artefacts(name: str) -> list[Artefact]:
-    """The artefact of this name, or all artefacts for ``all``."""
+    """The artefact or experiment of this name, or all artefacts for ``all``."""
     if name == "all":
         return ARTEFACTS
-    found = [each for each in ARTEFACTS if each.name == name]
+    known_ones = [*ARTEFACTS, *EXPERIMENTS]
+    found = [each for each in known_ones if each.name == name]
     if not found:
-        known = ", ".join(each.name for each in ARTEFACTS)
+        known = ", ".join(each.name for each in known_ones)
         raise InputError(f"the paper has no artefact called {name!r}; choose all, or one of {known}")
     return found

@@ -226,6 +226,20 @@ class Allocation:
             return sum(self.per_client.tolist())
         return int(self.per_client.sum())
 
+    @property
+    def distinct(self) -> int:
+        """How many different images are needed if all clients share one pool: of each class the most of any client.
+
+        >>> Allocation([[0, 3], [1, 2]]).distinct
+        4
+        """
+        return sum(self.n.max(axis=0, initial=0).tolist())
+
+    @property
+    def generated(self) -> int:
+        """How many images have to be made: all of them, unless clients share a pool."""
+        return self.total
+
 
 def import_pandas(user: str) -> Any:
     """The package pandas, which is optional; `user` is named in the error."""

@@ -29,6 +29,7 @@ from fedeas.planning.policies import (
     NoGeneration,
     Optimal,
     Policy,
+    Pool,
     Uniform,
     parse_policy,
     policy_class,
@@ -90,9 +91,9 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     'fedeas(beta=2.8)'
     """
     kind = policy_class(text.strip())
-    if kind is not None and issubclass(kind, Budgeted):
+    if kind is not None and issubclass(kind, Budgeted | Pool):
         images = None if counts is None else limits.images(counts)
-        return kind(budget=_fedeas_within(FedEAS(), limits, counts) if images is None else images)
+        return kind(_fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
     if isinstance(policy, FedEAS):
         return _fedeas_within(policy, limits, counts)
@@ -149,15 +150,15 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
 
 
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
-    """The allocation of `policy`, and those of the built-in policies with the same total (FedEAS: at most that).
+    """The allocation of `policy`, and those of the built-in policies that generate as many images (FedEAS: at most).
 
     No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
     """
-    total = allocation.total
+    total = allocation.generated
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
-    line_up += [KL(budget=total), Greedy(budget=total), Optimal(budget=total), FullBalance()]
+    line_up += [KL(budget=total), Greedy(budget=total), Optimal(budget=total), Pool(distinct=total), FullBalance()]
     kinds = [type(each) for each in line_up]
     if type(policy) in kinds:
         line_up.pop(kinds.index(type(policy)))

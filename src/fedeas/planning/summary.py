@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from fedeas.core.arrays import IntArray
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 
@@ -37,6 +38,8 @@ class Summary:
     imbalance_after: float
     least: Extreme
     most: Extreme
+    largest: IntArray = field(repr=False, compare=False)
+    """The most samples of any client, for each class."""
 
     @staticmethod
     def of(counts: LabelCounts, allocation: Allocation, names: Sequence[object] | None = None) -> Summary:
@@ -55,6 +58,7 @@ class Summary:
             imbalance_after=scores.imbalance(counts, allocation),
             least=least,
             most=most,
+            largest=allocation.n.max(axis=0),
         )
 
     def __add__(self, other: Summary) -> Summary:
@@ -70,7 +74,13 @@ class Summary:
             imbalance_after=mine * self.imbalance_after + theirs * other.imbalance_after,
             least=other.least if other.least.samples < self.least.samples else self.least,
             most=other.most if other.most.samples > self.most.samples else self.most,
+            largest=np.maximum(self.largest, other.largest),
         )
+
+    @property
+    def distinct(self) -> int:
+        """Different images that are needed if all clients share one pool."""
+        return int(self.largest.sum())
 
     @property
     def removed(self) -> float:

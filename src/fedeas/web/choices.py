@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies import POLICIES, FedEAS, Policy
+from fedeas.planning.policies import POLICIES, FedEAS, Policy, Pool
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.request import Limits, choose_policy
 
@@ -60,7 +60,7 @@ class Choice:
 
 def takes_budget(policy: str) -> bool:
     """Whether the user chooses the size of this policy's budget."""
-    return issubclass(POLICIES[policy], FedEAS | Budgeted)
+    return issubclass(POLICIES[policy], FedEAS | Budgeted | Pool)
 
 
 def _limit_arguments(limits: Limits) -> list[str]:

@@ -87,10 +87,10 @@ def prices(counts: LabelCounts, plans: Sequence[Allocation], images_per_second: 
     return [
         Price(
             plan.policy,
-            plan.total,
+            plan.generated,
             scores.removed(counts, plan),
-            plan.total / images_per_second / 60,
-            plan.total * side * side * 3 / 1e6,
+            plan.generated / images_per_second / 60,
+            plan.generated * side * side * 3 / 1e6,
             int(plan.per_client.max()),
         )
         for plan in plans

@@ -19,6 +19,7 @@ from fedeas import (
     NoGeneration,
     Optimal,
     PolicyError,
+    Pool,
     Uniform,
     parse_policy,
 )
@@ -39,7 +40,9 @@ local_policies = st.one_of(
 )
 budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
 budgets = st.integers(0, 60)
-any_policy = st.one_of(local_policies, st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets))
+pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
+budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
+any_policy = st.one_of(local_policies, budgeted, pools)
 
 
 def has_room(policy, counts):
@@ -47,7 +50,7 @@ def has_room(policy, counts):
 
 
 def test_every_policy_is_tested():
-    covered = {FedEAS, CostAware, FullBalance, NoGeneration, Uniform, MissingOnly, BySize, Greedy, Optimal, KL}
+    covered = {FedEAS, CostAware, FullBalance, NoGeneration, Uniform, MissingOnly, BySize, Greedy, Optimal, KL, Pool}
     assert covered == set(POLICIES.values())
 
 

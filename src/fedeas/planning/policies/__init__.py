@@ -9,10 +9,23 @@ from fedeas.planning.policies.fedeas import FedEAS
 from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
 from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
+from fedeas.planning.policies.pool import Pool, SharedAllocation
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name(): policy
-    for policy in (FedEAS, Uniform, MissingOnly, BySize, Greedy, Optimal, KL, CostAware, FullBalance, NoGeneration)
+    for policy in (
+        FedEAS,
+        Uniform,
+        MissingOnly,
+        BySize,
+        Greedy,
+        Optimal,
+        KL,
+        Pool,
+        CostAware,
+        FullBalance,
+        NoGeneration,
+    )
 }
 
 
@@ -57,6 +70,8 @@ __all__ = [
     "NoGeneration",
     "Optimal",
     "Policy",
+    "Pool",
+    "SharedAllocation",
     "Uniform",
     "parse_policy",
     "policy_class",

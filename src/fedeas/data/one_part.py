@@ -1,0 +1,149 @@
+"""Datasets of which one place holds one part alone: a client its own samples, a server the test set.
+
+A client may lack classes. A server without training data gets the normalisation of pixels from its ``.npz`` file
+(`mean` and `std`), or scales pixels to -1 to 1.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedeas.core.arrays import IntArray, frozen, frozen_integers
+from fedeas.core.records import plain_array
+from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded
+from fedeas.data.checks import checked_labels, numbers_upto
+from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
+from fedeas.data.parquet import files_for_testing, read_parquet_part, split_files
+from fedeas.data.sources import (
+    HUB_REPOSITORIES,
+    NPZ_NAMES,
+    Dataset,
+    Normalisation,
+    channels_first,
+    checked_name,
+    load_dataset,
+    npz_arrays,
+    opened_npz,
+    parquet_folder,
+)
+from fedeas.errors import InputError
+
+TRAINING, TESTING = NPZ_NAMES[:2], NPZ_NAMES[2:]
+MIDDLE = 0.5
+"""Mean and deviation of pixels that are scaled to -1 to 1."""
+
+Part = tuple[ByteArray, IntArray, tuple[str, ...]]
+"""Images, labels and class names."""
+
+
+def load_own(name: str, root: PathLike | None = None) -> Dataset:
+    """Load one client's data, like `load_dataset`, but no test part is needed, and not every class."""
+    name = checked_name(name)
+    kind, _, place = name.partition(":")
+    if kind == "npz":
+        part = _npz_part(Path(place), TRAINING)
+    elif kind == "folder":
+        part = _folder_part(name, Path(place), ("train",))
+    elif kind in ("parquet", "hub") or name in HUB_REPOSITORIES:
+        part = _parquet_part(name, parquet_folder(name, root), "train")
+    else:
+        return load_dataset(name, root)
+    images, labels, classes = part
+    return Dataset(name, images, labels, images[:0], labels[:0], classes)
+
+
+def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
+    """Load a server's test set; of a training part that is there, too, only the normalisation is kept."""
+    name = checked_name(name)
+    if not _lacks_training_part(name, root):
+        data = load_dataset(name, root)
+        return _test_part_of(data, (data.channel_mean, data.channel_std))
+    kind, _, place = name.partition(":")
+    given = None
+    if kind == "npz":
+        (images, labels, classes), given = _npz_part(Path(place), TESTING), _given_normalisation(Path(place))
+    elif kind == "folder":
+        images, labels, classes = _folder_part(name, Path(place), TEST_NAMES)
+    else:
+        images, labels, classes = _parquet_part(name, parquet_folder(name, root), "test")
+    data = Dataset(name, images[:0], labels[:0], images, labels, classes)
+    channels = data.shape[0]
+    return _test_part_of(data, _checked(place, given or ((MIDDLE,) * channels, (MIDDLE,) * channels), channels))
+
+
+def _test_part_of(data: Dataset, normalisation: Normalisation) -> Dataset:
+    nothing = data.images[:0], data.labels[:0]
+    test = data.test_images, data.test_labels
+    return Dataset(data.name, *nothing, *test, data.classes, test_names=data.test_names, normalisation=normalisation)
+
+
+def _lacks_training_part(name: str, root: PathLike | None) -> bool:
+    kind, _, place = name.partition(":")
+    if kind == "npz":
+        with opened_npz(Path(place)) as file:
+            return not any(key in file for key in NPZ_NAMES[0])
+    if kind == "folder":
+        return not (Path(place) / "train").is_dir()
+    if kind in ("parquet", "hub"):
+        folder, found = _parquet_files(parquet_folder(name, root))
+        return not split_files(folder, found, "train")
+    return False
+
+
+def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Part:
+    arrays, classes = npz_arrays(path, names)
+    pictures, numbers = (arrays[keys[0]] for keys in names)
+    images, labels = channels_first(pictures, str(path)), checked_labels(str(path), numbers, classes)
+    if len(images) != len(labels) or not len(labels):
+        raise InputError(f"{path}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
+    return frozen(images), labels, classes or numbers_upto(labels)
+
+
+def _given_normalisation(path: Path) -> Normalisation | None:
+    with opened_npz(path) as file:
+        if "mean" not in file or "std" not in file:
+            return None
+        mean, std = (plain_array(file, key).astype(np.float64).ravel().tolist() for key in ("mean", "std"))
+    return tuple(mean), tuple(std)
+
+
+def _checked(place: str, given: Normalisation, channels: int) -> Normalisation:
+    mean, std = given
+    if len(mean) != channels or len(std) != channels or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
+        raise InputError(f"{place}: mean and std must be {channels} finite numbers each, for pixels from 0 to 1")
+    return given
+
+
+def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Part:
+    files, classes = find_part(base, names)
+    number = {each: column for column, each in enumerate(classes)}
+    labels = frozen_integers([number[path.parent.name] for path in files])
+    identity = json.dumps([str(base.resolve()), classes, "one part"])
+    encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
+    return _decoded(name, fingerprint(identity, base, files), encoded)
+
+
+def _parquet_part(name: str, base: Path, split: str) -> Part:
+    folder, found = _parquet_files(base)
+    files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
+    if not files and not any(split_files(folder, found, each) for each in ("train", *TEST_NAMES)):
+        files = found  # no file is named for a part: all are of the part that is asked for
+    if not files:
+        raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
+    identity = f"{folder.resolve()} one part"
+    return _decoded(name, fingerprint(identity, folder, files), read_parquet_part(files))
+
+
+def _parquet_files(base: Path) -> tuple[Path, list[Path]]:
+    """A folder and the Parquet files below it; for one file, its own folder."""
+    if not base.exists():
+        raise InputError(f"{base}: no such file or folder")
+    return (base, sorted(base.rglob("*.parquet"))) if base.is_dir() else (base.parent, [base])
+
+
+def _decoded(name: str, source: str, encoded: Encoded) -> Part:
+    images, labels, _, _, classes = load_decoded(name, source, lambda: encoded)
+    return images, labels, classes

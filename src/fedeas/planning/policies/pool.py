@@ -1,0 +1,99 @@
+"""One pool of images for all clients: a budget of distinct images, each of which may be placed at many clients.
+
+Where a server generates, an image costs once, however many clients train on it. A client that lacks d_k^c samples of a
+class takes the first d_k^c images of the class, or all m_c if there are fewer. So image j of a class is placed at the
+clients that lack more than j of it, a number that falls with j: taking images by falling number of placements is best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from fedeas.core.arrays import IntArray
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in
+
+Fill = Literal["mean", "max"]
+
+
+class SharedAllocation(Allocation):
+    """An allocation for clients that share one pool of images."""
+
+    @property
+    def generated(self) -> int:
+        """How many images have to be made: the distinct ones."""
+        return self.distinct
+
+
+@dataclass(frozen=True)
+class Pool(Policy):
+    """Place as many samples as possible with at most `distinct` different images, which all clients share.
+
+    A run needs the generator ``shared(of=...)`` with it. Fewer images are made if clients lack no more.
+
+    Args:
+        distinct: images to generate: a number, or the total of another policy on the same counts.
+        fill: up to where a client fills its classes: its mean (``mean``) or its largest class (``max``).
+
+    >>> plan = Pool(distinct=3).allocate(LabelCounts([[6, 0, 0], [0, 3, 3]]))
+    >>> plan.n, plan.total, plan.generated
+    (array([[0, 1, 1],
+           [1, 0, 0]]), 3, 3)
+    """
+
+    distinct: Budget
+    fill: Fill = "mean"
+    description: ClassVar[str] = (
+        "One pool of images that all clients share, as a server can make it: few are generated, many placed."
+    )
+
+    def __post_init__(self) -> None:
+        check_budget(self.distinct)
+        if self.fill not in get_args(Fill):
+            raise PolicyError(f"fill must be 'mean' or 'max', not {self.fill!r}")
+
+    def allocate(self, counts: LabelCounts) -> SharedAllocation:
+        """Choose the size of the pool in each class; each client takes from it what it lacks."""
+        lacking = self.lacking(counts)
+        sizes = pool_sizes(lacking, samples_in(self.distinct, counts))
+        return SharedAllocation(np.minimum(lacking, sizes), self.spec)
+
+    def lacking(self, counts: LabelCounts) -> IntArray:
+        """d_k^c, the samples that each class of each client lacks."""
+        level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
+        lacking: IntArray = np.maximum(level[:, None] - counts.n, 0)
+        return lacking
+
+
+def pool_sizes(lacking: IntArray, images: int) -> IntArray:
+    """How many images of each class give the most placements; among equals, the smaller classes of the pool grow first.
+
+    >>> pool_sizes(np.array([[5, 2], [5, 0]]), 6)
+    array([5, 1])
+    """
+    falling: IntArray = -np.sort(-lacking, axis=0)  # row p: images of each class that more than p clients lack
+    within = falling.sum(axis=1) <= images
+    if within[0]:
+        return np.asarray(falling[0])
+    place = int(within.argmax()) if within.any() else len(falling)
+    sure = falling[place] if within.any() else np.zeros_like(falling[0])
+    return _level_between(sure, falling[place - 1], images)
+
+
+def _level_between(low: IntArray, high: IntArray, total: int) -> IntArray:
+    """Numbers between `low` and `high` that sum to `total` and are as even as possible."""
+    below, above = 0, int(high.max())
+    while below < above:
+        middle = (below + above + 1) // 2
+        if np.clip(middle, low, high).sum() <= total:
+            below = middle
+        else:
+            above = middle - 1
+    level: IntArray = np.clip(below, low, high)
+    growing = np.flatnonzero((low <= below) & (high > below))
+    level[growing[: total - int(level.sum())]] += 1
+    return level
