@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -61,4 +62,4 @@ def _step_seconds(parts: Parts) -> float:
             functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             times.append(time.perf_counter() - start)
-    return min(times) * size / len(labels)  # the first step takes longer than the others
+    return median(times[1:] or times) * size / len(labels)  # the first step takes longer than the others

@@ -122,7 +122,7 @@ class Trainer:
         self.images_seen += self.batch
 
     @torch.no_grad()
-    def forecast(self, images: int = 4) -> float:
+    def forecast(self, images: int = 16) -> float:
         """Seconds of the updates that are left on a CPU, from timing the network on a few images.
 
         An update goes through the network and back, which takes about three times as long. No random number is drawn.
