@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedeas.flower.app import client
@@ -29,6 +30,7 @@ class StraightGrid:
     node_config: dict[str, object] = field(default_factory=dict)
     log: list[tuple[str, int]] = field(default_factory=list)
     replies: dict[str, Message] = field(default_factory=dict)
+    app: ClientApp = client
     numbers: itertools.count = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self):
@@ -59,7 +61,7 @@ class StraightGrid:
         config = {"partition-id": who, "num-partitions": self.clients, "state-dir": str(self.folder / f"node{who}")}
         context = Context(1, message.metadata.dst_node_id, {**config, **self.node_config}, RecordDict(), {})
         try:
-            reply = client(message, context)
+            reply = self.app(message, context)
         except Exception as error:  # as Flower does
             reply = Message(Error(2, str(error)), reply_to=message)
         if who in self.change and action == "train":

@@ -24,8 +24,8 @@ from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
-from fedeas.flower.engine import Parcel, packed, unpacked
 from fedeas.flower.node_settings import NodeSettings
+from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 

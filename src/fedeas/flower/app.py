@@ -24,12 +24,13 @@ from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import About, Participant, refuse_foreign_code
-from fedeas.flower.engine import header_of, packed, reply_record, unpacked
+from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.traffic import MeteredGrid
+from fedeas.flower.wire import header_of, packed, unpacked
 from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
 

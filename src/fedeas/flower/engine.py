@@ -6,19 +6,17 @@ answer in time, or whose answer cannot be averaged, is missing from its round.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -29,11 +27,7 @@ from fedeas.errors import RunError
 from fedeas.federation.engines.base import Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
-
-HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
-DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
-ALIGNMENT = 16
-"""Bytes; alignment lets tensors be read in place."""
+from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two checks for replies."""
@@ -52,74 +46,7 @@ INTRODUCTION = 120.0
 
 log = logging.getLogger("fedeas")
 
-Header = Mapping[str, Any]
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Named tensors packed into one array, since Flower sends each array separately; and their index."""
-
-    index: str = "[]"
-    record: ArrayRecord | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of all tensors, at least 1."""
-        return 1 if self.record is None else len(self.record[PACKED].data)
-
-    @staticmethod
-    def of(arrays: Mapping[str, Tensor]) -> Parcel:
-        """Pack all tensors one after the other, each aligned for any type."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in arrays.items()}
-        index = json.dumps([[name, _dtype(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
-        data = b"".join(piece for tensor in tensors.values() for piece in _bytes(tensor))
-        packed = Array("uint8", (len(data),), "fedeas.packed", data)
-        return Parcel(index, ArrayRecord({PACKED: packed}) if data else None)
-
-
-def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
-    """A tensor's bytes, and the padding that aligns the next one."""
-    content = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-    return content, bytes(_room(len(content)) - len(content))
-
-
-def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
-    """A header and a parcel as the content of a message."""
-    parcel = parcel or Parcel()
-    content = RecordDict({HEADER: ConfigRecord({"json": json.dumps(dict(header)), "index": parcel.index})})
-    if parcel.record is not None:
-        content[TENSORS] = parcel.record
-    return content
-
-
-def header_of(content: RecordDict) -> dict[str, Any]:
-    """The header alone."""
-    header: dict[str, Any] = json.loads(str(content.config_records[HEADER]["json"]))
-    return header
-
-
-def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
-    """Unpack what `packed` packed, with every name, shape and type. The tensors must not be written to."""
-    index = json.loads(str(content.config_records[HEADER]["index"]))
-    data = content.array_records[TENSORS][PACKED].data if TENSORS in content.array_records else b""
-    arrays, start = {}, 0
-    for name, kind, shape in index:
-        dtype = DTYPES[kind]
-        size = math.prod(shape) * dtype.itemsize
-        arrays[name] = _read(data, dtype, start, math.prod(shape)).reshape(shape)
-        start += _room(size)
-    return header_of(content), arrays
-
-
-def _read(data: bytes, dtype: torch.dtype, start: int, count: int) -> Tensor:
-    with warnings.catch_warnings():  # torch warns that it has no read-only tensors
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.frombuffer(data, dtype=dtype, count=count, offset=start) if count else torch.empty(0, dtype=dtype)
-
-
-def _room(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass
@@ -390,8 +317,4 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {_dtype(tensor)}"
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return f"{tuple(tensor.shape)} {dtype_name(tensor)}"

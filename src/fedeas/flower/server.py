@@ -14,8 +14,9 @@ from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
-from fedeas.flower.engine import FlowerEngine, Header
+from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.revealed_counts import Numbers, shares
+from fedeas.flower.wire import Header
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
