@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
-from waiting import LIMIT
+from waiting import LIMIT, wait_until
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
 from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
@@ -52,10 +52,23 @@ def take(page, source):
 
 
 def choose(page, label, option):
+    from playwright.sync_api import TimeoutError as NotThere
+
     box = page.get_by_role("combobox", name=re.compile(re.escape(label)))
-    box.scroll_into_view_if_needed()  # a list closes when the page scrolls
-    box.click()
-    page.get_by_role("option", name=option, exact=True).click()
+    wanted = page.get_by_role("option", name=option, exact=True)
+
+    def chosen():
+        """Whether the option was clicked; the list closes when the page scrolls or its script runs."""
+        box.scroll_into_view_if_needed()
+        if not wanted.is_visible():
+            box.click()
+        try:
+            wanted.click(timeout=2000)
+        except NotThere:
+            return False
+        return True
+
+    wait_until(chosen)
     settle(page)
 
 
@@ -80,7 +93,7 @@ def test_the_page_fits_its_screen(page, width, scheme):
         page.set_viewport_size({"width": width, "height": 700})
         page.get_by_role("tab", name=name, exact=True).click()
         settle(page)
-        assert overflow(page) <= 0, name
+        wait_until(lambda: overflow(page) <= 0, lambda name=name: name)
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(height, 4000)})
         page.wait_for_timeout(300)
