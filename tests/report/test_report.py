@@ -1,10 +1,11 @@
 """The report: the content of the page, and that it needs no other files."""
 
-import base64
+import json
 import re
 from html.parser import HTMLParser
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -13,6 +14,7 @@ from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.planning import scores
 from fedeas.plotting.figures import Look
 from fedeas.report import write_report
+from fedeas.report.breakdown import client_accuracy
 from fedeas.report.figures import MethodCurves, convergence
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore
@@ -23,7 +25,9 @@ BUDGET = 12
 LEVELS = {"no-generation": 0.60, "uniform": 0.70, "missing-only": 0.74, "fedeas": 0.79, "full-balance": 0.83}
 METHOD, SEEDS, ACCURACY, DIFFERENCE, FINAL, PEAK = range(6)  # columns of the first table
 GENERATED, REMOVED, ROUNDS, GAMMA, ETA, STEPS, IMAGES, GENERATION, TRAINING = range(1, 10)  # and of the second
+FAIRNESS = "Accuracy by class and by client, mean ± deviation over seeds"
 ACCURACIES, WORK = "Accuracy, mean ± deviation over seeds", "Work and other measures, averaged over seeds"
+NOT_TEXT = ("style", "script")
 VOID = {"meta", "img", "link", "input", "br", "hr"}
 
 
@@ -61,7 +65,7 @@ class Page(HTMLParser):
         self.texts.append((self.open[-1] if self.open else "", data))
 
     def text(self, tag=None):
-        return "".join(data for inside, data in self.texts if tag in (None, inside) and inside != "style")
+        return "".join(data for inside, data in self.texts if tag in (None, inside) and inside not in NOT_TEXT)
 
     def result(self, caption=ACCURACIES):
         return {row[METHOD]: row for row in self.tables[caption][1:]}
@@ -69,16 +73,21 @@ class Page(HTMLParser):
     def lead(self):
         return self.text().partition("Result")[2].partition(ACCURACIES)[0]
 
-    def pictures(self):
-        sources = [attributes["src"] for tag, attributes in self.tags if tag == "img"]
-        return [base64.b64decode(source.partition("base64,")[2]).decode() for source in sources]
+    def charts(self):
+        """The figures of Plotly, in order."""
+        texts = [data for inside, data in self.texts if inside == "script"]
+        return [json.loads(text) for text in texts if text.startswith('{"data"')]
+
+
+def traces_of(chart, dash=None):
+    return [trace for trace in chart["data"] if dash in (None, trace.get("line", {}).get("dash"))]
 
 
 @pytest.fixture
 def add(tmp_path):
     """Make a run directory: finished with this accuracy, or left after some rounds."""
 
-    def make(label, policy, seed=0, accuracy=0.8, *, rounds=4, unfinished=False, **more):
+    def make(label, policy, seed=0, accuracy=0.8, *, rounds=4, unfinished=False, classes=None, **more):
         names = ("reached", "gamma", "seconds", "generated", "final", "steps", "samples", "window")
         facts = {name: more.pop(name) for name in names if name in more}
         given = {"label": label, "policy": policy, "seed": seed, "rounds": RoundsConfig(total=4, threshold=0.75)}
@@ -87,7 +96,9 @@ def add(tmp_path):
         plan = Allocation([[0, total], [0, 0], [0, 0]])
         run.save_allocation(COUNTS, plan)
         for number in range(1, rounds + 1):
-            run.append_round({"round": number, "clients": [0], "accuracy": accuracy * number / 4, "generated": 0})
+            by_class = {"class_accuracy": classes} if classes else {}
+            record = {"round": number, "clients": [0], "accuracy": accuracy * number / 4, "generated": 0}
+            run.append_round(record | by_class)
         if not unfinished:
             run.write_json("summary.json", _summary(total, plan, accuracy, **facts))
         return run
@@ -130,12 +141,12 @@ def five(add):
 def test_the_page_loads_nothing_from_elsewhere(five, page, tmp_path):
     found = page(*five)
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert "http" not in text and "url(" not in text and "@import" not in text
-    assert not {"script", "link", "iframe", "object", "base"} & {tag for tag, _ in found.tags}
+    assert "http:" not in text and "https:" not in text and "url(" not in text and "@import" not in text
+    assert not {"link", "iframe", "object", "base"} & {tag for tag, _ in found.tags}
     linking = [value for _, attributes in found.tags for name, value in attributes.items() if name in ("src", "href")]
-    assert linking and all(value.startswith("data:image/") for value in linking)
-    for picture in found.pictures():
-        assert all(target.startswith(("#", "data:")) for target in re.findall(r'href="([^"]*)', picture))
+    assert all(value.startswith("data:image/") for value in linking)
+    policy = next(each["content"] for tag, each in found.tags if each.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
     assert len(text) < 3e6
 
 
@@ -147,7 +158,7 @@ def test_the_page_is_valid_html(five, page):
         "Result", "Accuracy over rounds", "Accuracy against samples", "Where the samples go", "Where the time goes",
         "What was run",
     ]  # fmt: skip
-    assert all(attributes["alt"] for tag, attributes in found.tags if tag == "img")
+    assert all(attributes["aria-label"] for _, attributes in found.tags if attributes.get("class") == "chart")
     assert all("scope" in attributes for tag, attributes in found.tags if tag == "th")
 
 
@@ -295,10 +306,23 @@ def test_methods_are_named_by_label_by_spec_or_by_what_differs(add, page):
 
 def test_a_method_has_one_colour_everywhere(five, page):
     found = page(*five)
-    curves, price, *_, times = found.pictures()
+    _, curves, price, *_, times = found.charts()
     colours = {attributes["style"].split()[-1] for tag, attributes in found.tags if tag == "i"}
     assert len(colours) == 5
-    assert all(colour in picture for colour in colours for picture in (curves, price, times))
+    assert all(colour in json.dumps(chart) for colour in colours for chart in (curves, price, times))
+
+
+def test_every_name_in_a_legend_switches_the_lines_of_its_method(five, page):
+    found = page(*five)
+    shown = iter(found.charts())
+    buttons, groups = [], set()
+    for tag, attributes in found.tags:
+        if tag == "button":
+            buttons.append(attributes["data-group"])
+        elif attributes.get("class") == "chart":
+            groups = {trace.get("legendgroup") for trace in next(shown)["data"]}
+            assert set(buttons) in (groups, set())
+            buttons.clear()
 
 
 def test_text_from_configs_is_escaped(add, page):
@@ -310,10 +334,11 @@ def test_text_from_configs_is_escaped(add, page):
     found = page(*runs, title="</title><script>")
     assert f"fedeas(beta=12) + fedavg, model.weights={evil}" in found.result()
     assert found.text("h1") == "</title><script>"
-    assert "script" not in {tag for tag, _ in found.tags} and "<b>" in found.text("dt")
+    kinds = [attributes.get("type") for tag, attributes in found.tags if tag == "script"]
+    assert kinds == ["application/json"] * len(found.charts()) + ["text/plain", None] and "<b>" in found.text("dt")
     assert not any("onerror" in attributes for _, attributes in found.tags)
-    assert any(evil in attributes["alt"] for tag, attributes in found.tags if tag == "img")
-    assert not any("<img" in picture for picture in found.pictures())
+    assert any(evil in attributes.get("aria-label", "") for _, attributes in found.tags)
+    assert "&lt;img" in json.dumps(found.charts()) and "<img" not in json.dumps(found.charts())
 
 
 def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
@@ -326,15 +351,52 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
     statuses = {row[0]: row[3] for row in found.tables["Run directories"][1:]}
     assert statuses[waiting.path.name] == "unfinished, 3 of 4 rounds"
     assert statuses[done[0].path.name] == "finished, 4 rounds"
-    assert found.pictures()[0].count("stroke-dasharray") == without.pictures()[0].count("stroke-dasharray") + 1
+    assert [trace["x"] for trace in traces_of(found.charts()[0], "dot")] == [[1, 2, 3]]
+    assert not traces_of(without.charts()[0], "dot")
     assert "Dotted" in found.text("figcaption") and "Dotted" not in without.text("figcaption")
 
 
 def test_a_missing_round_of_a_seed_does_not_distort_the_mean():
     whole, short = AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])
     both_short = [AccuracyCurve([1, 2], [0.2, 0.4]), short]
-    one, other = (convergence([MethodCurves(Look("#0072b2"), curves)], []) for curves in ([whole, short], both_short))
+    seeds = ([whole, short], both_short)
+    one, other = (convergence([MethodCurves("a", Look("#0072b2"), curves)], []) for curves in seeds)
     assert one == other
+
+
+def test_accuracy_by_class_and_client_is_that_of_the_window_and_of_the_clients_own_mix(add, page):
+    runs = [add("a", "fedeas", seed, classes=[0.5, 0.9 + seed / 50]) for seed in (0, 1)]
+    found = page(*runs, add("b", "no-generation", 0))
+    worst, tenth, average, best = found.result(FAIRNESS)["a"][1:]
+    clients = [COUNTS.proportions @ [50, level] for level in (90, 92)]
+    assert worst == "50.00 ± 0.00 class 0"
+    for shown, of in ((tenth, min), (average, mean), (best, max)):
+        values = [of(each) for each in clients]
+        assert shown == f"{mean(values):.2f} ± {stdev(values):.2f}"
+    assert list(found.result(FAIRNESS)) == ["a"]  # the other run recorded no classes
+    by_class, by_client = found.charts()[3:5]
+    assert by_class["data"][0]["y"] == [50, 91]
+    assert by_client["data"][0]["y"] == pytest.approx(np.sort(np.mean(clients, axis=0)))
+
+
+def test_classes_that_are_not_tested_do_not_count_for_clients():
+    counts = LabelCounts([[3, 1, 6], [0, 0, 5], [0, 9, 1]])
+    assert client_accuracy(counts, np.array([0.4, 0.8, np.nan])) == pytest.approx([0.5, 0.8])
+
+
+def test_a_test_set_without_the_last_class_is_shown(add, page):
+    found = page(add("a", "fedeas", classes=[0.5]), add("b", "full-balance", classes=[0.7, None]))
+    assert found.result(FAIRNESS)["a"][1] == "50.00 class 0"
+    assert [trace["y"] for trace in found.charts()[3]["data"]] == [[50, None], [70, None]]
+
+
+def test_differences_are_drawn_with_their_intervals(five, page):
+    found = page(*five)
+    rows = found.result()
+    for trace, name in zip(found.charts()[0]["data"], [name for name in rows if name != "fedeas"], strict=True):
+        numbers = [float(text.replace("−", "-")) for text in re.findall(r"−?[\d.]+", rows[name][DIFFERENCE])[:3]]
+        low, high = trace["x"][0] - trace["error_x"]["arrayminus"][0], trace["x"][0] + trace["error_x"]["array"][0]
+        assert numbers == pytest.approx([trace["x"][0], low, high], abs=0.006)
 
 
 def test_an_unfinished_method_is_not_ranked(add, page):
@@ -350,7 +412,7 @@ def test_unfinished_runs_alone_make_a_page_without_a_table(add, page):
     found = page(add("ours", "fedeas", rounds=1, unfinished=True))
     assert "None of these runs has finished yet" in found.text()
     assert set(found.tables) == {"Run directories"}
-    assert len(found.pictures()) == 4  # the curve, two maps and their scale
+    assert len(found.charts()) == 3  # the curve and two maps
 
 
 def test_only_differing_keys_are_compared(add, page, tmp_path):

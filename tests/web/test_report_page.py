@@ -3,6 +3,7 @@
 from statistics import mean, stdev
 
 import pytest
+from waiting import wait_until
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow
 
 from fedeas.config import load_config
@@ -20,6 +21,10 @@ QUICK = [
 POLICIES = {"none": "no-generation", "ours": "fedeas(beta=3)", "even": "uniform(budget=fedeas(beta=3))"}
 ACCURACY, FINAL, SAMPLES = 1, 3, 0  # cells after the method's name, in the first table and in the second
 IMAGES = "Array.from(document.images, image => [image.complete, image.naturalWidth, image.clientWidth])"
+CHARTS = "Array.from(document.querySelectorAll('.chart'), chart => chart.querySelector('.main-svg')?.clientWidth)"
+# Plotly's own check of the figures; values that have no effect are no faults.
+FAULTS = """Array.from(document.querySelectorAll('.chart'), chart => Plotly.validate(chart.data, chart.layout) ?? [])
+    .flat().map(fault => fault.msg).filter(text => !text.endsWith('did not get coerced'))"""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +51,7 @@ def page(runs):
         page.on("request", lambda request: asked.append(request.url))
         complaints = complaints_of(page)
         page.goto(path.as_uri())
+        wait_until(lambda: page.evaluate(f"{CHARTS}.every(width => width > 0)"), lambda: str(complaints))
         yield page
         page.close()
     assert [address for address in asked if not address.startswith("data:")] == [path.as_uri()]
@@ -57,7 +63,7 @@ def test_the_table_equals_the_summaries(page, runs):
         summaries = [run.summary() for run in seeds]
         accuracies = [100 * each["accuracy"] for each in summaries]
         finals = [100 * each["final"] for each in summaries]
-        first, second = (_cells(table, label) for table in page.locator("table.numbers").all())
+        first, second, _ = (_cells(table, label) for table in page.locator("table.numbers").all())
         assert first[ACCURACY] == f"{mean(accuracies):.2f} ± {stdev(accuracies):.2f}"
         assert first[FINAL] == f"{mean(finals):.2f} ± {stdev(finals):.2f}"
         assert second[SAMPLES] == f"{round(mean(each['generated'] for each in summaries)):,}"
@@ -68,15 +74,40 @@ def _cells(table, label):
     return [text.split("\n")[0] for text in row.locator("td").all_inner_texts()]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_report_fits_its_screen_and_shows_all_pictures(page, width):
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_report_fits_its_screen_and_shows_all_pictures(page, width, scheme):
+    page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
+    wait_until(lambda: page.evaluate(f"{CHARTS}.every(shown => shown <= {width})"))
     assert overflow(page) <= 0
+    assert page.evaluate(FAULTS) == []
     pictures = page.evaluate(IMAGES)
-    assert len(pictures) > 10
+    assert len(pictures) == 10
     assert all(complete and natural > 0 and 0 < shown <= width for complete, natural, shown in pictures)
     SCREENSHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"{width}-report.png", full_page=True)
+    page.screenshot(path=SCREENSHOTS / f"{width}-report-{scheme}.png", full_page=True)
+
+
+def test_a_name_in_the_legend_switches_its_lines_off_and_on(page):
+    figure = page.locator("figure", has=page.locator(".key")).first
+    counted = [figure.locator(".scatterlayer .trace").count()]
+    for _ in range(2):
+        figure.get_by_role("button", name="even").click()
+        counted.append(figure.locator(".scatterlayer .trace").count())
+    assert counted[1] < counted[0] == counted[2]
+
+
+def test_charts_have_the_colours_of_the_screen_and_of_paper(page):
+    ink = "document.querySelector('.chart .xtick text').style.fill"
+    found = {}
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        wait_until(lambda: page.evaluate(f"{ink} === getComputedStyle(document.body).color"))
+        found[scheme] = page.evaluate(ink)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(ink) == found["light"] != found["dark"]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(ink) == found["dark"]
 
 
 def test_synthetic_images_are_enlarged_to_whole_pixels(page):

@@ -78,13 +78,29 @@ def down(folder: Folder = FOLDER) -> None:
 
 
 @flower.command()
-def status(folder: Folder = FOLDER) -> None:
-    """Show the processes of the deployment, and runs that have not ended."""
+def status(folder: Folder = FOLDER, connection: ConnectionFile = None) -> None:
+    """Show the processes of the deployment, or the clients of a SuperLink elsewhere, and runs that have not ended."""
+    if connection is not None:
+        superlink = _superlink(folder, connection)
+        _show_clients(superlink)
+        _show_runs(superlink)
+        return
     deployment = _deployment(folder)
     _show(deployment)
     if deployment.status()["superlink"] == "online":
-        for run_id in deployment.superlink.unfinished_runs():
-            print(f"  run {run_id}: {deployment.superlink.run_status(run_id).status}")
+        _show_runs(deployment.superlink)
+
+
+@flower.command()
+def health(
+    address: Annotated[str, typer.Argument(help="The --health address of a SuperLink or a node, as host:port.")],
+) -> None:
+    """Ask a SuperLink or a node on this machine whether it is up."""
+    _need_flower()
+    from fedeas.flower.deployment.health import check_health
+
+    check_health(address)
+    print(f"{address}: serving")
 
 
 @flower.command()
@@ -145,14 +161,27 @@ def register(
     superlink = _superlink(folder, connection)
     from fedeas.flower.deployment.client_keys import bind_client
     from fedeas.flower.deployment.keys import public_bytes
+    from fedeas.flower.deployment.operator import clients_file
 
-    clients = superlink.connection.clients
-    if clients is None:
-        raise InputError("the connection file names no list of clients; add clients = 'clients.toml'")
+    clients = clients_file(superlink)
     key = public_bytes(public_key)
     bind_client(clients, client, public_key.read_text())
     node = superlink.register(key, public_key.stem)
     print(f"client {client}: {public_key}, registered as node {node}; {clients} has its key")
+
+
+@flower.command()
+def unregister(
+    client: Annotated[int, typer.Option(min=0, help="Number of the client whose key is no longer valid.")],
+    folder: Folder = FOLDER,
+    connection: ConnectionFile = None,
+) -> None:
+    """Withdraw a client's key: its node is cut off, and `register` can give the client another key."""
+    superlink = _superlink(folder, connection)
+    from fedeas.flower.deployment.operator import withdraw
+
+    withdraw(superlink, client)
+    print(f"client {client}: its key is withdrawn; register another with `fedeas flower register`")
 
 
 @flower.command()
@@ -218,6 +247,20 @@ def _show(deployment: Loopback) -> None:
     for name, condition in deployment.status().items():
         process = pids[name]
         print(f"  {name:<10} {condition:<12} pid {process.pid if process else '-':<8} {deployment.log(name)}")
+
+
+def _show_clients(superlink: SuperLink) -> None:
+    from fedeas.flower.deployment.operator import client_states
+
+    states = client_states(superlink)
+    print(f"{superlink.address}: {len(states)} clients")
+    for client, condition in states.items():
+        print(f"  client {client:<4} {condition}")
+
+
+def _show_runs(superlink: SuperLink) -> None:
+    for run_id in superlink.unfinished_runs():
+        print(f"  run {run_id}: {superlink.run_status(run_id).status}")
 
 
 def _scalars(settings: list[str]) -> dict[str, Scalar]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
 from fedeas.cli.runs import Folder, progress
-from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
@@ -134,7 +134,7 @@ def reproduce_artefact(
         _say_what_is_missing(done)
 
 
-for _name in ("all", *(artefact.name for artefact in ARTEFACTS)):
+for _name in ("all", *(artefact.name for artefact in (*ARTEFACTS, *EXPERIMENTS))):
     _title = "everything" if _name == "all" else artefacts(_name)[0].title
     reproduce.command(_name, help=f"{_title[0].upper()}{_title[1:]}.")(reproduce_artefact)
 

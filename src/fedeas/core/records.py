@@ -82,7 +82,7 @@ def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> 
         return plain_array(file, name) if name in file else None
 
 
-def plain_array(file: NpzFile, name: str) -> NDArray[Any]:
+def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
     """An array of an NPZ file; numpy gives bytes for an entry that is not an array, which is refused here."""
     found = file[name]
     if not isinstance(found, np.ndarray):

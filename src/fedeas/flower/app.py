@@ -25,9 +25,11 @@ from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import About, Participant, refuse_foreign_code
 from fedeas.flower.engine import reply_record
+from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.server import FlowerClients
+from fedeas.flower.traffic import MeteredGrid
 from fedeas.flower.wire import header_of, packed, unpacked
 from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
@@ -156,8 +158,15 @@ def main(grid: Grid, context: Context) -> None:
     config = _read_config(given)
     _enable_log()
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
-    store, progress = RunStore(given.get("runs") or "runs"), partial(_log_round, config.rounds.total)
-    run = run_on(grid, config, store, progress, members)
+    metered = MeteredGrid(grid)
+    metrics = MetricsFile.of(config.label, config.rounds.total, metered)
+
+    def progress(record: Record) -> None:
+        _log_round(config.rounds.total, record)
+        if metrics is not None:
+            metrics.write(record)
+
+    run = run_on(metered.as_grid, config, RunStore(given.get("runs") or "runs"), progress, members)
     log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
 
 
@@ -200,8 +209,18 @@ def _enable_log() -> None:
     """Print the log of FedEAS, and no other: Flower streams what is printed to the user."""
     log.setLevel(logging.INFO)
     if not log.handlers:
-        log.addHandler(logging.StreamHandler())
+        handler = logging.StreamHandler()
+        handler.setFormatter(_WithLevel())
+        log.addHandler(handler)
     log.propagate = False
+
+
+class _WithLevel(logging.Formatter):
+    """Puts the level before warnings and errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
 
 def run_on(

@@ -109,7 +109,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor 
     first, second, columns = x.shape[1], 0 if other is None else other.shape[1], add.shape[1]
     rows = x.numel() // first
     lanes = min(PROJECT_LANES, max(16, _power_of_2(columns)))
-    _project[(triton.cdiv(columns, lanes), triton.cdiv(rows, PROJECT_ROWS))](
+    _project[(triton.cdiv(columns, lanes) * triton.cdiv(rows, PROJECT_ROWS),)](
         x, x if other is None else other, weight, bias, add,
         rows, columns, first, second, PROJECT_ROWS, lanes, PROJECT_DEPTH, num_warps=PROJECT_WARPS,
     )  # fmt: skip
@@ -120,7 +120,7 @@ def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
     """X + bias + add for images, channels last, written over x."""
     columns, lanes = x.shape[1], _lanes(x.shape[1])
     rows = x.numel() // columns
-    _add[(triton.cdiv(columns, lanes), triton.cdiv(rows, COPY_ROWS))](x, bias, add, rows, columns, COPY_ROWS, lanes)
+    _add[(triton.cdiv(columns, lanes) * triton.cdiv(rows, COPY_ROWS),)](x, bias, add, rows, columns, COPY_ROWS, lanes)
     return x
 
 
@@ -138,7 +138,7 @@ def interleave(x: Tensor, bias: Tensor) -> Tensor:
         (images, columns, 2 * height, 2 * width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
     )
     rows, lanes = out.numel() // columns, _lanes(columns)
-    _interleave[(triton.cdiv(columns, lanes), triton.cdiv(rows, COPY_ROWS))](
+    _interleave[(triton.cdiv(columns, lanes) * triton.cdiv(rows, COPY_ROWS),)](
         x, bias, out, rows, height, width, columns, COPY_ROWS, lanes
     )
     return out
@@ -257,11 +257,19 @@ def _attention(
 
 
 @triton.jit
+def _place(columns, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """The rows and columns of a program; those of the same rows follow each other, so that they share the cache."""
+    beside = tl.cdiv(columns, LANES)
+    row = tl.program_id(0) // beside * ROWS + tl.arange(0, ROWS)
+    return row, tl.program_id(0) % beside * LANES + tl.arange(0, LANES)
+
+
+@triton.jit
 def _project(
     x, other, weight, bias, add, rows, columns, FIRST: tl.constexpr, SECOND: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    row, column = _place(columns, ROWS, LANES)
     total = tl.zeros((ROWS, LANES), tl.float32)
     total = _product(total, x, weight, row, column, rows, columns, FIRST, FIRST + SECOND, DEPTH)
     if SECOND:
@@ -291,7 +299,7 @@ def _product(
 
 @triton.jit
 def _add(x, bias, add, rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
-    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    row, column = _place(columns, ROWS, LANES)
     inside = column < columns
     place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
     value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(add + place, there, 0.0).to(tl.float32)
@@ -301,7 +309,7 @@ def _add(x, bias, add, rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def _interleave(x, bias, out, rows, height, width, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
-    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * LANES + tl.arange(0, LANES)
+    row, column = _place(columns, ROWS, LANES)
     inside = column < columns
     there = (row < rows)[:, None] & inside[None, :]
     across, down, image = row % (2 * width), row // (2 * width) % (2 * height), row // (4 * width * height)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
-from fedeas.generators.registry import Shared, parse_generator
+from fedeas.paper.beyond import beyond_sheets
+from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed, window_of
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
-from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import (
     ABLATION,
     FEDAVG,
@@ -49,9 +48,7 @@ from fedeas.paper.table_spec import (
     steps,
     time_ratio,
 )
-from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.accuracy_curves import Window
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,6 @@ class Artefact:
 def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
     """The sheets of an artefact that has only one."""
     return lambda study: [make(study)]
-
-
-def window_of(study: Study) -> Window:
-    """The rounds whose mean accuracy the study's tables show."""
-    return Window.of(study.profile.rounds)
 
 
 def accuracy_sheet(study: Study) -> Sheet:
@@ -122,7 +114,7 @@ def sweep_sheet(study: Study) -> Sheet:
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
-    level = _level(study)
+    level = level_of(study)
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
     note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
     return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
@@ -130,7 +122,7 @@ def sweep_sheet(study: Study) -> Sheet:
 
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
     return (
-        _samples(run, printed[0]),
+        placed(run, printed[0]),
         _accuracy(run, printed[1]),
         Cell((run, base), gain, printed[2], compares=True),
         Cell((run, base), efficiency, printed[3], 3),
@@ -144,9 +136,9 @@ def ablation_sheet(study: Study) -> Sheet:
     for place, (title, policy) in enumerate(ABLATION.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
-        rows[title] = (_samples(config, number), _accuracy(config, reached))
+        rows[title] = (placed(config, number), _accuracy(config, reached))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
-    columns = ("samples", _level(study))
+    columns = ("samples", level_of(study))
     return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
 
 
@@ -224,7 +216,7 @@ def combination_sheet(study: Study) -> Sheet:
     }
     note = "The paper quotes peak accuracies for this comparison."
     title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
-    columns = ("peak, %", _level(study), "final, %")
+    columns = ("peak, %", level_of(study), "final, %")
     return Sheet(title, columns, rows, ranked=columns, note=note)
 
 
@@ -248,12 +240,12 @@ def wall_clock_sheet(study: Study) -> Sheet:
 
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
-    where, level = setting(HEADLINE), _level(study)
+    where, level = setting(HEADLINE), level_of(study)
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = "All but FedAvg generate the same number of images. Greedy and Optimal, which minimise the label imbalance, "
     note += "are not in the paper."
     rows = {
-        method.title: (_removed(study.config(where, method)), *_reached(study, where, name, method))
+        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, name, method))
         for name, method in POLICIES_AT_EQUAL_BUDGET.items()
     }
     title = study.named(f"Policies at equal budget, {study.title(where)}")
@@ -282,7 +274,7 @@ def setting_sheets(study: Study) -> list[Sheet]:
 
 
 def _setting_sheet(study: Study, where: Setting) -> Sheet:
-    level = _level(study)
+    level = level_of(study)
     columns = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %")
     methods = {name: each for name, each in METHODS.items() if _printed(published().accuracy, name, where) is not None}
     rows = {
@@ -317,10 +309,6 @@ def _measures(study: Study, where: Setting, name: str, method: Method) -> tuple[
     )
 
 
-def _level(study: Study) -> str:
-    return f"{window_of(study)}, %"
-
-
 def source_sheets(study: Study) -> list[Sheet]:
     """Beyond the paper: does the allocation limit accuracy, or the generator? Real images need the clean protocol."""
     return [*([real_images_sheet(study)] if study.protocol == "clean" else []), pool_sheet(study)]
@@ -331,17 +319,17 @@ def real_images_sheet(study: Study) -> Sheet:
     where = setting(HEADLINE)
     nothing = replace(FEDAVG, held_out=True)
     base = study.config(where, nothing)
-    generated, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
+    usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
     rows: dict[str, tuple[Cell | None, ...]] = {FEDAVG.title: (Cell((base,), accuracy), None, None, None)}
-    for source, runs in {"generated images": generated, "real images": real}.items():
+    for source, runs in {"generated images": usual, "real images": real}.items():
         for title, run in runs.items():
             rows[f"{title}, {source}"] = (
                 Cell((run,), accuracy),
-                _minus(run, base),
-                _minus(run, runs[FEDEAS.title]),
-                _minus(run, generated[title]),
+                minus(run, base),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, usual[title]),
             )
-    columns = (_level(study), "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
+    columns = (level_of(study), "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
     note = "In all rows the same fifth of the training images goes to no client; these are the real images. "
     note += "The generator was trained on all training images, these among them."
     title = study.named(f"Real images instead of generated ones, {study.title(where)}")
@@ -356,13 +344,13 @@ def pool_sheet(study: Study) -> Sheet:
     for source, runs in {"own images": own, "one pool": pool}.items():
         for title, run in runs.items():
             rows[f"{title}, {source}"] = (
-                _samples(run, None),
-                Cell((), partial(_distinct, run), None, 0),
+                placed(run),
+                generated(run),
                 Cell((run,), accuracy),
-                _minus(run, runs[FEDEAS.title]),
-                _minus(run, own[title]),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, own[title]),
             )
-    columns = ("images placed", "distinct images", _level(study), "minus FedEAS with such images", "pool minus own")
+    columns = ("images placed", "distinct images", level_of(study), "minus FedEAS with such images", "pool minus own")
     note = "Only distinct images are generated; one of a pool is placed at several clients."
     title = study.named(f"One pool for all clients, {study.title(where)}")
     return Sheet(title, columns, rows, note=note, by_method=True)
@@ -374,27 +362,8 @@ def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfi
     return {title: study.config(where, method) for title, method in runs.items()}
 
 
-def _minus(run: RunConfig, other: RunConfig) -> Cell | None:
-    """Points of accuracy above another run; no cell if it is the same run."""
-    return None if run == other else Cell((run, other), gain, compares=True)
-
-
-def _distinct(run: RunConfig) -> float:
-    """Images that have to be generated for a run."""
-    plan = allocation_of(run)
-    return float(plan.distinct if isinstance(parse_generator(run.generator), Shared) else plan.total)
-
-
 def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
     return published().printed(numbers, name, where)
-
-
-def _samples(run: RunConfig, printed: Decimal | None) -> Cell:
-    return Cell((), lambda: float(allocation_of(run).total), printed, 0)
-
-
-def _removed(run: RunConfig) -> Cell:
-    return Cell((), lambda: 100 * scores.removed(counts_of(run), allocation_of(run)), None, 1)
 
 
 def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
@@ -432,12 +401,19 @@ ARTEFACTS = [
 ]
 
 
+EXPERIMENTS = [
+    Artefact("beyond", "policies, losses and shared pools with as many images as FedEAS", beyond_sheets),
+]
+"""Experiments of our own, which ``all`` leaves out."""
+
+
 def artefacts(name: str) -> list[Artefact]:
-    """The artefact of this name, or all artefacts for ``all``."""
+    """The artefact or experiment of this name, or all artefacts for ``all``."""
     if name == "all":
         return ARTEFACTS
-    found = [each for each in ARTEFACTS if each.name == name]
+    known_ones = [*ARTEFACTS, *EXPERIMENTS]
+    found = [each for each in known_ones if each.name == name]
     if not found:
-        known = ", ".join(each.name for each in ARTEFACTS)
+        known = ", ".join(each.name for each in known_ones)
         raise InputError(f"the paper has no artefact called {name!r}; choose all, or one of {known}")
     return found

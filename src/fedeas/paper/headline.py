@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedeas.paper.artefacts import references_sheet, window_of
+from fedeas.paper.artefacts import references_sheet
+from fedeas.paper.cells import window_of
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE

@@ -15,6 +15,7 @@ from fedeas.core.records import write_record
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
+from fedeas.runs.packed import ENDING, unpack
 from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
 
 log = logging.getLogger("fedeas")
@@ -127,6 +128,11 @@ def _finite(value: float | None) -> float | None:
 
 def _find_finished(folder: Path) -> Iterator[Run]:
     """The finished runs in the folder and its subfolders; damaged ones and other versions are logged and left out."""
+    for path in sorted(folder.glob(f"*{ENDING}")):
+        try:
+            yield from unpack(path)
+        except InputError as error:
+            log.warning("left out: %s", error)
     for path in sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")]):
         try:
             run = read_run(path.parent)

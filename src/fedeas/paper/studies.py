@@ -31,6 +31,8 @@ PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
+MAX_LABEL = 60  # characters
+
 BUDGET = "{budget}"
 """Placeholder for the profile's FedEAS policy, whose total the other policies match."""
 
@@ -49,6 +51,10 @@ class Method:
     """Replaces the profile's generator."""
     held_out: bool = False
     """Whether a part of the training images goes to no client."""
+    loss: str = ""
+    """Replaces cross-entropy."""
+    equal_steps: bool = False
+    """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
 
 def at_one_budget(policy: str, budget: str = BUDGET) -> str:
@@ -138,6 +144,8 @@ class Profile:
         as_printed: whether the training is the paper's, so that the paper's numbers can be shown beside ours.
         clients: on digits, how many clients replace 20 and 100; if empty, the paper's data are used.
         budget: the FedEAS policy whose total the other policies match.
+        betas: FedEAS's beta for the budgets of ``beyond``.
+        equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
         algorithms: specs that differ from the defaults.
         start: which of `STARTS` the training starts from.
     """
@@ -152,6 +160,8 @@ class Profile:
     as_printed: bool = False
     clients: Mapping[int, int] = field(default_factory=dict)
     budget: str = PAPERS_BUDGET
+    betas: tuple[float, ...] = (4, 12)
+    equal_steps: int = 134
     algorithms: Mapping[str, str] = field(default_factory=dict)
     start: str = SCRATCH
 
@@ -171,12 +181,12 @@ PROFILES = {
         "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
         "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
-        clients={20: 20, 100: 40}, budget=FedEAS(2).spec,
+        clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
     ),
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
         MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion", "fp32",
-        clients={20: 8, 100: 12}, algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
+        clients={20: 8, 100: 12}, betas=(2,), equal_steps=2, algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
     ),
 }  # fmt: skip
 
@@ -240,7 +250,7 @@ class Study:
         profile = self.profile
         policy = method.policy.format(budget=profile.budget)
         return RunConfig(
-            label=f"{self._place(where)}-{_name(replace(method, policy=policy))}",
+            label=f"{self._place(where)}-{_name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
             policy=policy,
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
@@ -249,7 +259,7 @@ class Study:
             ),
             partition=self._partition(where),
             model=self._model(where),
-            train=profile.train,
+            train=self._train(method),
             rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
             engine=EngineConfig(precision=self._precision),
         )
@@ -258,6 +268,11 @@ class Study:
         if method.generator:
             return method.generator.format(generator=self.profile.generator)
         return self.profile.other_generator if method.other_generator else self.profile.generator
+
+    def _train(self, method: Method) -> TrainConfig:
+        changed = {"loss": method.loss} if method.loss else {}
+        steps = {"steps": self.profile.equal_steps} if method.equal_steps else {}
+        return TrainConfig.model_validate(self.profile.train.model_dump() | changed | steps)
 
     def _held_out(self, where: Setting) -> int:
         return 200 if self.profile.clients else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
@@ -312,7 +327,8 @@ def _name(method: Method) -> str:
     """A name from the method's settings, so that all tables find the same run folder."""
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["other"] * method.other_generator + ["apart"] * method.held_out
+    source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
     if method.generator:
         source.append(method.generator.partition("(")[0])
     words = "-".join([method.algorithm, *generation, *source])
-    return re.sub(r"[^a-z0-9.]+", "-", words.replace("budget=", "").lower()).strip("-")
+    return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")

@@ -1,4 +1,4 @@
-"""The content of the report's page: texts, tables and pictures for its template."""
+"""The content of the report's page: texts, tables and charts for its template."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedeas.generators.quality.grid import strip
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
-from fedeas.report.figures import MethodCurves, Point, Spent
+from fedeas.report.breakdown import Breakdown, breakdown_of
+from fedeas.report.figures import Apart, MethodCurves, Point, Spec, Spent, Values
 from fedeas.report.methods import (
     MethodRuns,
     RunSnapshot,
@@ -26,7 +29,7 @@ from fedeas.report.methods import (
     values_of,
 )
 from fedeas.report.samples import COLUMNS, Row, samples_of
-from fedeas.runs.comparison import conclusion, fixed
+from fedeas.runs.comparison import Measured, conclusion, fixed
 
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
@@ -47,12 +50,13 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[object]]
 
 
-class Picture(NamedTuple):
-    """A picture as the text of an ``src`` attribute, with its description and its caption."""
+class Chart(NamedTuple):
+    """A figure of Plotly, its description, its caption, and the methods in its legend, in the order of their groups."""
 
-    source: str
+    spec: Spec
     alt: str
     caption: str = ""
+    methods: Sequence[MethodRuns] = ()
 
 
 def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
@@ -68,8 +72,10 @@ def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         "conclusions": [_conclusion(each, finished) for each in _references(finished)],
         "accuracy": _accuracy_table(finished) if finished else None,
         "work": _work_table(finished) if finished else None,
+        "apart": _differences(finished),
         "curves": _curves(methods),
         "price": _price(finished) if finished else None,
+        **_by_class_and_client(finished),
         "counts_at_home": [method for method in methods if method.runs[0].planned is None],
         "federations": _federations(methods),
         "most_clients": MOST_CLIENTS,
@@ -135,6 +141,22 @@ def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) ->
     return Cell(fixed(found.mean, 2), notes)
 
 
+def _differences(finished: Sequence[MethodRuns]) -> Chart | None:
+    """The paired differences to the reference methods, drawn."""
+    shown: dict[MethodRuns, Apart] = {}
+    for method in finished:
+        chosen = reference(method, finished)
+        found = None if method is chosen else method.seeds.minus(chosen.seeds)
+        if found is not None:
+            name = f"{method.name} minus {chosen.name}"
+            shown[method] = Apart(name, method.look, found.mean, found.interval, found.verdict)
+    if not shown:
+        return None
+    said = "; ".join(f"{each.name}: {fixed(each.mean, 2)} points" for each in shown.values())
+    caption = "Paired differences of accuracy with their 95 % intervals. Hollow: no difference shown."
+    return Chart(figures.differences(list(shown.values())), f"Differences of accuracy. {said}", caption)
+
+
 def _work_table(finished: Sequence[MethodRuns]) -> Table:
     thresholds = _thresholds(finished)
     aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
@@ -180,8 +202,8 @@ def _generated(method: MethodRuns) -> Cell:
     return Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total))
 
 
-def _curves(methods: Sequence[MethodRuns]) -> dict[str, Any] | None:
-    """Accuracy over rounds, and the methods that have any."""
+def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
+    """Accuracy over rounds of the methods that have any."""
     curves = {method: _curves_of(method) for method in methods}
     drawn = {method: curve for method, curve in curves.items() if curve.finished or curve.unfinished}
     if not drawn:
@@ -189,8 +211,7 @@ def _curves(methods: Sequence[MethodRuns]) -> dict[str, Any] | None:
     caption = "Line: mean over seeds. Band: from the lowest to the highest seed. Dashed: the threshold."
     caption += " Dotted: runs that are unfinished." if any(curve.unfinished for curve in drawn.values()) else ""
     alt = f"Accuracy over rounds of {_names(drawn)}"
-    source = figures.convergence(list(drawn.values()), _thresholds(methods))
-    return {"methods": list(drawn), "picture": Picture(source, alt, caption)}
+    return Chart(figures.convergence(list(drawn.values()), _thresholds(methods)), alt, caption, list(drawn))
 
 
 def _curves_of(method: MethodRuns) -> MethodCurves:
@@ -198,10 +219,10 @@ def _curves_of(method: MethodRuns) -> MethodCurves:
     finished, unfinished = (
         [each.accuracy_curve for each in evaluated if each.finished is done] for done in (True, False)
     )
-    return MethodCurves(method.look, finished, unfinished)
+    return MethodCurves(method.name, method.look, finished, unfinished)
 
 
-def _price(finished: Sequence[MethodRuns]) -> Picture:
+def _price(finished: Sequence[MethodRuns]) -> Chart:
     """Accuracy against the number of synthetic samples."""
     points = [
         Point(each.name, each.look, each.total, each.accuracy.mean, each.accuracy.spread or 0) for each in finished
@@ -209,8 +230,63 @@ def _price(finished: Sequence[MethodRuns]) -> Picture:
     said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
     caption = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
     caption += " Points of the same number are side by side." if matched(finished) else ""
-    source = figures.price(points, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
-    return Picture(source, f"Accuracy against synthetic samples. {said}", caption)
+    spec = figures.price(points, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
+    return Chart(spec, f"Accuracy against synthetic samples. {said}", caption, finished)
+
+
+def _by_class_and_client(finished: Sequence[MethodRuns]) -> dict[str, Any]:
+    """Charts and a table of accuracies by class and by client; methods with other classes have their own chart."""
+    found = [each for method in finished if (each := breakdown_of(method)) is not None]
+    groups: dict[tuple[str, ...], list[Breakdown]] = {}
+    for each in found:
+        groups.setdefault(each.names, []).append(each)
+    known = [each for each in found if each.clients]
+    return {
+        "by_class": [_class_chart(same) for same in groups.values()],
+        "by_client": _client_chart(known) if known else None,
+        "fairness": _fairness_table(found) if found else None,
+    }
+
+
+def _class_chart(same: Sequence[Breakdown]) -> Chart:
+    methods = [each.method for each in same]
+    values = [Values(each.method.name, each.method.look, each.mean_classes.tolist()) for each in same]
+    said = "; ".join(f"{each.method.name}: worst {_worst_class(each).text} %" for each in same)
+    caption = "Accuracy of each class on the server's test set, mean over seeds."
+    return Chart(figures.by_class(values, same[0].names), f"Accuracy by class. {said}", caption, methods)
+
+
+def _client_chart(known: Sequence[Breakdown]) -> Chart:
+    methods = [each.method for each in known]
+    values = [Values(each.method.name, each.method.look, each.mean_clients.tolist()) for each in known]
+    said = "; ".join(f"{each.method.name}: worst tenth {_measured(each.tenth(worst=True))} %" for each in known)
+    caption = "Each client's accuracy is that of its classes, weighted by how many samples of each it holds."
+    return Chart(figures.by_client(values), f"Accuracy by client. {said}", caption, methods)
+
+
+def _fairness_table(found: Sequence[Breakdown]) -> Table:
+    head = ["method", "worst class, %", "worst tenth of clients, %", "average client, %", "best tenth of clients, %"]
+    rows = [
+        [
+            each.method,
+            _worst_class(each),
+            _measured(each.tenth(worst=True)),
+            _measured(each.average_client),
+            _measured(each.tenth(worst=False)),
+        ]
+        for each in found
+    ]
+    return Table("Accuracy by class and by client, mean ± deviation over seeds", head, rows)
+
+
+def _worst_class(each: Breakdown) -> Cell:
+    """The class with the lowest mean over seeds."""
+    worst = int(np.nanargmin(each.mean_classes))
+    return Cell(_measured(Measured.of(each.classes[:, worst].tolist())), [f"class {each.names[worst]}"])
+
+
+def _measured(value: Measured | None) -> str:
+    return "-" if value is None else value.text(2)
 
 
 def _federations(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
@@ -233,13 +309,11 @@ def _federation(methods: Sequence[MethodRuns]) -> dict[str, Any]:
     tables = [counts.n, *(_planned(same[0])[1].n for same in plans.values())]
     captions = [f"real: {counts.total:,} samples"]
     captions += [f"{_names(same)}: {same[0].total:,} synthetic" for same in plans.values()]
-    sources, scale = figures.heat_maps(tables)
     maps = [
-        Picture(source, f"Heat map of clients by classes, {caption}", caption)
-        for source, caption in zip(sources, captions, strict=True)
+        Chart(spec, f"Heat map of clients by classes, {caption}", caption)
+        for spec, caption in zip(figures.heat_maps(counts, tables), captions, strict=True)
     ]
-    scale_alt = "Colour scale of the heat maps: samples, white is none"
-    return {"methods": methods, "counts": counts, "maps": maps, "scale": Picture(scale, scale_alt)}
+    return {"methods": methods, "counts": counts, "maps": maps}
 
 
 def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
@@ -256,11 +330,11 @@ def _strip(row: Row) -> dict[str, str]:
     return {"source": source, "look": f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"}
 
 
-def _times(finished: Sequence[MethodRuns]) -> Picture:
+def _times(finished: Sequence[MethodRuns]) -> Chart:
     spent = [_spent(method) for method in finished]
     said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
     caption = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
-    return Picture(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
+    return Chart(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
 
 
 def _spent(method: MethodRuns) -> Spent:

@@ -1,38 +1,37 @@
-"""The report's figures: from numbers to SVG pictures, as text for an ``src`` attribute.
+"""The report's charts: from numbers to figures of Plotly, as the dictionaries that its script draws.
 
-They do not depend on runs. Legends are part of the page, where a narrow screen does not shrink them.
+They do not depend on runs. Colours such as ``var(--ink)`` stand in the page's style sheet, so that charts follow a dark
+screen. Legends are part of the page, where a narrow screen does not shrink them: a click on a name switches the traces
+with its number in ``legendgroup``.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-import textwrap
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import style
-from matplotlib.cm import ScalarMappable
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, SymmetricalLogLocator
-from matplotlib.transforms import ScaledTranslation
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.foreign_text import for_html
+from fedeas.planning.counts import LabelCounts
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
 from fedeas.runs.accuracy_curves import AccuracyCurve, mean_curve
 
-WIDTH = 5.8  # inches: ten-point text stays legible when the picture shrinks to the width of a phone
-TEXT = {"font.size": 10, "axes.titlesize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "lines.linewidth": 1.7}
-STEP = 9  # points between marks side by side
+INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
+SYMBOLS = {"solid": "circle", "dashed": "square", "dotted": "diamond"}
+HEIGHT = 420
+MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
+
+Spec = dict[str, Any]
 
 
 class MethodCurves(NamedTuple):
     """The accuracy curves of a method's seeds."""
 
+    name: str
     look: Look
     finished: Sequence[AccuracyCurve]
     unfinished: Sequence[AccuracyCurve] = ()
@@ -48,6 +47,24 @@ class Point(NamedTuple):
     spread: float
 
 
+class Apart(NamedTuple):
+    """A paired difference of two methods in points, with the ends of its interval if it has one."""
+
+    name: str
+    look: Look
+    mean: float
+    interval: tuple[float, float] | None
+    verdict: str
+
+
+class Values(NamedTuple):
+    """Accuracies of a method in percent: of classes or of clients."""
+
+    name: str
+    look: Look
+    values: Sequence[float]
+
+
 class Spent(NamedTuple):
     """The seconds that a method spends."""
 
@@ -58,156 +75,223 @@ class Spent(NamedTuple):
     rest: float
 
 
-def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> str:
+def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> Spec:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
-    with _style():
-        figure, axes = _panel(3.7)
-        for curve in curves:
-            _draw_curve(axes, curve)
-        for threshold in thresholds:
-            axes.axhline(threshold, color=plots.INK, linestyle="--", linewidth=1)
-            at_left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-            axes.annotate(f"threshold {100 * threshold:g}%", (0, threshold), (4, 4), fontsize=9, **at_left)
-        axes.set(xlabel="round", ylabel="accuracy on the test set")
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
-        plots.percent_axis(axes.yaxis)
-        axes.grid(**plots.GRID)
-        return _source(figure)
+    accuracies = _axis("accuracy on the test set", tickformat=".0%", hoverformat=".1%")
+    layout = _layout(_axis("round", rangemode="tozero"), accuracies, hovermode="x unified")
+    layout["shapes"] = [
+        _line(y0=each, y1=each, x0=0, x1=1, xref="paper", dash="dash", label=f"threshold {100 * each:g}%")
+        for each in thresholds
+    ]
+    traces = [trace for group, each in enumerate(curves) for trace in _curve(each, str(group))]
+    return {"data": traces, "layout": layout}
 
 
-def price(points: Sequence[Point], level: str) -> str:
-    """Accuracy against samples: a named point with its spread for each method; equal numbers are side by side."""
-    with _style():
-        figure, axes = _panel(3.7)
-        for point, beside in zip(points, _beside(points), strict=True):
-            shift = ScaledTranslation(beside * STEP / 72, 0, figure.dpi_scale_trans)
-            mark = axes.errorbar(point.samples, point.accuracy, point.spread or None, fmt="o", color=point.look.colour)
-            for artist in mark.get_children():
-                artist.set_transform(artist.get_transform() + shift)
-        axes.margins(y=0.12)
-        _number_samples(axes, [point.samples for point in points])
-        axes.set(xlabel="synthetic samples of the whole federation", ylabel=level)
-        axes.grid(**plots.GRID)
-        _name_points(axes, points)
-        return _source(figure)
+def price(points: Sequence[Point], level: str) -> Spec:
+    """Accuracy against samples: a point with its spread for each method; equal numbers are side by side."""
+    places, ticks = _places([point.samples for point in points])
+    samples = _axis("synthetic samples of the whole federation", **ticks)
+    traces = [
+        {
+            "x": [place],
+            "y": [point.accuracy],
+            "error_y": {"array": [point.spread], "color": point.look.colour, "visible": point.spread > 0},
+            "hovertemplate": f"{for_html(point.name)}<br>{point.samples:,} samples<br>%{{y:.2f}} %<extra></extra>",
+            **_marks(point.look, str(group)),
+        }
+        for group, (point, place) in enumerate(zip(points, places, strict=True))
+    ]
+    return {"data": traces, "layout": _layout(samples, _axis(level))}
 
 
-def heat_maps(tables: Sequence[IntArray]) -> tuple[list[str], str]:
-    """Heat maps of tables of clients x classes, the first with the real counts, and their common colour scale.
+def differences(apart: Sequence[Apart]) -> Spec:
+    """Paired differences with their intervals, a row each; hollow where no difference is shown."""
+    names = [for_html(_short(each.name)) for each in apart]
+    rows = _axis("", tickvals=list(range(len(apart))), ticktext=names, showgrid=False)
+    traces = []
+    for row, each in enumerate(apart):
+        low, high = each.interval or (each.mean, each.mean)
+        marks = _marks(each.look, str(row))
+        if each.verdict not in ("higher", "lower"):
+            marks["marker"] |= {"symbol": f"{marks['marker']['symbol']}-open"}
+        ends = {"array": [high - each.mean], "arrayminus": [each.mean - low], "color": each.look.colour}
+        about = f"{for_html(each.name)}<br>{each.mean:+.2f} points<br>{for_html(each.verdict)}<extra></extra>"
+        traces.append({"x": [each.mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
+    points = _axis("points of accuracy", zeroline=True, zerolinecolor=SOFT, rangemode="tozero")
+    upwards = {**rows, "range": [len(apart) - 0.5, -0.5]}
+    return {"data": traces, "layout": _layout(points, upwards, height=110 + 34 * len(apart))}
+
+
+def by_class(methods: Sequence[Values], names: Sequence[str]) -> Spec:
+    """Accuracy of each class, the marks of the methods side by side."""
+    traces = [
+        {
+            "x": list(range(len(names))),
+            "y": _numbers(each.values),
+            "text": [for_html(name) for name in names],
+            "offsetgroup": str(group),
+            "hovertemplate": f"{for_html(each.name)}<br>%{{text}}: %{{y:.1f}} %<extra></extra>",
+            **_marks(each.look, str(group), size=9 if len(names) <= 20 else 5),
+        }
+        for group, each in enumerate(methods)
+    ]
+    known = [value for each in methods for value in each.values if not np.isnan(value)]
+    reach = [min(known) - 4, max(known) + 4]  # marks side by side would start at 0 like bars
+    layout = _layout(_names_axis("class", names), _axis("accuracy, %", range=reach), scattermode="group")
+    return {"data": traces, "layout": layout}
+
+
+def by_client(methods: Sequence[Values]) -> Spec:
+    """Accuracy of the clients of each method, worst first."""
+    traces = []
+    for group, each in enumerate(methods):
+        share = (np.arange(len(each.values)) + 0.5) / len(each.values)
+        about = f"{for_html(each.name)}<br>%{{x:.0%}} of the clients have at most %{{y:.1f}} %<extra></extra>"
+        line = {"color": each.look.colour, "dash": DASHES[each.look.dash], "width": 2}
+        values = {"x": _numbers(share), "y": _numbers(each.values), "hovertemplate": about}
+        traces.append({"mode": "lines+markers", "marker": {"size": 4}, "line": line, **values, **_group(str(group))})
+    clients = _axis("share of the clients, worst first", tickformat=".0%", range=[0, 1])
+    return {"data": traces, "layout": _layout(clients, _axis("accuracy, %"))}
+
+
+def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
+    """Heat maps of tables of clients x classes, the first with the real counts, on one colour scale.
 
     If there are very many clients, those with the most real samples are shown.
     """
-    clients = plots.most(tables[0].sum(axis=1))
-    shown = [table[clients] for table in tables]
-    norm = plots.heat_norm(*shown)
-    return [_heat_map(table, clients, norm) for table in shown], _heat_key(norm)
+    rows = plots.most(tables[0].sum(axis=1))
+    largest = max(10, *(int(table[rows].max()) for table in tables))
+    return [_heat_map(counts, table[rows], rows, largest) for table in tables]
 
 
-def times(spent: Sequence[Spent]) -> str:
+def times(spent: Sequence[Spent]) -> Spec:
     """Stacked bars: hatched for generation, solid for training, pale for the rest."""
-    with _style():
-        figure, axes = _panel(1.15 + 0.36 * len(spent))
-        unit, seconds = _unit(max(sum(each[2:]) for each in spent))
-        for place, each in enumerate(spent):
-            _draw_bar(axes, place, each, seconds)
-        axes.set_yticks(range(len(spent)), [textwrap.fill(_short(each.name), 24) for each in spent])
-        axes.invert_yaxis()
-        axes.set(xlabel=f"{unit} for each run, on average")
-        axes.margins(x=0.14)
-        axes.set_xlim(left=0)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", **plots.GRID)
-        keys = [Patch(label=name, **_fill(plots.GREY)[name]) for name in _fill(plots.GREY)]
-        figure.legend(handles=keys, loc="outside upper left", ncols=3, fontsize=9, handlelength=1.6)
-        return _source(figure)
+    unit, seconds = _unit(max(sum(each[2:]) for each in spent))
+    names, colours = [for_html(_short(each.name)) for each in spent], [each.look.colour for each in spent]
+    traces: list[Spec] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "x": _numbers(np.array([each[2 + place] for each in spent]) / seconds),
+            "y": list(range(len(spent))),
+            "name": part,
+            "marker": marker,
+            "hovertemplate": f"{part}: %{{x:,.1f}} {unit}<extra></extra>",
+        }
+        for place, (part, marker) in enumerate(_fills(colours).items())
+    ]
+    sums = [f"{sum(each[2:]) / seconds:,.1f}" for each in spent]
+    traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
+    rows = _axis("", tickvals=list(range(len(spent))), ticktext=names, showgrid=False, autorange="reversed")
+    along = _axis(f"{unit} for each run, on average", rangemode="tozero")
+    layout = _layout(along, rows, height=130 + 34 * len(spent), barmode="stack", bargap=0.35)
+    legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
+    return {"data": traces, "layout": {**layout, "showlegend": True, "legend": legend}}
 
 
-def _style() -> Any:
-    return style.context(["default", plots.STYLE, TEXT])
+def _layout(across: Spec, upwards: Spec, height: int = HEIGHT, **more: Any) -> Spec:
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 16, "t": 12, "b": 8},
+        "font": {"color": INK, "family": "system-ui, sans-serif", "size": 12},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"bgcolor": PAPER, "bordercolor": LINE, "font": {"color": INK}, "align": "left"},
+        "modebar": {"color": SOFT, "activecolor": INK, "bgcolor": "rgba(0,0,0,0)"},
+        "hovermode": "closest",
+        "showlegend": False,
+        "xaxis": across,
+        "yaxis": upwards,
+        **more,
+    }
 
 
-def _panel(height: float) -> tuple[Figure, Any]:
-    figure = plots.new_figure(WIDTH, height)
-    return figure, figure.subplots()
+def _axis(title: str, **more: Any) -> Spec:
+    words = {"title": {"text": for_html(title), "standoff": 10, "font": {"size": 13}}} if title else {}
+    return {"automargin": True, "gridcolor": LINE, "linecolor": LINE, "zeroline": False, **words, **more}
 
 
-def _source(figure: Figure) -> str:
-    file = BytesIO()
-    silent = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(file, format="svg", dpi=plots.DPI, metadata=silent)
-    picture = file.getvalue()[file.getvalue().index(b"<svg") :]
-    # The reader's system font is narrower than the one used for the layout, so everything still fits.
-    text = re.sub(rb"'DejaVu Sans'[^;\"]*", b"system-ui, sans-serif", picture)
-    return "data:image/svg+xml;base64," + base64.b64encode(text).decode()
+def _names_axis(title: str, names: Sequence[str]) -> Spec:
+    """An axis with a name at every place; Plotly leaves out and turns names that do not fit."""
+    texts = [for_html(_short(name, 16)) for name in names]
+    few = {"tickvals": list(range(len(names))), "ticktext": texts} if len(names) <= 40 else {}
+    return _axis(title, **few, showgrid=False, zeroline=False)
 
 
-def _draw_curve(axes: Any, curve: MethodCurves) -> None:
-    """Draw mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
+def _line(dash: str, label: str, **ends: Any) -> Spec:
+    words = {"text": label, "textposition": "start", "font": {"color": SOFT, "size": 12}, "yanchor": "bottom"}
+    return {"type": "line", "line": {"color": SOFT, "width": 1, "dash": dash}, "label": words, **ends}
+
+
+def _group(group: str) -> Spec:
+    """The part of a trace that lets the page's legend switch it."""
+    return {"type": "scatter", "legendgroup": group, "name": ""}
+
+
+def _marks(look: Look, group: str, size: int = 10) -> Spec:
+    marker = {"color": look.colour, "symbol": SYMBOLS[look.dash], "size": size}
+    return {"mode": "markers", "marker": marker, **_group(group)}
+
+
+def _curve(curve: MethodCurves, group: str) -> list[Spec]:
+    """Mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
     (colour, dash), mean = curve.look, mean_curve(curve.finished)
-    alone = "o" if len(mean.rounds) == 1 else None
-    axes.fill_between(mean.rounds, mean.low, mean.high, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(mean.rounds, mean.middle, linestyle=dash, color=colour, marker=alone)
+    same, traces = _group(group), []
+    if mean.seeds > 1:
+        band = {"x": [*mean.rounds, *mean.rounds[::-1]], "y": _numbers([*mean.high, *mean.low[::-1]])}
+        fill = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "hoverinfo": "skip"}
+        traces.append({**band, **fill, "mode": "lines", **same})
+    about = f"{for_html(curve.name)}: %{{y}}<extra></extra>"
+    if mean.rounds:
+        line = {"color": colour, "dash": DASHES[dash], "width": 2}
+        drawn = {"mode": "lines", "line": line} if len(mean.rounds) > 1 else _marks(curve.look, group)
+        traces.append({"x": mean.rounds, "y": _numbers(mean.middle), "hovertemplate": about, **same, **drawn})
     for rounds, accuracies in curve.unfinished:
-        axes.plot(rounds, accuracies, linestyle=(0, (1, 1.2)), color=colour, linewidth=1.4)
-        axes.plot(rounds[-1:], accuracies[-1:], "o", color=colour, markersize=4, markerfacecolor="white")
+        line = {"color": colour, "dash": "dot", "width": 2}
+        values = {"x": list(rounds), "y": _numbers(accuracies), "hovertemplate": f"unfinished, {about}"}
+        sizes = [0] * (len(rounds) - 1) + [8]
+        last = {"marker": {"color": colour, "size": sizes, "symbol": "circle-open"}}
+        traces.append({**values, **last, "mode": "lines+markers", "line": line, **same})
+    return traces
 
 
-def _short(name: str, room: int = 32) -> str:
-    return name if len(name) <= room else f"{name[: room - 1]}…"
-
-
-def _beside(points: Sequence[Point]) -> list[float]:
-    """How many places each point is moved, so that points with the same number are centred on it."""
-    numbers = [point.samples for point in points]
-    return [
-        numbers[:place].count(number) - (numbers.count(number) - 1) / 2 for place, number in enumerate(numbers)
-    ]  # fmt: skip
-
-
-def _number_samples(axes: Any, samples: Sequence[int]) -> None:
-    """Set a logarithmic axis that includes 0, with room on the right for names."""
+def _places(samples: Sequence[int]) -> tuple[list[float], Spec]:
+    """Places on a logarithmic axis with a place for 0, and its ticks; equal numbers are moved apart."""
     positive = [number for number in samples if number > 0]
-    foot = 10.0 ** np.floor(np.log10(min(positive, default=10)))
-    axes.set_xscale("symlog", linthresh=foot, linscale=0.5)
-    axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=foot))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlim(-0.25 * foot, 6 * max(positive, default=10))
+    first = int(np.floor(np.log10(min(positive, default=10))))
+    last = int(np.ceil(np.log10(max(positive, default=10))))
+    zero, decades = first - 0.6, range(first, last + 1)
+    step = 0.03 * (last - zero)
+    places = []
+    for place, number in enumerate(samples):
+        beside = samples[:place].count(number) - (samples.count(number) - 1) / 2
+        places.append(round((float(np.log10(number)) if number else zero) + step * beside, 4))
+    ticks = {"tickvals": [zero, *decades], "ticktext": ["0", *(f"{10**decade:,}" for decade in decades)]}
+    return places, {**ticks, "range": [zero - 2 * step, last + 2 * step]}
 
 
-def _name_points(axes: Any, points: Sequence[Point]) -> None:
-    """Write names to the right of the points; names that would overlap move up."""
-    low, high = axes.get_ylim()
-    line, free = 0.065 * (high - low), dict.fromkeys((point.samples for point in points), -np.inf)
-    for point in sorted(points, key=lambda point: point.accuracy):
-        beside = sum(other.samples == point.samples for other in points) - 1
-        height = max(point.accuracy, free[point.samples])
-        free[point.samples] = height + line
-        text, place = _short(point.name), (point.samples, height)
-        right = (STEP * beside / 2 + 9, 0)
-        axes.annotate(text, place, right, textcoords="offset points", va="center", fontsize=9, color=plots.INK)
-
-
-def _heat_map(table: IntArray, clients: IntArray, norm: Any) -> str:
-    with _style():
-        figure = plots.new_figure(3.2, float(np.clip(0.7 + 0.165 * len(table), 2.2, 5.5)))
-        axes = figure.subplots()
-        plots.heat_map(axes, table, norm, numbers=norm.vmax < 1000)
-        for axis, names, room in ((axes.xaxis, np.arange(table.shape[1]), 10), (axes.yaxis, clients, 20)):
-            places = np.arange(0, len(names), -(-len(names) // room))
-            axis.set_ticks(places, labels=[str(names[place]) for place in places])
-        axes.tick_params(labelsize=8, length=2)
-        axes.set(xlabel="class", ylabel="client")
-        return _source(figure)
-
-
-def _heat_key(norm: Any) -> str:
-    with _style():
-        figure = plots.new_figure(3.2, 0.62)
-        scale, tick = ScalarMappable(norm, plots.HEAT), EngFormatter(sep="")
-        bar = figure.colorbar(scale, figure.subplots(), orientation="horizontal", format=tick)
-        bar.set_label("samples (white: none)")
-        return _source(figure)
+def _heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int) -> Spec:
+    decades = list(range(int(np.log10(largest)) + 1))
+    texts = [f"{10**decade:,}" for decade in decades]
+    bar = {"tickvals": decades, "ticktext": texts, "thickness": 10, "outlinewidth": 0, "len": 0.9}
+    clients = [counts.client_name(int(row)) for row in rows]
+    classes = [counts.class_name(column) for column in range(counts.num_classes)]
+    small = table.shape[0] <= MOST_NUMBERS[0] and table.shape[1] <= MOST_NUMBERS[1]
+    trace = {
+        "type": "heatmap",
+        "text": table.tolist(),  # the page's script makes colours of it
+        "hovertemplate": "client %{y}<br>class %{x}<br>%{customdata:,} samples<extra></extra>",
+        "x": [for_html(name) for name in classes],
+        "y": [for_html(name) for name in clients],
+        "zmin": 0,
+        "zmax": float(np.log10(largest)),
+        "colorscale": "Viridis",
+        "colorbar": bar,
+        **({"texttemplate": "%{text:.3~s}", "textfont": {"size": 10}} if small else {}),
+    }
+    across = _axis("class", type="category", showgrid=False)
+    upwards = _axis("client", type="category", showgrid=False, autorange="reversed")
+    return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(110 + 16 * len(rows), 260, 560)))}
 
 
 def _unit(most: float) -> tuple[str, float]:
@@ -216,17 +300,19 @@ def _unit(most: float) -> tuple[str, float]:
     return next(((unit, size) for unit, size in sizes.items() if most >= 2 * size), ("seconds", 1.0))
 
 
-def _fill(colour: str) -> dict[str, dict[str, Any]]:
+def _fills(colours: Sequence[str]) -> dict[str, Spec]:
+    hatched = {"shape": "/", "fgcolor": list(colours), "bgcolor": PAPER, "size": 6, "solidity": 0.35}
     return {
-        "generation": {"facecolor": "white", "edgecolor": colour, "hatch": "//////", "linewidth": 0.8},
-        "training": {"facecolor": colour, "edgecolor": colour, "linewidth": 0.8},
-        "the rest": {"facecolor": plots.PALE, "edgecolor": plots.PALE, "linewidth": 0.8},
+        "generation": {"color": list(colours), "pattern": hatched},
+        "training": {"color": list(colours)},
+        "the rest": {"color": LINE},
     }
 
 
-def _draw_bar(axes: Any, place: int, spent: Spent, seconds: float) -> None:
-    left = 0.0
-    for length, fill in zip(spent[2:], _fill(spent.look.colour).values(), strict=True):
-        axes.barh(place, length / seconds, 0.6, left, **fill)
-        left += length / seconds
-    axes.annotate(f"{left:,.1f}", (left, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
+def _short(name: str, room: int = 32) -> str:
+    return name if len(name) <= room else f"{name[: room - 1]}…"
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Numbers for JSON, which has no NaN."""
+    return [None if np.isnan(value) else round(float(value), 6) for value in values]

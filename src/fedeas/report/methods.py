@@ -12,7 +12,7 @@ from typing import Any
 from fedeas.config import NO_GENERATION
 from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.plotting.figures import Look, looks_of
+from fedeas.plotting.figures import INK, Look, looks_of
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
 from fedeas.runs.store import Record, Run
@@ -114,9 +114,14 @@ def methods_of(runs: Sequence[RunSnapshot]) -> list[MethodRuns]:
             raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
     methods = [MethodRuns("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
     methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
-    looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
+    looks = map(_on_page, looks_of([method.config.policy.partition("(")[0] for method in methods]))
     named = zip(methods, _names(methods), looks, strict=True)
     return [replace(method, name=name, look=look) for method, name, look in named]
+
+
+def _on_page(look: Look) -> Look:
+    """The same look with the page's own colour of text, which a dark screen inverts, for black."""
+    return look._replace(colour="var(--ink)") if look.colour == INK else look
 
 
 def read_snapshot(run: Run) -> RunSnapshot:

@@ -81,7 +81,7 @@ def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -
     # A generator's image of an address is the same in all banks, so that any bank can be read.
     banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
     kept = next(filter(None, (_read(bank, about, wanted, labels[:MOST_CLASSES]) for bank in banks)), {})
-    names = _class_names(runs, wanted.shape[1])
+    names = class_names(runs, wanted.shape[1])
     rows = [Row(names[label], images) for label, images in kept.items()]
     return Samples(about, list(users), int(wanted.sum()), len(labels), rows)
 
@@ -104,12 +104,18 @@ def _taken(each: RunSnapshot) -> IntArray:
     return np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
 
 
-def _class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
-    """Class names; if a generator is used for several datasets, their names are used only if they agree."""
-    datasets = {each.run.config.data.dataset for each in runs}
-    known = {KNOWN[name].classes if name in KNOWN else () for name in datasets}
-    names = known.pop() if len(known) == 1 else ()
+def class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
+    """Names of the classes: those of the label counts or of the dataset, if all runs agree on them, else numbers."""
+    named = {_names_of(each) for each in runs}
+    names = named.pop() if len(named) == 1 else ()
     return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
+
+
+def _names_of(run: RunSnapshot) -> tuple[str, ...]:
+    dataset = run.run.config.data.dataset
+    known = KNOWN[dataset].classes if dataset in KNOWN else ()
+    given = run.planned[0].classes if run.planned is not None else None
+    return tuple(given or known)
 
 
 def _read(bank: Path, about: UsedGenerator, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:

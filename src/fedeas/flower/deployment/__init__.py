@@ -2,3 +2,10 @@
 
 Everything here needs ``fedeas[flower]``, and uses parts of Flower that may change with its next version.
 """
+
+import os
+
+# Flower reads these when it is imported. Processes of a deployment talk to each other alone, unless their owner says
+# otherwise.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")

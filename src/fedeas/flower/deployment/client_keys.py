@@ -44,6 +44,20 @@ def bind_client(path: Path, client: int, public_key: str) -> None:
         raise InputError(f"{path}: client {client} has another key; remove its line if that key is no longer valid")
     keys[client] = public_key.strip()
     _check_distinct(path, keys)
+    _write(path, keys)
+
+
+def release_client(path: Path, client: int) -> str:
+    """Remove a client's key from the file and return it; the number is free then."""
+    keys = read_client_keys(path)
+    if client not in keys:
+        raise InputError(f"{path}: there is no client {client}; it lists {', '.join(map(str, sorted(keys))) or 'none'}")
+    key = keys.pop(client)
+    _write(path, keys)
+    return key
+
+
+def _write(path: Path, keys: ClientKeys) -> None:
     lines = (f"{number} = {json.dumps(key)}\n" for number, key in sorted(keys.items()))
     write_bytes(path, "".join(lines).encode())
 

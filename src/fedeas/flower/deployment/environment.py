@@ -29,13 +29,17 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     Several nodes share the cores of one machine: each has one thread, unless the caller sets another number.
     """
     kept = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
-    path = os.pathsep.join(filter(None, (str(_programs()), kept.get("PATH"))))
-    return {"OMP_NUM_THREADS": "1", **kept, **FIXED, "PATH": path, "FLWR_HOME": str(home), **(extra or {})}
+    return {"OMP_NUM_THREADS": "1", **kept, **FIXED, "PATH": search_path(), "FLWR_HOME": str(home), **(extra or {})}
+
+
+def search_path() -> str:
+    """The caller's search path for programs, after the folder of this interpreter's programs."""
+    return os.pathsep.join(filter(None, (str(_programs()), os.environ.get("PATH"))))
 
 
 def program(name: str) -> str:
     """The full path of one of Flower's programs."""
-    found = shutil.which(name, path=os.pathsep.join([str(_programs()), os.environ.get("PATH", "")]))
+    found = shutil.which(name, path=search_path())
     if found is None:
         raise InputError(f"{name} is not installed beside {sys.executable}; pip install 'fedeas[flower]'")
     return found

@@ -51,6 +51,7 @@ class NodeOptions:
     limit: float | None
     app: Path | None
     preload: tuple[str, ...]
+    health: str | None
 
     def flower_arguments(self) -> list[str]:
         """The command line of flower-supernode."""
@@ -65,6 +66,7 @@ class NodeOptions:
             "--isolation": "process",
             "--superexec-auth-secret-file": self.secret,
             **({"--node-config": self.config} if self.config else {}),
+            **({"--health-server-address": self.health} if self.health else {}),
         }
         return [str(part) for pair in given.items() for part in pair]
 
@@ -176,6 +178,7 @@ def _options(options: argparse.Namespace) -> NodeOptions:
         limit=options.limit,
         app=options.app.absolute() if options.app else None,
         preload=tuple(options.preload),
+        health=options.health,
     )
 
 
@@ -190,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-retries", type=int, default=RETRIES, help="Give up the SuperLink after this many tries.")
     parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
     parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a message.")
+    parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9101.")
     parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
     parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
     parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedeas.errors import InputError
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.client_keys import nodes_of, read_client_keys
+from fedeas.flower.deployment.client_keys import nodes_of, read_client_keys, release_client
+from fedeas.flower.deployment.keys import pem_of
 from fedeas.flower.deployment.superlink import Scalar, SuperLink
 
 
@@ -39,3 +41,27 @@ def members(superlink: SuperLink) -> str:
     """The clients' nodes as a setting of a run, from the connection's list of keys; "" without a list."""
     path = superlink.connection.clients
     return "" if path is None else json.dumps(nodes_of(path, read_client_keys(path), superlink))
+
+
+def client_states(superlink: SuperLink) -> dict[int, str]:
+    """Each listed client's state at the SuperLink, such as online or offline."""
+    path, nodes = superlink.connection.clients, {node.key: node for node in superlink.nodes().values()}
+    keys = read_client_keys(path) if path is not None and path.exists() else {}
+    known = {client: nodes.get(pem_of(key)) for client, key in sorted(keys.items())}
+    return {client: "not registered" if node is None else node.status for client, node in known.items()}
+
+
+def withdraw(superlink: SuperLink, client: int) -> None:
+    """Withdraw a client's key at the SuperLink and remove it from the list of clients."""
+    path = clients_file(superlink)
+    key = pem_of(release_client(path, client))
+    for node_id in [node_id for node_id, node in superlink.nodes().items() if node.key == key]:
+        superlink.unregister(node_id)
+
+
+def clients_file(superlink: SuperLink) -> Path:
+    """The list of clients that the connection names."""
+    path = superlink.connection.clients
+    if path is None:
+        raise InputError("the connection file names no list of clients; add clients = 'clients.toml'")
+    return path

@@ -24,8 +24,9 @@ from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
 from fedeas.core.files import make_folder
 from fedeas.errors import FedEASError, InputError
-from fedeas.flower.deployment.environment import program
+from fedeas.flower.deployment.environment import program, search_path
 from fedeas.flower.deployment.keys import Certificates, read_operator_key, write_secret
+from fedeas.flower.metrics_file import METRICS
 
 NODES_PORT, OPERATOR_PORT = 8000, 8001
 NODES_PATHS = "/v1/fleet/"
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     made = Certificates.existing(options.certificates)
+    _name_metrics(options.metrics)
     key = read_operator_key(options.key)
     make_folder(options.database.absolute().parent)
     secret = options.key.absolute().with_name(f"{options.key.name}.secret")
@@ -103,6 +105,15 @@ def _serve(options: argparse.Namespace) -> None:
         helper.terminate()
 
 
+def _name_metrics(path: Path | None) -> None:
+    """Tell the server's part of each run, which is a process of its own, where to write its metrics."""
+    if path is None:
+        return
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: the folder {path.absolute().parent} does not exist; create it first")
+    os.environ[METRICS] = str(path.absolute())
+
+
 def _superlink(made: Certificates, key: str, secret: Path, options: argparse.Namespace) -> WebApp:
     """Flower's SuperLink as a web app that asks for the operator's key."""
     from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
@@ -117,6 +128,7 @@ def _superlink(made: Certificates, key: str, secret: Path, options: argparse.Nam
         "--database": options.database.absolute(),
         "--isolation": "process",
         "--superexec-auth-secret-file": secret,
+        **({"--health-server-address": options.health} if options.health else {}),
     }
     switches = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     sys.argv = ["flower-superlink", *(str(part) for pair in given.items() for part in pair), *switches]
@@ -130,7 +142,8 @@ def _start_helper(made: Certificates, secret: Path, port: int) -> subprocess.Pop
     """Start Flower's process that starts the server's part of each run; it proves itself with the secret."""
     command = [program("flower-superexec"), "--runtime-api-address", f"127.0.0.1:{port}"]
     command += ["--root-certificates", str(made.authority), "--superexec-auth-secret-file", str(secret)]
-    return subprocess.Popen([*command, "--parent-pid", str(os.getpid())], start_new_session=True)
+    surroundings = {**os.environ, "PATH": search_path()}
+    return subprocess.Popen([*command, "--parent-pid", str(os.getpid())], env=surroundings, start_new_session=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -153,6 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--database", type=Path, default=Path("superlink.db"), help="File of registered nodes and runs."
     )
+    parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9100.")
+    parser.add_argument("--metrics", type=Path, help="File for Prometheus, written after each round; ends in .prom.")
     return parser
 
 

@@ -18,6 +18,7 @@ from flwr.proto.control_pb2 import (
     StartRunRequest,
     StopRunRequest,
     StreamLogsRequest,
+    UnregisterNodeRequest,
 )
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
@@ -34,6 +35,9 @@ from fedeas.flower.deployment.environment import without_proxies
 from fedeas.flower.deployment.keys import read_node_key, read_operator_key
 
 Scalar = str | int | float | bool
+
+WITHDRAWN = "unregistered"
+"""Flower's status of a node whose key was withdrawn."""
 
 
 class NodeStatus(NamedTuple):
@@ -74,7 +78,8 @@ class SuperLink:
         """All registered nodes, by node id."""
         with self._control() as control:
             found = control.ListNodes(ListNodesRequest()).nodes_info
-        return {node.node_id: NodeStatus(node.status, node.last_activated_at, node.public_key) for node in found}
+        known = {node.node_id: NodeStatus(node.status, node.last_activated_at, node.public_key) for node in found}
+        return {node_id: node for node_id, node in known.items() if node.status != WITHDRAWN}
 
     def online_since(self, node_id: int) -> str | None:
         """When a node came online; None if it is not online, or if the SuperLink is too busy to answer."""
@@ -91,6 +96,11 @@ class SuperLink:
             return known[public_key]
         with self._control() as control:
             return int(control.RegisterNode(RegisterNodeRequest(public_key=public_key, name=name)).node_id)
+
+    def unregister(self, node_id: int) -> None:
+        """Withdraw a node's key: the node is cut off at once, and the key can never be registered again."""
+        with self._control() as control:
+            control.UnregisterNode(UnregisterNodeRequest(node_id=node_id))
 
     def start_run(self, app: Bundle, config: Mapping[str, Scalar]) -> int:
         """Start a run of the app; return its id."""

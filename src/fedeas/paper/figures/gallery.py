@@ -16,8 +16,8 @@ from fedeas.paper.artefacts import (
     convergence_sheet,
     references_sheet,
     sweep_sheet,
-    window_of,
 )
+from fedeas.paper.cells import window_of
 from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.paper.figures.counts import COUNT_FIGURES
 from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure

@@ -65,7 +65,8 @@ class Pool(Policy):
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
-        return np.maximum(level[:, None] - counts.n, 0)
+        lacking: IntArray = np.maximum(level[:, None] - counts.n, 0)
+        return lacking
 
 
 def pool_sizes(lacking: IntArray, images: int) -> IntArray:
@@ -74,10 +75,10 @@ def pool_sizes(lacking: IntArray, images: int) -> IntArray:
     >>> pool_sizes(np.array([[5, 2], [5, 0]]), 6)
     array([5, 1])
     """
-    falling = -np.sort(-lacking, axis=0)  # row p: images of each class that more than p clients lack
+    falling: IntArray = -np.sort(-lacking, axis=0)  # row p: images of each class that more than p clients lack
     within = falling.sum(axis=1) <= images
     if within[0]:
-        return falling[0]
+        return np.asarray(falling[0])
     place = int(within.argmax()) if within.any() else len(falling)
     sure = falling[place] if within.any() else np.zeros_like(falling[0])
     return _level_between(sure, falling[place - 1], images)
@@ -92,7 +93,7 @@ def _level_between(low: IntArray, high: IntArray, total: int) -> IntArray:
             below = middle
         else:
             above = middle - 1
-    level = np.clip(below, low, high)
+    level: IntArray = np.clip(below, low, high)
     growing = np.flatnonzero((low <= below) & (high > below))
     level[growing[: total - int(level.sum())]] += 1
     return level

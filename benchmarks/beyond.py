@@ -1,0 +1,77 @@
+"""Run ``fedeas reproduce beyond --profile digits`` with several processes, and pack the results into one small file.
+
+    python benchmarks/beyond.py --processes 16 --seeds 10
+
+Seeds come one after the other, for all methods, so that a run that is stopped early still has paired seeds. Started
+again, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from fedeas.config import RunConfig
+from fedeas.core.deadline import Deadline
+from fedeas.paper.artefacts import artefacts
+from fedeas.paper.studies import PROTOCOLS, study, with_seeds
+from fedeas.runs.packed import ENDING, pack
+from fedeas.runs.store import RunStore
+
+RESULTS = Path(__file__).parents[1] / "results" / "beyond"
+
+
+def configs(profile: str, seeds: int, protocols: Sequence[str]) -> list[RunConfig]:
+    """All runs: by protocol, then by seed."""
+    (beyond,) = artefacts("beyond")
+    found = [
+        run
+        for protocol in PROTOCOLS
+        if protocol in protocols
+        for seed in range(seeds)
+        for config in beyond.configs(study(profile, protocol))
+        for run in with_seeds(config, seeds)[seed : seed + 1]
+    ]
+    return [one_core(config) for config in found]
+
+
+def one_core(config: RunConfig) -> RunConfig:
+    """The run on one core, since others run beside it."""
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"threads": 1, "processes": 1})})
+
+
+def work(config: RunConfig, runs: Path, end: float) -> bool:
+    """Make one run, unless time is up; whether it is finished."""
+    from fedeas.federation.run import execute
+
+    minutes = (end - time.time()) / 60
+    return minutes > 0 and execute(config, RunStore(runs), pause=Deadline(minutes)).finished
+
+
+def main() -> None:
+    """Make the runs that are missing, then pack all finished ones."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--profile", default="digits")
+    asked.add_argument("--seeds", type=int, default=10)
+    asked.add_argument("--protocol", nargs="*", default=PROTOCOLS)
+    asked.add_argument("--processes", type=int, default=1)
+    asked.add_argument("--minutes", type=float, default=600)
+    asked.add_argument("--runs", type=Path, default=Path("runs"))
+    asked.add_argument("--results", type=Path, default=RESULTS)
+    given = asked.parse_args()
+    end, wanted = time.time() + 60 * given.minutes, configs(given.profile, given.seeds, given.protocol)
+    with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
+        working = [pool.submit(work, config, given.runs, end) for config in wanted]
+        for number, done in enumerate(as_completed(working), 1):
+            if done.result():
+                print(f"{number} of {len(wanted)}", flush=True)
+    given.results.mkdir(parents=True, exist_ok=True)
+    pack([run for run in RunStore(given.runs).all() if run.finished], given.results / f"{given.profile}{ENDING}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Beyond the paper: what else can be done with the same images? Policies, losses, and one pool for all clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedeas.config import RunConfig
+from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed
+from fedeas.paper.published import setting
+from fedeas.paper.run_plans import allocation_of, counts_of
+from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE, Method, Study, at_one_budget
+from fedeas.paper.table_spec import Cell, Sheet, accuracy, final, steps
+from fedeas.planning import scores
+from fedeas.planning.policies import FedEAS
+
+BALANCED = "balanced-softmax"
+SHARED = "shared(of={generator})"
+
+
+def methods_at(beta: float) -> list[Method]:
+    """The methods that are compared at the budget of FedEAS with this beta, FedEAS first."""
+    budget = FedEAS(beta).spec
+    ours = replace(FEDEAS, policy=budget)
+    kl = Method("KL", policy=at_one_budget("kl", budget))
+    pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
+    return [
+        ours,
+        Method("Uniform", policy=at_one_budget("uniform", budget)),
+        Method("Greedy", policy=at_one_budget("greedy", budget)),
+        kl,
+        pool,
+        Method("Pool to the largest class", policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
+        *map(_balanced, (ours, kl, pool)),
+    ]
+
+
+def _balanced(method: Method) -> Method:
+    return replace(method, title=f"{method.title}, balanced softmax", loss=BALANCED)
+
+
+def beyond_sheets(study: Study) -> list[Sheet]:
+    """A table for each budget, and one in which all clients take equally many steps."""
+    betas = study.profile.betas
+    without = [FEDAVG, _balanced(FEDAVG)]
+    tables = [_sheet(study, beta, [*without, *methods_at(beta)]) for beta in betas]
+    middle = betas[len(betas) // 2]
+    control = [replace(each, equal_steps=True) for each in (*without, *methods_at(middle)) if each.title in CONTROL]
+    return [*tables, _sheet(study, middle, control, f", {study.profile.equal_steps} steps for each client and round")]
+
+
+CONTROL = {
+    name for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean") for name in (title, f"{title}, balanced softmax")
+}
+"""The methods that are also compared at equal work."""
+
+
+def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> Sheet:
+    where = setting(HEADLINE)
+    runs = {method.title: study.config(where, method) for method in methods}
+    base = runs[FEDEAS.title]
+    columns = (
+        "images made", "placed", "imbalance removed, %", level_of(study), "minus FedEAS, points", "final, %", "steps",
+    )  # fmt: skip
+    rows = {title: _row(run, base) for title, run in runs.items()}
+    title = study.named(f"The images of FedEAS with beta = {beta:g}{how}, {study.title(where)}")
+    note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
+    note += "An image of a pool is made once and placed at many clients."
+    return Sheet(title, columns, rows, ranked=(level_of(study),), note=note, by_method=True)
+
+
+def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:
+    return (
+        generated(run),
+        placed(run),
+        imbalance_removed(run),
+        Cell((run,), accuracy),
+        minus(run, base),
+        Cell((run,), final),
+        Cell((run,), steps, None, 0),
+    )
+
+
+def _share(run: RunConfig) -> float:
+    return 100 * scores.synthetic_share(counts_of(run), allocation_of(run))

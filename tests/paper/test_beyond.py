@@ -1,0 +1,42 @@
+"""The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
+
+import pytest
+
+from fedeas.paper.artefacts import artefacts
+from fedeas.paper.cells import images_to_make
+from fedeas.paper.run_plans import allocation_of
+from fedeas.paper.studies import PROFILES, study
+
+(BEYOND,) = artefacts("beyond")
+
+
+@pytest.mark.parametrize("protocol", ["clean", "paper"])
+@pytest.mark.parametrize("profile", ["digits", "smoke"])
+def test_no_method_makes_more_images_than_fedeas(profile, protocol):
+    for sheet in BEYOND.sheets(study(profile, protocol)):
+        runs = [next(cell.configs[0] for cell in row if cell and cell.configs) for row in sheet.rows.values()]
+        budget = allocation_of(runs[[*sheet.rows].index("FedEAS")]).total
+        made = {name: images_to_make(run) for name, run in zip(sheet.rows, runs, strict=True)}
+        assert max(made.values()) == budget > 0
+        assert {made[name] for name in made if "Pool" not in name and "FedAvg" not in name} == {budget}
+
+
+def test_only_pools_share_images():
+    for config in BEYOND.configs(study("digits", "clean")):
+        assert config.generator.startswith("shared(") == config.policy.startswith("pool(")
+
+
+def test_at_equal_work_only_the_steps_change():
+    chosen = study("digits", "clean")
+    *tables, control = BEYOND.sheets(chosen)
+    middle = tables[len(tables) // 2]
+    for name, row in control.rows.items():
+        (run,), (usual,) = (table[3].configs for table in (row, middle.rows[name]))
+        assert run.train.steps == PROFILES["digits"].equal_steps
+        assert usual.train.steps == 0
+        assert run.train.model_copy(update={"steps": 0}) == usual.train
+        assert run.model_copy(update={"train": usual.train}).fingerprint == usual.fingerprint
+
+
+def test_the_experiment_is_not_part_of_all():
+    assert BEYOND not in artefacts("all")
