@@ -257,7 +257,7 @@ class PlainLines:
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
         images = f"{record['generated']:,} new images, " if record.get("generated") else ""
         where = f"{printable(self.name)}, round {record['round']:,} of {self.total:,}"
-        loss = f"loss {record['train_loss']:.4f}, "
+        loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
         print(f"{where}: {tested}{loss}{images}{spent:.1f} s, {duration(left)} left", flush=True)
 
 
