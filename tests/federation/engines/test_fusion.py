@@ -1,5 +1,6 @@
 """Clients that are trained together end with the same weights as in the reference engine."""
 
+import time
 from itertools import product
 
 import numpy as np
@@ -97,6 +98,18 @@ def test_replies_come_in_the_order_of_client_ids_with_steps_and_images():
     engine.close()
     work = {reply.client: (reply.metrics["steps"], reply.metrics["samples"]) for reply in replies}
     assert list(work.items()) == [(0, (6, 42)), (1, (2, 16)), (2, (8, 64)), (3, (2, 4)), (4, (4, 32)), (5, (10, 80))]
+
+
+@pytest.mark.parametrize("kind", ["fused", "lanes"])
+def test_seconds_of_clients_that_work_at_the_same_time_add_up_to_those_of_the_round(kind):
+    own = worker()
+    engine = together(FedAvg(), 4) if kind == "fused" else LanesEngine(own, normaliser(own), LARGEST, lanes=3)
+    server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
+    start = time.perf_counter()
+    replies = engine.map(Task.TRAIN, FedAvg().broadcast(server, 0), list(range(6)), 0)
+    whole = time.perf_counter() - start
+    engine.close()
+    assert 0 < sum(reply.metrics["train_seconds"] + reply.metrics["prepare_seconds"] for reply in replies) <= whole
 
 
 def test_a_client_with_more_samples_than_the_capacity_is_trained():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -33,3 +34,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End threads and processes; the engine may be used again."""
+
+
+def add_up_to(seconds: float, replies: Iterable[Reply]) -> list[Reply]:
+    """Scale what clients that worked at the same time report, so that it adds up to `seconds`."""
+    kinds, replies = ("prepare_seconds", "train_seconds"), list(replies)
+    busy = sum(reply.metrics.get(kind, 0.0) for reply in replies for kind in kinds)
+    share = min(1.0, seconds / busy) if busy else 1.0
+    return [
+        replace(reply, metrics={key: value * share if key in kinds else value for key, value in reply.metrics.items()})
+        for reply in replies
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.algorithms.local_sgd import LocalResult, Objective
 from fedeas.data.client import Normaliser
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
@@ -96,7 +97,7 @@ class FusionEngine(LocalEngine):
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
-        replies: list[Reply] = []
+        start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
         while waiting:
             together = waiting[: self.fused.clients]
@@ -107,7 +108,7 @@ class FusionEngine(LocalEngine):
                 if self.fused.clients == 1:
                     raise
                 self._halve()
-        return sorted(replies, key=lambda reply: reply.client)
+        return add_up_to(time.perf_counter() - start, sorted(replies, key=lambda reply: reply.client))
 
     def close(self) -> None:
         """End the threads."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.captured import CapturedSGD, StepContext
 from fedeas.data.client import Normaliser
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
@@ -137,7 +137,7 @@ class LanesEngine(LocalEngine):
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.worker.prepare(clients)
-        answers: dict[int, Answer] = {}
+        start, answers = time.perf_counter(), dict[int, Answer]()
         choosing = not self.given and self.device.type == "cuda"
         if choosing:  # the first client shows how much memory a lane takes
             first = max(clients, key=self.worker.size)
@@ -148,7 +148,8 @@ class LanesEngine(LocalEngine):
         if choosing:
             self._close_useless()
         self.states.update({client: state for client, (_, state) in answers.items() if state})
-        return [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
+        replies = [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
+        return add_up_to(time.perf_counter() - start, replies)
 
     def _train_in_lanes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
         """Train clients in the lanes; if the GPU runs out of memory, halve the lanes and leave some clients out."""

@@ -21,7 +21,7 @@ import torch
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.data.client import ClientData
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
 from fedeas.federation.engines.child import Answer, Child, Job, client_data
 from fedeas.federation.engines.local import LocalEngine
@@ -137,7 +137,7 @@ class ProcessesEngine(LocalEngine):
             raise
         if errors:
             raise errors[min(errors)]
-        return _scale_seconds(time.perf_counter() - start, replies)
+        return {reply.client: reply for reply in add_up_to(time.perf_counter() - start, replies.values())}
 
     def _give_jobs(self, waiting: deque[int], broadcast: Places, round: int) -> None:
         """Give a job to each idle process, and to new processes up to their number."""
@@ -211,13 +211,3 @@ def _shared_already(client: int) -> ClientData:
 
 def _copied(arrays: Arrays) -> Arrays:
     return {name: tensor.clone() for name, tensor in arrays.items()}
-
-
-def _scale_seconds(seconds: float, replies: dict[int, Reply]) -> dict[int, Reply]:
-    """Scale the clients' training times, which overlapped, so that they add up to the time of the round."""
-    busy = sum(reply.metrics["train_seconds"] for reply in replies.values())
-    share = min(1.0, seconds / busy) if busy else 1.0
-    return {
-        client: replace(reply, metrics={**reply.metrics, "train_seconds": share * reply.metrics["train_seconds"]})
-        for client, reply in replies.items()
-    }
