@@ -110,6 +110,7 @@ MODEL_NAMES = ("auto", "small-cnn", "resnet18")
 class ModelConfig(_Section):
     """The network; ``auto`` is the small CNN below 16 pixels and ResNet-18 from there on.
 
+    Without a GPU, ``fedeas run`` and `fedeas.run` take the small CNN for images of every size.
     A model of one's own is ``python:module:name(...)``, or what an installed package registers.
     """
 

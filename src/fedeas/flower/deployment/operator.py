@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.client_keys import nodes_of, read_client_keys, release_client
 from fedeas.flower.deployment.keys import pem_of
 from fedeas.flower.deployment.superlink import Scalar, SuperLink
+
+PAUSE = 0.5
+"""Seconds between two questions to the SuperLink."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,15 @@ def client_states(superlink: SuperLink) -> dict[int, str]:
     keys = read_client_keys(path) if path is not None and path.exists() else {}
     known = {client: nodes.get(pem_of(key)) for client, key in sorted(keys.items())}
     return {client: "not registered" if node is None else node.status for client, node in known.items()}
+
+
+def await_clients(superlink: SuperLink, patience: float) -> dict[int, str]:
+    """The clients' states as soon as all are online, or after `patience` seconds."""
+    end, states = time.monotonic() + patience, client_states(superlink)
+    while set(states.values()) != {"online"} and time.monotonic() < end:
+        time.sleep(PAUSE)
+        states = client_states(superlink)
+    return states
 
 
 def withdraw(superlink: SuperLink, client: int) -> None:

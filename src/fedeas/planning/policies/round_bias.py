@@ -144,4 +144,5 @@ def on_simplex(point: FloatArray, total: float) -> FloatArray:
     """
     falling = -np.sort(-point, axis=None)
     excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
-    return np.asarray(np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
+    nearest: FloatArray = np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    return nearest
