@@ -16,6 +16,7 @@ from fedeas.planning.policies import FedEAS
 BALANCED = "balanced-softmax"
 SHARED = "shared(of={generator})"
 CEILING = "Central training"
+SERVER_EPOCHS = 20
 
 
 def methods_at(beta: float) -> list[Method]:
@@ -32,6 +33,7 @@ def methods_at(beta: float) -> list[Method]:
         pool,
         Method("Pool to the largest class", policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
+        replace(ours, title="The images at the server", server_epochs=SERVER_EPOCHS),
     ]
 
 
