@@ -71,7 +71,7 @@ def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> S
     note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if CEILING in runs:
-        note += " Central training has all real images in one place, sees as many of them and is not ranked."
+        note += " Central training has all real images in one place and is not ranked."
     return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
 
 

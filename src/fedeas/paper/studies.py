@@ -56,8 +56,8 @@ class Method:
     sampling: Literal["shuffled", "balanced"] = "shuffled"
     """How clients sample their batches."""
     central: bool = False
-    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images as all
-    participants of a round together."""
+    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
+    round as all participants together, and each image at least once."""
     server_epochs: int = 0
     """Passes over the images at the server, which then do not go to clients; 0 gives them to clients."""
     equal_steps: bool = False
