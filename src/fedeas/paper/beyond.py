@@ -16,6 +16,7 @@ from fedeas.planning.policies import FedEAS
 BALANCED = "balanced-softmax"
 SHARED = "shared(of={generator})"
 CEILING = "Central training"
+SERVER_EPOCHS = 20
 
 
 def methods_at(beta: float) -> list[Method]:
@@ -32,6 +33,7 @@ def methods_at(beta: float) -> list[Method]:
         pool,
         Method("Pool to the largest class", policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
+        replace(ours, title="The images at the server", server_epochs=SERVER_EPOCHS),
     ]
 
 
@@ -69,7 +71,7 @@ def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> S
     note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if CEILING in runs:
-        note += " Central training has all real images in one place, sees as many of them and is not ranked."
+        note += " Central training has all real images in one place and is not ranked."
     return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
 
 

@@ -56,8 +56,10 @@ class Method:
     sampling: Literal["shuffled", "balanced"] = "shuffled"
     """How clients sample their batches."""
     central: bool = False
-    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images as all
-    participants of a round together."""
+    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
+    round as all participants together, and each image at least once."""
+    server_epochs: int = 0
+    """Passes over the images at the server, which then do not go to clients; 0 gives them to clients."""
     equal_steps: bool = False
     """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
@@ -278,7 +280,7 @@ class Study:
 
     def _train(self, where: Setting, method: Method) -> TrainConfig:
         usual = self.profile.train
-        changed: dict[str, object] = {"sampling": method.sampling}
+        changed: dict[str, object] = {"sampling": method.sampling, "server_epochs": method.server_epochs}
         if method.loss:
             changed["loss"] = method.loss
         if method.equal_steps:
@@ -346,6 +348,7 @@ def _name(method: Method) -> str:
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["other"] * method.other_generator + ["apart"] * method.held_out
     source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
+    source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
         source.append(method.generator.partition("(")[0])
