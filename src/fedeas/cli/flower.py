@@ -78,11 +78,17 @@ def down(folder: Folder = FOLDER) -> None:
 
 
 @flower.command()
-def status(folder: Folder = FOLDER, connection: ConnectionFile = None) -> None:
+def status(
+    folder: Folder = FOLDER,
+    connection: ConnectionFile = None,
+    wait: Annotated[
+        float, typer.Option(min=0, help="With --connection: wait as many seconds for all clients to be online.")
+    ] = 0.0,
+) -> None:
     """Show the processes of the deployment, or the clients of a SuperLink elsewhere, and runs that have not ended."""
     if connection is not None:
         superlink = _superlink(folder, connection)
-        _show_clients(superlink)
+        _show_clients(superlink, wait)
         _show_runs(superlink)
         return
     deployment = _deployment(folder)
@@ -94,12 +100,13 @@ def status(folder: Folder = FOLDER, connection: ConnectionFile = None) -> None:
 @flower.command()
 def health(
     address: Annotated[str, typer.Argument(help="The --health address of a SuperLink or a node, as host:port.")],
+    wait: Annotated[float, typer.Option(min=0, help="Wait as many seconds for it.")] = 0.0,
 ) -> None:
     """Ask a SuperLink or a node on this machine whether it is up."""
     _need_flower()
-    from fedeas.flower.deployment.health import check_health
+    from fedeas.flower.deployment.health import await_health
 
-    check_health(address)
+    await_health(address, wait)
     print(f"{address}: serving")
 
 
@@ -153,21 +160,25 @@ def stop(
 @flower.command()
 def register(
     public_key: Annotated[Path, typer.Argument(help="The node's public key, a .pub file.")],
-    client: Annotated[int, typer.Option(min=0, help="Number of the client that this key is, counted from 0.")],
+    client: Annotated[
+        int | None,
+        typer.Option(min=0, help="Number of the client that this key is, counted from 0; else the first free one."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask to compare the key's fingerprint.")] = False,
     folder: Folder = FOLDER,
     connection: ConnectionFile = None,
 ) -> None:
-    """Let the node with this key take part, as this client and no other."""
+    """Let the node with this key take part, as this client and no other; without --client, after a confirmation."""
     superlink = _superlink(folder, connection)
-    from fedeas.flower.deployment.client_keys import bind_client
-    from fedeas.flower.deployment.keys import public_bytes
-    from fedeas.flower.deployment.operator import clients_file
+    from fedeas.flower.deployment.operator import admit, clients_file
 
-    clients = clients_file(superlink)
-    key = public_bytes(public_key)
-    bind_client(clients, client, public_key.read_text())
-    node = superlink.register(key, public_key.stem)
-    print(f"client {client}: {public_key}, registered as node {node}; {clients} has its key")
+    def confirm(number: int, fingerprint: str) -> bool:
+        return yes or typer.confirm(
+            f"{public_key}: {fingerprint}\nDid its owner tell you this? It becomes client {number}"
+        )
+
+    number, node = admit(superlink, public_key, client, confirm)
+    print(f"client {number}: {public_key}, registered as node {node}; {clients_file(superlink)} has its key")
 
 
 @flower.command()
@@ -249,11 +260,11 @@ def _show(deployment: Loopback) -> None:
         print(f"  {name:<10} {condition:<12} pid {process.pid if process else '-':<8} {deployment.log(name)}")
 
 
-def _show_clients(superlink: SuperLink) -> None:
-    from fedeas.flower.deployment.operator import client_states
+def _show_clients(superlink: SuperLink, wait: float) -> None:
+    from fedeas.flower.deployment.operator import await_clients
 
-    states = client_states(superlink)
-    print(f"{superlink.address}: {len(states)} clients")
+    states = await_clients(superlink, wait)
+    print(f"{superlink.address}: {len(states)} client{'' if len(states) == 1 else 's'}")
     for client, condition in states.items():
         print(f"  client {client:<4} {condition}")
 

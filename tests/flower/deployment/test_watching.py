@@ -78,6 +78,14 @@ def test_a_signal_goes_to_the_program():
     assert process.returncode == 3
 
 
+def test_a_child_can_see_that_the_program_has_ended():
+    """As Flower's helpers do, which print and end when their parent is gone."""
+    told, _ = lines(
+        "sh", "-c", "parent=$$; (while kill -0 $parent 2>/dev/null; do sleep 0.05; done; echo seen) & exit 0"
+    )
+    assert [each["message"] for each in told] == ["seen"]
+
+
 def call(capsys, *arguments):
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -10,6 +12,23 @@ from fedeas.errors import RunError
 
 PATIENCE = 5.0
 """Seconds to wait for an answer."""
+
+PAUSE = 0.5
+"""Seconds between two questions."""
+
+
+def await_health(address: str, patience: float) -> None:
+    """Ask until the process serves; after `patience` seconds raise RunError."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            check_health(address)
+        except RunError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(PAUSE)
+        else:
+            return
 
 
 def check_health(address: str, patience: float = PATIENCE) -> None:

@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -53,6 +54,8 @@ def run(command: Sequence[str], service: str, show: Callable[[str], None]) -> in
         return NOT_FOUND
     with process, _passing_signals_to(process):
         assert process.stdout is not None
+        # Its children print until they see that it has ended, and they see it as long as nobody waits for it.
+        threading.Thread(target=process.wait, daemon=True).start()
         for line in process.stdout:
             if line.strip():
                 show(as_json(line, service))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedeas.errors import InputError
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.client_keys import nodes_of, read_client_keys, release_client
-from fedeas.flower.deployment.keys import pem_of
+from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
+from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
 from fedeas.flower.deployment.superlink import Scalar, SuperLink
+
+PAUSE = 0.5
+"""Seconds between two questions to the SuperLink."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,38 @@ def members(superlink: SuperLink) -> str:
     return "" if path is None else json.dumps(nodes_of(path, read_client_keys(path), superlink))
 
 
+def admit(
+    superlink: SuperLink, public_key: Path, client: int | None, confirm: Callable[[int, str], bool]
+) -> tuple[int, int]:
+    """Register a node's key as a client's; return the client's number and the node's id.
+
+    Without a number, the first one that is free is taken: first come, first served. `confirm` is then asked with the
+    number and the key's fingerprint, because nothing else says whose key it is.
+    """
+    path, key = clients_file(superlink), public_bytes(public_key)
+    text = public_key.read_text()
+    number = next_client(path, text) if client is None else client
+    if client is None and not confirm(number, fingerprint_of(text)):
+        raise InputError(f"{public_key}: not confirmed, and not registered; compare the fingerprint with its owner's")
+    bind_client(path, number, text)
+    return number, superlink.register(key, public_key.stem)
+
+
 def client_states(superlink: SuperLink) -> dict[int, str]:
     """Each listed client's state at the SuperLink, such as online or offline."""
     path, nodes = superlink.connection.clients, {node.key: node for node in superlink.nodes().values()}
     keys = read_client_keys(path) if path is not None and path.exists() else {}
     known = {client: nodes.get(pem_of(key)) for client, key in sorted(keys.items())}
     return {client: "not registered" if node is None else node.status for client, node in known.items()}
+
+
+def await_clients(superlink: SuperLink, patience: float) -> dict[int, str]:
+    """The clients' states as soon as all are online, or after `patience` seconds."""
+    end, states = time.monotonic() + patience, client_states(superlink)
+    while set(states.values()) != {"online"} and time.monotonic() < end:
+        time.sleep(PAUSE)
+        states = client_states(superlink)
+    return states
 
 
 def withdraw(superlink: SuperLink, client: int) -> None:
