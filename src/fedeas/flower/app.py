@@ -51,8 +51,8 @@ QUIET = {
 IN_SIMULATION = 8
 """Messages for each processor that a simulation has under way at once.
 
-Flower's simulation looks through all of them once for each client, again and again: with a message to each of many
-clients that takes longer than training.
+Flower's simulation looks through all of them once for each client, again and again: with a message to each of hundreds
+of clients, that takes most of a processor.
 """
 
 MOST_NAMED = 20
