@@ -65,6 +65,26 @@ def assert_same(one, other):
         assert torch.equal(one[name], other[name]), name
 
 
+class CountingGrid(StraightGrid):
+    """Notes how many messages were under way at once."""
+
+    most = 0
+
+    def push_messages(self, messages):
+        numbers = super().push_messages(messages)
+        self.most = max(self.most, len(self.replies))
+        return numbers
+
+
+@pytest.mark.parametrize("window", [1, 3, None])
+def test_a_window_limits_messages_under_way_and_changes_nothing_else(window, tmp_path, local):
+    grid = CountingGrid(tmp_path / "nodes", CLIENTS)
+    asked = config("engine.name=flower", LOCAL_POLICY)
+    run = run_on(grid, asked, RunStore(tmp_path / "flower"), window=window)
+    assert grid.most == (window or CLIENTS)
+    assert_same(run, local(LOCAL_POLICY))
+
+
 @given(
     st.dictionaries(
         st.text(max_size=5),

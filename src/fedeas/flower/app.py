@@ -48,6 +48,13 @@ QUIET = {
     "no_proxy": "127.0.0.1,localhost",
 }
 
+IN_SIMULATION = 8
+"""Messages for each processor that a simulation has under way at once.
+
+Flower's simulation looks through all of them once for each client, again and again: with a message to each of hundreds
+of clients, that takes most of a processor.
+"""
+
 MOST_NAMED = 20
 """Clients that are named one by one when a run has finished."""
 
@@ -229,10 +236,16 @@ def run_on(
     store: RunStore,
     progress: Progress | None = None,
     members: Mapping[int, int] | None = None,
+    window: int | None = None,
 ) -> Run:
-    """Run a config to its end on the nodes of a grid; `members` tells which node is which client."""
+    """Run a config to its end on the nodes of a grid; `members` tells which node is which client.
+
+    At most `window` messages are on their way at once.
+    """
     refuse_foreign_code(config)
-    return execute(config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid, members or {}))
+    return execute(
+        config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window)
+    )
 
 
 def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
@@ -248,7 +261,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, progress)
+            run_on(grid, shared, store, progress, window=IN_SIMULATION * (os.cpu_count() or 1))
         except FedEASError as error:
             failed.append(error)
 

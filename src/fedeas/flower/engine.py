@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -86,6 +87,8 @@ class FlowerEngine:
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
+    window: int | None = None
+    """How many messages may be on their way at once; None for all."""
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have introduced themselves; with `anew`, they remove the files of earlier runs."""
@@ -247,10 +250,13 @@ class FlowerEngine:
 
         Replies are fetched a few `at_once`, because all of them together may not fit into memory.
         """
-        waiting = dict(zip(self.grid.push_messages(list(messages.values())), messages, strict=True))
+        waiting, unsent = dict[str, int](), deque(messages)
         found: dict[int, Answer] = {}
         end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
-        while waiting and not late:
+        while (waiting or unsent) and not late:
+            if sent := self._send(messages, unsent, len(waiting)):
+                waiting |= sent
+                pace.reset()
             late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
             for reply in self._replies(list(waiting), at_once):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
@@ -261,9 +267,15 @@ class FlowerEngine:
                     self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
             if waiting and not late:
                 pace.pause()
-        for key in waiting.values():
+        for key in [*waiting.values(), *unsent]:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
+
+    def _send(self, messages: Mapping[int, Message], unsent: deque[int], under_way: int) -> dict[str, int]:
+        """Send as many of the unsent messages as the window allows; return their keys by message id."""
+        room = len(unsent) if self.window is None else min(self.window - under_way, len(unsent))
+        keys = [unsent.popleft() for _ in range(room)]
+        return dict(zip(self.grid.push_messages([messages[key] for key in keys]), keys, strict=True)) if keys else {}
 
     def _replies(self, numbers: Sequence[str], at_once: int) -> Iterator[Message]:
         """The replies that are there, fetched a few at a time."""

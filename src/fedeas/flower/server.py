@@ -26,10 +26,17 @@ log = logging.getLogger("fedeas")
 
 
 class FlowerClients:
-    """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine."""
+    """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
 
-    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int]) -> None:
-        self.parts, self.grid, self.members = parts, grid, members
+    Args:
+        parts: data, model and algorithm of the run.
+        grid: Flower's connection to the nodes.
+        members: which node is which client.
+        window: how many messages may be on their way at once; None for all.
+    """
+
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: int | None = None) -> None:
+        self.parts, self.grid, self.members, self.window = parts, grid, members, window
         unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
         if unbound:
             raise InputError(f"no key is listed for client {unbound[0]}; add it with `fedeas flower register`")
@@ -70,7 +77,7 @@ class FlowerClients:
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
         return FlowerEngine(
             self.grid, config.partition.clients, config.engine, header, self.parts.device,
-            accepted=last, kept=dict(last), members=self.members, scratch=run.path,
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
         )  # fmt: skip
 
     def _shares(self, told: Sequence[Header]) -> list[Header]:

@@ -17,7 +17,7 @@ import flwr
 from fedeas.flower.backoff import Pace
 
 MODULE = "flwr.supernode.start_client_internal"
-VERSION = "1.41."
+VERSIONS = ("1.41.", "1.42.")
 IDLE = 3
 SLEEPS = (f"time.sleep({IDLE})", "time.sleep(0.5)")
 LONGEST_POLL = 1.0
@@ -25,8 +25,8 @@ LONGEST_POLL = 1.0
 
 def quicken(poll: float) -> str | None:
     """Make the node ask again after `poll` seconds, or later if it has long been idle; return why not, if it cannot."""
-    if not flwr.__version__.startswith(VERSION):
-        return f"Flower {flwr.__version__} is not {VERSION}x; the node keeps its own pace"
+    if not flwr.__version__.startswith(VERSIONS):
+        return f"Flower {flwr.__version__} is not {'x or '.join(VERSIONS)}x; the node keeps its own pace"
     module = importlib.import_module(MODULE)
     if getattr(module, "time", None) is not time or any(text not in inspect.getsource(module) for text in SLEEPS):
         return f"{MODULE} is not as expected; the node keeps its own pace"
