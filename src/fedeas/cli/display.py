@@ -22,7 +22,7 @@ from fedeas.paper.ledger import LedgerLine
 from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import CertifiedAllocation
+from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed, listed
 from fedeas.runs.progress import State, progress_of
@@ -69,7 +69,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
             f"{allocation.per_client.max():,}",
             style="bold" if allocation.policy == chosen else None,
         )
-    table.caption = "; ".join(filter(None, map(_certificate, allocations))) or None
+    table.caption = "; ".join(filter(None, map(_remark, allocations))) or None
     table.caption_justify = "left"
     return table
 
@@ -132,11 +132,14 @@ def _facts(title: str) -> Table:
     return table
 
 
-def _certificate(allocation: Allocation) -> str:
+def _remark(allocation: Allocation) -> str:
+    """What the columns do not say about a plan."""
+    name = allocation.policy.partition("(")[0]
+    if isinstance(allocation, SharedAllocation):
+        return f"{name}: only {allocation.generated:,} images are made, each for several clients"
     if not isinstance(allocation, CertifiedAllocation):
         return ""
     above = f"at most {allocation.gap:.0e} above" if allocation.gap else "at"
-    name = allocation.policy.partition("(")[0]
     return f"{name}: proved to leave {allocation.minimised} {above} the least possible"
 
 
