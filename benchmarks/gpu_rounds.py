@@ -5,7 +5,8 @@
 ``correctness STEM`` weights after an epoch, the fast engine against the reference, in fp32
 ``ablation``         what each part of the fast engines brings, on both stems
 ``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
-``whole RUN...``  seconds of finished runs, from their directories
+``rounding STEM``    how far fp32 and fp64 end apart after the same epoch: what correctness can be at best
+``whole STEM RUN...``  seconds of finished runs, from their directories
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 from statistics import stdev
 from types import ModuleType
@@ -195,6 +197,37 @@ def correctness(stem: str) -> None:
     save(f"gpu-rounds-correctness{SUFFIX[stem]}", title, rows)
 
 
+def rounding(stem: str) -> None:
+    """Train ResNet-18 on the same batches in fp32 and fp64, each in two memory layouts; a CPU will do."""
+    rng, shape = np.random.default_rng(0), (3, 32, 32)
+    pixels = torch.from_numpy((rng.integers(0, 256, (1000, *shape)) / 255 - 0.5) / 0.25).to(DEVICE)
+    labels, order = torch.from_numpy(rng.integers(0, 10, 1000)).to(DEVICE), torch.from_numpy(rng.permutation(1000))
+    ends = {}
+    with torch_precision("fp32", DEVICE):
+        for dtype, layout in product((torch.float64, torch.float32), (torch.contiguous_format, torch.channels_last)):
+            model = build_model("resnet18", shape, 10, seed=0, stem=stem)
+            model = model.to(DEVICE, dtype).to(memory_format=layout).train()
+            optimiser = torch.optim.SGD(model.parameters(), lr=TrainConfig().lr)
+            for batch in order.split(64):
+                images = pixels[batch].to(dtype).contiguous(memory_format=layout)
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(model(images), labels[batch]).backward()
+                optimiser.step()
+            weights = [each for each in model.state_dict().values() if each.is_floating_point()]
+            ends[dtype, layout] = torch.cat([each.double().flatten() for each in weights])
+    exact, single = (ends[dtype, torch.contiguous_format] for dtype in (torch.float64, torch.float32))
+    pairs = {
+        "fp32 and fp64": (single, exact),
+        "fp32, two layouts": (single, ends[torch.float32, torch.channels_last]),
+        "fp64, two layouts": (exact, ends[torch.float64, torch.channels_last]),
+    }
+    rows = [
+        {"compared": name, "relative difference of the weights": f"{((a - b).norm() / exact.norm()).item():.1e}"}
+        for name, (a, b) in pairs.items()
+    ]
+    save(f"gpu-rounds-rounding{SUFFIX[stem]}", f"Rounding alone: weights after the same epoch, {stem} stem", rows)
+
+
 @contextmanager
 def without(*parts: tuple[ModuleType | type, str, object]) -> Iterator[None]:
     """Replace functions of the engines for a while."""
@@ -259,18 +292,20 @@ def agreement(config: str, root: str) -> None:
     save("gpu-rounds-agreement", "Accuracy over 20 rounds of five epochs by precision and seed, K = 100", rows)
 
 
-def whole(*folders: str) -> None:
-    """Where the seconds of whole runs went, and images a second of their local training."""
+def whole(stem: str, *folders: str) -> None:
+    """Where the seconds of whole runs went, from the first round to the last."""
     rows: list[dict[str, object]] = []
     for folder in map(Path, folders):
         summary, env = (json.loads((folder / name).read_text()) for name in ("summary.json", "env.json"))
         rounds, spent = summary["rounds"], summary["seconds"]
-        own = {name: round(spent[name], 1) for name in ("generate", "prepare", "train", "evaluate", "total")}
+        own = {"images made": (summary["images"] or {}).get("made", 0), "prepare": round(spent["prepare"], 1)}
+        own |= {"generate and train": round(spent["generate"] + spent["train"], 1)}
+        own |= {name: round(spent[name], 1) for name in ("evaluate", "total")}
         rows.append({"run": summary["label"], "rounds": rounds, **own, "a round": round(spent["total"] / rounds, 2)})
     here = {"gpu": env["machine"]} | {name: env[name] for name in ("torch", "python", "numpy")}
-    save("gpu-runs", "Seconds of whole federated runs, bf16", rows, here)
+    save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", rows, here)
 
 
 if __name__ == "__main__":
-    tasks = {"throughput": throughput, "growth": growth, "correctness": correctness, "ablation": ablation}
-    {**tasks, "agreement": agreement, "whole": whole}[sys.argv[1]](*sys.argv[2:])
+    tasks = [throughput, growth, correctness, rounding, ablation, agreement, whole]
+    {task.__name__: task for task in tasks}[sys.argv[1]](*sys.argv[2:])

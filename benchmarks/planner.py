@@ -15,7 +15,7 @@ from fedeas.web import downloads, sources
 from fedeas.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
-UPLOADS = 9
+UPLOADS = STEPS = 9
 
 
 def opened() -> AppTest:
@@ -37,18 +37,31 @@ def uploaded(page: AppTest, content: bytes) -> float:
     return spent
 
 
+def stepped(page: AppTest, beta: float) -> float:
+    """Seconds from a step of the slider to the whole page."""
+    page.slider(key="beta").set_value(beta)
+    start = time.perf_counter()
+    page.run()
+    return time.perf_counter() - start
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as nothing:
         os.environ[FOLDER_VARIABLE] = nothing
         page, rows = opened(), []
         for clients, classes in SIZES:
             files = [downloads.counts_file(sources.drawn(clients, classes, 500, 0.1, n).counts) for n in range(UPLOADS)]
-            times = [1000 * uploaded(page, file) for file in files]
-            table = f"{clients} x {classes}"
+            files_ms = [1000 * uploaded(page, file) for file in files]
+            steps_ms = [1000 * stepped(page, 6 + place / 10) for place in range(STEPS)]
             rows.append(
-                {"clients x classes": table, "median, ms": round(median(times)), "worst, ms": round(max(times))}
+                {"clients x classes": f"{clients} x {classes}", **spread("file", files_ms), **spread("step", steps_ms)}
             )
-    save("planner", f"First view of the planner after a new file of counts, {UPLOADS} files each", rows)
+    save("planner", f"The planner's page after a new file of counts and after a step of beta, {UPLOADS} each", rows)
+
+
+def spread(name: str, times: list[float]) -> dict[str, int]:
+    """The median and the worst."""
+    return {f"{name}: median, ms": round(median(times)), f"{name}: worst, ms": round(max(times))}
 
 
 if __name__ == "__main__":

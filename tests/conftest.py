@@ -1,5 +1,6 @@
 """Property tests run the same examples everywhere and have no time limits; tests leave no process behind."""
 
+import os
 import signal
 
 import pytest
@@ -20,6 +21,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[WARDEN] = Warden.start()
+    os.fsync = lambda descriptor: None  # it takes milliseconds, and only a power failure could tell the difference
 
 
 def pytest_unconfigure(config):

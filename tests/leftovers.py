@@ -17,7 +17,7 @@ import psutil
 MARK = "FEDEAS_TESTS"
 """Environment variable: the marks of the pytest processes above a process, since tests may start pytest, too."""
 
-GRACE = 30.0
+GRACE = 120.0
 """Seconds that processes have to end after they were told to."""
 
 

@@ -21,6 +21,7 @@ ALLOWED = {
     "triton": {"gpu"},
     "flwr": {"flower"},
     "filelock": {"core.locks"},
+    "opacus": {"flower.privacy"},
     "psutil": {"flower.deployment.processes"},
     "cryptography": {"flower.deployment.keys"},
     "grpc": {"flower.deployment.health"},

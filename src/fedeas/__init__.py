@@ -43,6 +43,7 @@ from fedeas.planning.policies import (
     Optimal,
     Policy,
     Pool,
+    RoundBias,
     Uniform,
     parse_policy,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Pool",
+    "RoundBias",
     "SpecError",
     "Summary",
     "Uniform",

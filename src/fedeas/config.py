@@ -110,6 +110,7 @@ MODEL_NAMES = ("auto", "small-cnn", "resnet18")
 class ModelConfig(_Section):
     """The network; ``auto`` is the small CNN below 16 pixels and ResNet-18 from there on.
 
+    Without a GPU, ``fedeas run`` and `fedeas.run` take the small CNN for images of every size.
     A model of one's own is ``python:module:name(...)``, or what an installed package registers.
     """
 
@@ -139,7 +140,9 @@ class TrainConfig(_Section):
     With `steps` above 0 a client takes that many steps in a round instead of `epochs` passes over its data, all of them
     with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
     of a client once a round, which is not counted.) `loss` may correct for the client's label counts, e.g.
-    ``balanced-softmax``.
+    ``balanced-softmax``. With `sampling` ``balanced`` a client sees each class that it holds equally often, samples of
+    rare classes several times; the number of batches stays the same. With `server_epochs` above 0 the images of the
+    plan stay at the server: it trains the initial model on them for that many passes, and clients train on real images.
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -151,6 +154,8 @@ class TrainConfig(_Section):
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
     loss: str = "cross-entropy"
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    server_epochs: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("loss")
     @classmethod
@@ -237,6 +242,8 @@ class RunConfig(_Section):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
         if PREFIX not in self.algorithm and isinstance(own := parse_hyperparameters(self.algorithm), SCAFFOLD):
             own.check_momentum(self.train.momentum)
+        if self.train.server_epochs and self.engine.name == "flower":
+            raise ValueError("train.server_epochs does not go with engine.name 'flower'; use another engine")
         if self.data.held_out and self.data.protocol != "clean":
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
@@ -329,6 +336,8 @@ UNSEEDED = ("natural", "file", OWN)
 ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
     ("train", "loss"): "cross-entropy",
+    ("train", "sampling"): "shuffled",
+    ("train", "server_epochs"): 0,
     ("partition", "redraw"): False,
     ("partition", "file"): "",
     ("data", "held_out"): 0,

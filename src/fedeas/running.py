@@ -36,11 +36,13 @@ def run(
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``.
     """
+    from fedeas.federation.model_choice import for_this_machine
     from fedeas.federation.run import execute
 
     policy = {} if plan is None else {"policy": plan.policy.spec}
     chosen = with_settings(_config(config), {**policy, **settings})
-    return execute(chosen, RunStore(runs), on_round, bank)
+    store = RunStore(runs)
+    return execute(for_this_machine(chosen, store), store, on_round, bank)
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:

@@ -24,7 +24,7 @@ NORMALISE = Normaliser.of((0.5,), (0.25,))
 
 
 def batches_of(size, train):
-    plan = BatchPlan.of(size, 8, train, np.random.default_rng(0), torch.device("cpu"))
+    plan = BatchPlan.of(torch.arange(size) % 3, 8, train, np.random.default_rng(0), torch.device("cpu"))
     batches = [plan.index[rows].tolist() for rows in plan.batches()]
     assert [*chain(*batches)] == plan.index.tolist()  # no gaps: recorded steps read consecutive rows
     assert all(len(drawn) == len(plan.index) for drawn in plan.drawn.values())
@@ -101,3 +101,20 @@ def test_batches_of_one_image_are_refused_with_batch_norm_and_trained_without():
     Worker(FedAvg(), nets["group"], lambda client: data_of(5), nothing, None, train, 0, 1)
     reply, _ = FedAvg().client_update(job_of(5, train, nets["group"]))
     assert reply.metrics["steps"] == 5
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, 0, 1, 5]), min_size=2, max_size=60), BATCHES, st.integers(1, 3),
+       st.sampled_from([0, 4]))  # fmt: skip
+def test_balanced_sampling_shows_each_class_equally_often_in_as_many_batches(labels, batch, epochs, steps):
+    usual = TrainConfig(batch_size=batch, epochs=epochs, steps=steps)
+    balanced = usual.model_copy(update={"sampling": "balanced"})
+    table, plans = np.array(labels), []
+    for train in (usual, balanced):
+        plans.append(BatchPlan.of(torch.tensor(labels), 8, train, np.random.default_rng(1), torch.device("cpu")))
+    assert plans[0].sizes == plans[1].sizes
+    for part in np.split(plans[1].index.numpy(), 1 if steps else epochs):
+        seen = np.array([(table[part] == label).sum() for label in np.unique(table)])
+        assert seen.max() - seen.min() <= 1
+        for label in np.unique(table):  # no sample comes again before all others of its class
+            times = np.bincount(part, minlength=table.size)[table == label]
+            assert times.max() - times.min() <= 1

@@ -168,7 +168,7 @@ def test_augmentation_flips_and_shifts_but_keeps_the_pixels():
     images = torch.from_numpy(rng.integers(1, 256, (200, 2, 16, 16), dtype=np.uint8))
 
     def draws(how):
-        return BatchPlan.of(200, 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
+        return BatchPlan.of(torch.zeros(200), 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
 
     assert augmented(images, draws("none")) is images
     flipped = augmented(images, draws("flip"))

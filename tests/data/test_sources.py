@@ -253,6 +253,21 @@ def test_npz_files_may_name_the_classes(tmp_path):
     assert load_dataset(f"npz:{path}").classes == CLASSES
 
 
+def test_a_fifth_of_each_class_of_an_npz_without_a_test_part_is_for_testing(tmp_path):
+    labels = np.repeat([0, 1, 2], (10, 3, 1))
+    images = np.random.default_rng(0).integers(0, 256, (14, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images, labels=labels[:, None])
+    order = np.random.default_rng(1).permutation(14)
+    np.savez(tmp_path / "b.npz", images=images[order], labels=labels[order])
+    one, other = (load_dataset(f"npz:{tmp_path / name}.npz") for name in "ab")
+    assert np.bincount(one.test_labels, minlength=3).tolist() == [2, 1, 0]
+    assert np.bincount(one.labels).tolist() == [8, 2, 1]
+    assert sorted(map(bytes, one.test_images)) == sorted(map(bytes, other.test_images))  # whatever the order
+    together = np.concatenate([one.images, one.test_images])
+    assert sorted(map(bytes, together)) == sorted(map(bytes, images))
+    assert one.notes
+
+
 def test_digits_are_split_by_class_and_always_the_same_way():
     data, again = load_dataset("digits"), load_dataset("digits")
     assert data.shape == (1, 8, 8)
@@ -706,7 +721,7 @@ def test_faulty_npz_files_are_refused(tmp_path, fault):
 
 def test_files_that_are_no_npz_are_refused(tmp_path):
     np.save(tmp_path / "array.npy", TRAIN)
-    np.savez(tmp_path / "few.npz", images=TRAIN, labels=LABELS)
+    np.savez(tmp_path / "few.npz", images=TRAIN, labels=LABELS, test_images=TEST)
     (tmp_path / "text.npz").write_text("nothing")
     (tmp_path / "empty.npz").write_text("")
     messages = {

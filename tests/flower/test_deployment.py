@@ -155,3 +155,15 @@ def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
     run = store.open(first.config)
     assert [record["round"] for record in run.rounds()] == [1, 2, 3]
     assert_same(run, run_with_absences(tmp_path / "local", overrides, {}))
+
+
+@pytest.mark.slow  # the last test, since it ends the deployment
+def test_the_superlink_ends_though_somebody_follows_a_run_whose_server_is_dead(loopback, gates, tmp_path):
+    gates.close("client0-1")
+    started = Started(loopback, RunStore(tmp_path / "flower"), [*BASE, "seed=2"], GATED)
+    started.wait_for(gates, "client0-1")
+    kill_server(loopback)
+    gates.open("client0-1")
+    assert loopback.superlink.unfinished_runs()
+    loopback.down()
+    assert "Finished server process" in loopback.log("superlink").read_text()  # by itself: nobody had to kill it

@@ -59,7 +59,8 @@ def _uploaded(ending: str) -> Target:
     def upload(content: bytes, folder: Path) -> None:
         counts = sources.read_upload(f"mine.{ending}", content).counts
         plan_result.curves(counts)
-        plan_result.plan_and_compare(counts, choose_policy("fedeas", Limits(beta=12), counts).spec)
+        spec = choose_policy("fedeas", Limits(beta=12), counts).spec
+        plan_result.plan(counts, spec), plan_result.rivals(counts, spec)
 
     return upload
 

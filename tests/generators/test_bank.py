@@ -604,7 +604,7 @@ def test_ls_shows_each_generator(filled):
     assert " 1,200 " in rows["ab" * 8]
     assert "unusable" in rows["cd" * 8]
     assert "fedeas bank prune cdcdcdcdcdcdcdcd" in re.sub(r"\s+", " ", result.stdout)
-    assert abs(Bank(filled).kept("ab").used - before) < 60
+    assert before - 60 < Bank(filled).kept("ab").used < time.time() + 60  # clocks of file systems are coarse
 
 
 def test_verify_says_what_is_damaged(filled):

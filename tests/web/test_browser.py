@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
-from waiting import LIMIT
+from waiting import LIMIT, wait_until
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
 from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
@@ -52,10 +52,23 @@ def take(page, source):
 
 
 def choose(page, label, option):
+    from playwright.sync_api import TimeoutError as NotThere
+
     box = page.get_by_role("combobox", name=re.compile(re.escape(label)))
-    box.scroll_into_view_if_needed()  # a list closes when the page scrolls
-    box.click()
-    page.get_by_role("option", name=option, exact=True).click()
+    wanted = page.get_by_role("option", name=option, exact=True)
+
+    def chosen():
+        """Whether the option was clicked; the list closes when the page scrolls or its script runs."""
+        box.scroll_into_view_if_needed()
+        if not wanted.is_visible():
+            box.click()
+        try:
+            wanted.click(timeout=2000)
+        except NotThere:
+            return False
+        return True
+
+    wait_until(chosen)
     settle(page)
 
 
@@ -69,21 +82,24 @@ def upload(page, path):
     page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(path)
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_its_screen(page, width):
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_page_fits_its_screen(page, width, scheme):
     counts = example_counts()
+    page.emulate_media(color_scheme=scheme)
     shows(page, "Images to generate", f"{FedEAS(beta=12).allocate(counts).total:,}")
     SCREENSHOTS.mkdir(exist_ok=True)
     for name in ("Where images go", "Clients", "Budget", "Prices", "Runs", "Plan"):
         page.set_viewport_size({"width": width, "height": 700})
         page.get_by_role("tab", name=name, exact=True).click()
-        page.wait_for_timeout(300)
-        assert overflow(page) <= 0, name
+        settle(page)
+        wait_until(lambda: overflow(page) <= 0, lambda name=name: name)
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(height, 4000)})
         page.wait_for_timeout(300)
         page.screenshot(path=SCREENSHOTS / f"{width}-{name.split()[0].lower()}.png")
     page.set_viewport_size({"width": 1280, "height": 1400})
+    page.emulate_media(color_scheme="light")
 
 
 def test_another_policy_and_a_limit_change_the_plan(page):

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
+from waiting import LIMIT
 from web.browser import served
 
 from fedeas.cli.planner import hosts_of
@@ -28,7 +29,7 @@ def asked(address, host):
         "Sec-WebSocket-Version: 13",
         "Sec-WebSocket-Protocol: streamlit",
     ]
-    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+    with socket.create_connection((place.hostname, place.port), timeout=LIMIT) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         return int(connection.recv(100).split()[1])
 

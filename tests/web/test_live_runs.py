@@ -16,11 +16,11 @@ PATIENCE = 1000 * LIMIT  # milliseconds
 
 @pytest.fixture
 def opened(tmp_path):
-    """The tab of runs, the run in progress, and all requests to compute the page again."""
+    """The tab of runs, a run in progress, whose lock is held, and all requests to compute the page again."""
     recorded_runs(tmp_path / "runs")
     (run,) = (run for run in RunStore(tmp_path / "runs").all() if not run.finished)
     asked = []
-    with chromium() as browser, served(tmp_path / "runs", tmp_path / "log.txt") as address:
+    with run.locked(), chromium() as browser, served(tmp_path / "runs", tmp_path / "log.txt") as address:
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.on("websocket", lambda socket: socket.on("framesent", lambda frame: asked.extend(_reruns(frame))))
         complaints = complaints_of(page)

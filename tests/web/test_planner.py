@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import time
 import tomllib
 from functools import cache
 
@@ -91,7 +90,8 @@ def test_minutes_and_rate_are_a_limit_and_a_price(app):
     app.number_input(key="rate").set_value(10.0)
     app.number_input(key="minutes").set_value(5.0).run()
     assert 2900 < total(app) <= 5 * 60 * 10
-    prices = app.dataframe[1].value.set_index("policy")
+    app.session_state["view"] = "Prices"
+    prices = app.run().dataframe[0].value.set_index("policy")
     assert prices.loc["full-balance", "minutes"] == pytest.approx(226_783 / 10 / 60)
 
 
@@ -244,12 +244,12 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
 
 def test_balanced_and_tiny_federations_are_drawn_too():
     for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
-        found = plan_result.plan_and_compare(counts, "fedeas(beta=3)")
+        found = plan_result.plan(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_result.curves(counts)
         charts.trade_off(curves, *point)
         charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        charts.demand_bars(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
+        charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
         charts.concentration(counts, found.allocation)
 
 
@@ -267,54 +267,113 @@ def test_names_from_files_stay_text():
     assert "&lt;b&gt;" in figure
 
 
+def test_a_small_heat_map_has_its_numbers_and_every_client_its_name():
+    few, many = (LabelCounts(np.arange(10 * clients).reshape(clients, 10)) for clients in (6, 500))
+    small, large = (
+        charts.heat_map(counts, counts.n, np.arange(counts.num_clients), 60, "t").to_dict() for counts in (few, many)
+    )
+    assert small["data"][0]["text"][0].tolist() == ["", *map(str, range(1, 10))]  # blank where there are none
+    assert "text" not in large["data"][0]
+    for figure, clients in ((small, 6), (large, 500)):
+        assert figure["layout"]["yaxis"]["dtick"] == 1
+        assert figure["layout"]["height"] >= 15 * clients
+
+
 def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     recorded_runs(tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
-    found = {run.name.partition("-")[0]: run for run in runs.listed(tmp_path)}
+    found = {run.name.partition("-")[0]: run for run in runs.listed(tmp_path).runs}
     assert found["finished"].finished
     assert (found["finished"].accuracy, found["finished"].window) == (pytest.approx(0.86), "round 6")
     assert (found["under"].accuracy, found["under"].latest) == (None, pytest.approx(0.68))
-    assert found["under"].state == "3 of 6 rounds"
     assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
-    assert {name for name, run in found.items() if run.under_way} == {"under"}
-    dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(list(found.values())).data}
+    methods = runs.methods_of(list(found.values()))
+    dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(methods).data}
     assert dashes == {"finished": "solid", "under": "dot"}
+
+
+def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
+    recorded_runs(tmp_path)
+    (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
+
+    def shown():
+        listing = runs.listed(tmp_path).runs
+        (listed,) = (each for each in listing if each.name == run.path.name)
+        (end,) = {trace.marker.symbol for trace in charts.accuracy(runs.methods_of([listed])).data}
+        return listed.state, runs.any_under_way(listing), end
+
+    assert shown() == ("stopped: 3 of 6 rounds", False, "x")
+    with run.locked():
+        assert shown() == ("running: 3 of 6 rounds", True, "circle")
+
+
+def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
+    for seed, level in enumerate((0.2, 0.4, 0.9)):
+        run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"seed={seed}", "rounds.total=2"]))
+        for number in (1, 2):
+            run.append_round({"round": number, "accuracy": level})
+        if level < 0.9:
+            run.write_json("summary.json", {"accuracy": level, "window": [2, 2]})
+    (method,) = runs.methods_of(runs.listed(tmp_path).runs)
+    band, mean, unfinished = charts.accuracy([method]).data
+    assert (method.name, [trace.showlegend for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
+    assert sorted(set(band.y)) == [0.2, 0.4]
+    assert mean.y == pytest.approx((0.3, 0.3))
+    assert unfinished.y == (0.9, 0.9)
+
+
+def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):
+    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    recorded_runs(tmp_path)
+    monkeypatch.setattr(charts, "MOST_METHODS", 1)
+    monkeypatch.setattr(runs, "MOST_RUNS", 1)
+    assert any("1 older ones are not" in each.value for each in runs_tab().caption)
+    monkeypatch.setattr(runs, "MOST_RUNS", 2)
+    assert any("1 of 2 methods" in each.value for each in runs_tab().caption)
+
+
+def runs_tab():
+    """The page with its tab of runs."""
+    page = AppTest.from_file(str(PAGE), default_timeout=LIMIT)
+    page.session_state["page"] = "Runs"
+    return page.run()
 
 
 def test_runs_are_read_again_when_they_have_changed(tmp_path):
     recorded_runs(tmp_path)
     (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
-    before = {each.name: each for each in runs.listed(tmp_path)}
-    assert runs.any_under_way(before.values())
+    before = {each.name: each for each in runs.listed(tmp_path).runs}
     run.append_round({"round": 4, "accuracy": 0.9})
-    after = {each.name: each for each in runs.listed(tmp_path)}
-    assert {name for name in after if after[name] is not before[name]} == {run.path.name}
+    after = {each.name: each for each in runs.listed(tmp_path).runs}
+    assert {name for name in after if after[name].curve is not before[name].curve} == {run.path.name}
     assert after[run.path.name].curve.accuracy[-1] == 0.9
     run.write_json("summary.json", {"accuracy": 0.8, "window": [4, 4]})
-    latest = runs.listed(tmp_path)
-    assert not runs.any_under_way(latest)
-    assert latest[0].accuracy == 0.8
-
-
-def test_a_run_interrupted_long_ago_does_not_count_as_in_progress(tmp_path):
-    recorded_runs(tmp_path)
-    soon, later = (runs.listed(tmp_path, lambda wait=wait: time.time() + wait) for wait in (3000, 4000))
-    assert (runs.any_under_way(soon), runs.any_under_way(later)) == (True, False)
-    assert [run.state for run in later] == [run.state for run in soon]
+    assert runs.listed(tmp_path).runs[0].accuracy == 0.8
 
 
 def test_the_page_says_whether_it_watches_the_runs(tmp_path, monkeypatch):
     monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
-    shown = AppTest.from_file(str(PAGE), default_timeout=LIMIT).run()
+    shown = runs_tab()
     assert any("No run directories" in each.value for each in shown.info)
     recorded_runs(tmp_path)
-    assert any("refreshed every 3 seconds" in each.value for each in shown.run().caption)
     (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
-    run.write_json("summary.json", {"accuracy": 0.8, "window": [3, 3]})
+    with run.locked():
+        assert any("refreshed every 3 seconds" in each.value for each in shown.run().caption)
     assert any("none is in progress" in each.value for each in shown.run().caption)
     assert not shown.exception
+
+
+def test_an_unreadable_folder_of_runs_is_one_line(tmp_path, monkeypatch):
+    def broken(folder):
+        raise MemoryError("two\nlines")
+
+    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(runs, "listed", broken)
+    shown = runs_tab()
+    assert not shown.exception
+    assert [each.value.count("\n") for each in shown.error] == [0]
 
 
 def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):

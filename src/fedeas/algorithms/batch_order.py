@@ -32,15 +32,17 @@ class BatchPlan:
     sizes: Sequence[int]
 
     @staticmethod
-    def of(size: int, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device) -> BatchPlan:
+    def of(
+        labels: Tensor, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device
+    ) -> BatchPlan:
         """Shuffle the samples in each pass; draw flips, and shifts of up to an eighth of the image height."""
-        index, drawn = _order(size, train, rng), {}
+        index, drawn = _order(labels, train, rng), {}
         if train.augment != "none":
             drawn["flip"] = rng.random(len(index)) < 0.5
         if train.augment == "crop-flip":
             drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, len(index)))
         tensors = {name: torch.from_numpy(values).to(device) for name, values in drawn.items()}
-        return BatchPlan(torch.from_numpy(index).to(device), tensors, batch_sizes(size, train))
+        return BatchPlan(torch.from_numpy(index).to(device), tensors, batch_sizes(len(labels), train))
 
     def batches(self) -> Iterator[slice]:
         """The rows of `index` that belong to each batch."""
@@ -74,12 +76,24 @@ def one_pass(size: int, batch_size: int, rng: np.random.Generator) -> list[IntAr
     return np.split(order, range(batch_size, size - 1, batch_size))
 
 
-def _order(size: int, train: TrainConfig, rng: np.random.Generator) -> IntArray:
+def _order(labels: Tensor, train: TrainConfig, rng: np.random.Generator) -> IntArray:
     """Positions of the samples in the order in which they are seen, pass after pass."""
+    size = len(labels)
     seen = sum(batch_sizes(size, train))
+    if train.sampling == "balanced":
+        held, passes = labels.cpu().numpy(), 1 if train.steps else train.epochs
+        return np.concatenate([_balanced_pass(held, seen // passes, rng) for _ in range(passes)])
     if train.steps:  # passes are joined end to end, so that a batch may span two
         return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
     return np.concatenate([np.resize(rng.permutation(size), seen // train.epochs) for _ in range(train.epochs)])
+
+
+def _balanced_pass(labels: IntArray, count: int, rng: np.random.Generator) -> IntArray:
+    """Positions of `count` samples, equally many of each class up to one; none comes again before all of its class."""
+    classes = rng.permutation(np.unique(labels))  # which of them get one more
+    shares = np.diff(np.arange(len(classes) + 1) * count // len(classes))
+    members = [rng.permutation(np.flatnonzero(labels == label)) for label in classes]
+    return rng.permutation(np.concatenate([np.resize(own, share) for own, share in zip(members, shares, strict=True)]))
 
 
 def reach(height: int) -> int:

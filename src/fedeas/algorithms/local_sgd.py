@@ -155,7 +155,8 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
 def plan_batches(job: ClientJob, device: torch.device | None = None) -> BatchPlan:
     """Draw the client's batches of this round; they are put on `device`, by default the one that holds the data."""
     rng = stream("batches", job.seed, job.round, job.client)
-    return BatchPlan.of(len(job.data), job.data.images.shape[-2], job.train, rng, device or job.data.labels.device)
+    labels = job.data.labels
+    return BatchPlan.of(labels, job.data.images.shape[-2], job.train, rng, device or labels.device)
 
 
 def learning_rate(job: ClientJob) -> float:

@@ -226,6 +226,9 @@ def partition_record(split: Split, dataset: str) -> dict[str, Any]:
     return {**facts, **listed_names, "counts": counts.n.tolist(), "notes": list(split.notes)}
 
 
+LONG = 60.0  # seconds from which on a command says beforehand how long it will take
+
+
 def duration(seconds: float) -> str:
     """A time in words that fit its size.
 

@@ -160,21 +160,25 @@ def stop(
 @flower.command()
 def register(
     public_key: Annotated[Path, typer.Argument(help="The node's public key, a .pub file.")],
-    client: Annotated[int, typer.Option(min=0, help="Number of the client that this key is, counted from 0.")],
+    client: Annotated[
+        int | None,
+        typer.Option(min=0, help="Number of the client that this key is, counted from 0; else the first free one."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask to compare the key's fingerprint.")] = False,
     folder: Folder = FOLDER,
     connection: ConnectionFile = None,
 ) -> None:
-    """Let the node with this key take part, as this client and no other."""
+    """Let the node with this key take part, as this client and no other; without --client, after a confirmation."""
     superlink = _superlink(folder, connection)
-    from fedeas.flower.deployment.client_keys import bind_client
-    from fedeas.flower.deployment.keys import public_bytes
-    from fedeas.flower.deployment.operator import clients_file
+    from fedeas.flower.deployment.operator import admit, clients_file
 
-    clients = clients_file(superlink)
-    key = public_bytes(public_key)
-    bind_client(clients, client, public_key.read_text())
-    node = superlink.register(key, public_key.stem)
-    print(f"client {client}: {public_key}, registered as node {node}; {clients} has its key")
+    def confirm(number: int, fingerprint: str) -> bool:
+        return yes or typer.confirm(
+            f"{public_key}: {fingerprint}\nDid its owner tell you this? It becomes client {number}"
+        )
+
+    number, node = admit(superlink, public_key, client, confirm)
+    print(f"client {number}: {public_key}, registered as node {node}; {clients_file(superlink)} has its key")
 
 
 @flower.command()

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedeas.cli.display import LONG, duration
 from fedeas.core.foreign_text import printable
 from fedeas.data.sources import NAMES
 from fedeas.errors import InputError
@@ -71,7 +72,7 @@ def _shape(text: str | None) -> tuple[int, int, int] | None:
 def _progress() -> Iterator[OnImages]:
     """A bar with images, rate and time left; a line every few seconds without a terminal."""
     console = Console(stderr=True)
-    start = last = time.perf_counter()
+    start, last = time.perf_counter(), 0.0
     first: list[int] = []
 
     def rate(images: int) -> float:
@@ -82,10 +83,12 @@ def _progress() -> Iterator[OnImages]:
         def say(images: int, of: int) -> None:
             nonlocal last
             first[:] = first or [images]
-            if time.perf_counter() - last >= SECONDS_PER_LINE:
-                last = time.perf_counter()
-                left = (of - images) / max(rate(images), 1e-9)
-                console.print(f"{images:,} of {of:,} images, {rate(images):,.1f} a second, {left:,.0f} s left")
+            left = (of - images) / max(rate(images), 1e-9)
+            long, begun = not last and images > first[0] and left >= LONG, time.perf_counter() - start
+            if long or begun - last >= SECONDS_PER_LINE:
+                last = begun
+                rest = f"about {duration(left)} left"
+                console.print(f"{images:,} of {of:,} images, {rate(images):,.1f} a second, {rest}")
 
         yield say
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedeas.cli.display import foreign_text
+from fedeas.cli.display import LONG, duration, foreign_text
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
 from fedeas.core.provenance import Seen, data_digest
@@ -32,6 +33,7 @@ Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion
 Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
+TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generator is recommended
 
 
 @generator.command()
@@ -66,11 +68,23 @@ def train(
         compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
+    if trainer.device.type == "cpu":
+        _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes)
     with _shown(trainer.updates) as show:
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
         weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+
+
+def _say_how_long(seconds: float, updates: int, limit: float) -> None:
+    """Say how long a training on a CPU will take, if that is over a minute, and what to do if it is hours."""
+    if seconds >= LONG:
+        within = f", of which --minutes allows {duration(limit)}" if 0 < limit < seconds else ""
+        print(f"about {duration(seconds)} for {updates:,} updates on this CPU{within}", file=sys.stderr, flush=True)
+    if seconds >= TOO_LONG:
+        advice = "too long for a CPU: train on a GPU, or use generator=gaussian, which needs no training"
+        print(advice, file=sys.stderr, flush=True)
 
 
 @generator.command()

@@ -33,8 +33,8 @@ def planner(
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies, download the plan."""
-    if find_spec("streamlit") is None or find_spec("plotly") is None:
-        raise InputError("the planner needs Streamlit and Plotly: pip install 'fedeas[web]'")
+    if find_spec("streamlit") is None:
+        raise InputError("the planner needs Streamlit: pip install 'fedeas[web]'")
     from streamlit.web.cli import main as streamlit
 
     os.environ[FOLDER_VARIABLE] = str(folder)
@@ -52,8 +52,8 @@ def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[s
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
-        "theme.base": "light",
-        "theme.primaryColor": "#0072b2",
+        "theme.light.primaryColor": "#0072b2",
+        "theme.dark.primaryColor": "#56b4e9",
     }
     hosts = [f"--server.allowedHosts={name}" for name in hosts_of(host, names)]
     return [f"--{name}={value}" for name, value in settings.items()] + hosts

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedeas.cli.runs import progress
+from fedeas.cli.runs import progress, say_how_long
 from fedeas.core.deadline import Deadline
 from fedeas.runs.store import Record, RunStore
 
@@ -39,7 +39,7 @@ def pretrain(
     there = path.exists()
     with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)
-        about = pretraining.pretrain(config, path, RunStore(folder), show, pause)
+        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long)
     if about is None:
         print("paused; the same command resumes")
     else:

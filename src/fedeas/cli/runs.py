@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import duration, run_record, runs_tables, states_table
+from fedeas.cli.display import LONG, duration, run_record, runs_tables, states_table
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
@@ -22,6 +22,9 @@ from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
 from fedeas.tracking import Follower, Tracker, parse_tracker
+
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
@@ -51,7 +54,9 @@ def run(
 ) -> None:
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
     named = [] if engine is None else [f"engine.name={engine}"]
-    chosen = _read_config(config, [*(overrides or []), *named], data_root)
+    store = RunStore(folder)
+    given = _read_config(config, [*(overrides or []), *named], data_root)
+    chosen = _with_model(given, store)
     if dry_run:
         _print_resolved(chosen)
         return
@@ -60,7 +65,7 @@ def run(
     pause = None if minutes is None else Deadline(minutes)
     done = []
     for each in configs:
-        done.append(_execute(each, RunStore(folder), trackers, bank, pause, quiet or as_json))
+        done.append(_execute(each, store, trackers, bank, pause, quiet or as_json, _note_on_model(given, chosen)))
         if not done[-1].finished:
             break
     if as_json:
@@ -124,6 +129,28 @@ def _read_config(path: Path | None, overrides: list[str], data_root: Path | None
     return load_config(path, overrides)
 
 
+def _with_model(config: RunConfig, store: RunStore) -> RunConfig:
+    """The config with the network that suits this machine."""
+    from fedeas.federation.model_choice import for_this_machine
+
+    return for_this_machine(config, store)
+
+
+def _note_on_model(given: RunConfig, chosen: RunConfig) -> str:
+    """What to say of a network that was chosen for this machine; digits have the same one everywhere."""
+    if chosen.model.name == given.model.name or given.data.dataset == "digits":
+        return ""
+    return f"no GPU: model.name is {chosen.model.name}; set model.name=resnet18 for the larger network"
+
+
+def say_how_long(ahead: Forecast) -> None:
+    """Say how long a run will take, if that is more than a minute."""
+    if ahead.seconds >= LONG:
+        images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
+        rounds = f"{ahead.rounds:,} rounds on this machine"
+        print(f"about {duration(ahead.seconds)} of training for {rounds}{images}", file=sys.stderr, flush=True)
+
+
 def _print_resolved(config: RunConfig) -> None:
     """Print the config with the digests of its content and its directory; without them if data are missing."""
     from fedeas.federation.run import identified
@@ -138,11 +165,23 @@ def _print_resolved(config: RunConfig) -> None:
 
 
 def _execute(
-    config: RunConfig, store: RunStore, trackers: Trackers, bank: Path | None, pause: Deadline | None, quiet: bool
+    config: RunConfig,
+    store: RunStore,
+    trackers: Trackers,
+    bank: Path | None,
+    pause: Deadline | None,
+    quiet: bool,
+    note: str,
 ) -> Run:
     from fedeas.federation.run import execute
 
     last = 0
+
+    def on_start(ahead: Forecast) -> None:
+        if note:
+            print(note, file=sys.stderr)
+        say_how_long(ahead)
+
     with progress(config, quiet) as show, _followed(store, config, trackers) as log:
 
         def on_round(record: Record) -> None:
@@ -153,7 +192,7 @@ def _execute(
 
         try:
             if config.engine.name != "flower":
-                return execute(config, store, on_round, bank, pause=pause)
+                return execute(config, store, on_round, bank, pause=pause, on_start=None if quiet else on_start)
             if pause is not None:
                 raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
             return _simulate(config, store, on_round)
@@ -187,9 +226,14 @@ def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
         name = f"{config.label}, seed {config.seed}"
         task = bar.add_task(name, total=config.rounds.total)
 
+        images = 0
+
         def show(record: Record) -> None:
+            nonlocal images
+            images += record.get("generated", 0)
             accuracy = f"  accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-            text = f"{name}  {len(record['clients'])} clients{accuracy}"
+            synthetic = f"  {images:,} synthetic images" if images else ""
+            text = f"{name}  {len(record['clients'])} clients{synthetic}{accuracy}"
             bar.update(task, completed=record["round"], description=text)
 
         yield show
@@ -213,7 +257,7 @@ class PlainLines:
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
         images = f"{record['generated']:,} new images, " if record.get("generated") else ""
         where = f"{printable(self.name)}, round {record['round']:,} of {self.total:,}"
-        loss = f"loss {record['train_loss']:.4f}, "
+        loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
         print(f"{where}: {tested}{loss}{images}{spent:.1f} s, {duration(left)} left", flush=True)
 
 

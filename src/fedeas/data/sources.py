@@ -7,6 +7,7 @@ decoded once, into a cache.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -30,7 +31,7 @@ from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
-from fedeas.data.folders import ImageFiles, find_images
+from fedeas.data.folders import ImageFiles, find_images, share_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
 from fedeas.errors import FedEASError, InputError
 
@@ -187,7 +188,31 @@ def _digits() -> Dataset:
 
 
 def _from_npz(name: str, path: Path) -> Dataset:
-    return _from_arrays(name, str(path), *npz_arrays(path, NPZ_NAMES))
+    with opened_npz(path) as file:
+        tested = any(key in file for keys in NPZ_NAMES[2:] for key in keys)
+    arrays, classes = npz_arrays(path, NPZ_NAMES if tested else NPZ_NAMES[:2])
+    if tested:
+        return _from_arrays(name, str(path), arrays, classes)
+    images, labels = arrays["images"], arrays["labels"]
+    is_test = _set_aside(path, images, checked_labels(f"{path}: labels", labels, classes))
+    parts = {"images": images[~is_test], "labels": labels[~is_test]}
+    parts |= {"test_images": images[is_test], "test_labels": labels[is_test]}
+    note = f"no test part: {is_test.sum():,} of {len(labels):,} images, a fifth of each class, are for testing"
+    return replace(_from_arrays(name, str(path), parts, classes), notes=(note,))
+
+
+def _set_aside(path: Path, images: NDArray[Any], labels: IntArray) -> NDArray[np.bool_]:
+    """Which images are for testing: a share of each class, chosen by hashes of the pixels, so it is always the same."""
+    if len(images) != len(labels):
+        raise InputError(f"{path}: {len(images):,} images but {len(labels):,} labels; there must be one for each")
+    is_test = np.zeros(len(labels), bool)
+    hashes = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+    for label in np.unique(labels):
+        members = sorted(np.flatnonzero(labels == label).tolist(), key=hashes.__getitem__)
+        is_test[members[: share_of(len(members))]] = True
+    if not is_test.any():
+        raise InputError(f"{path}: too few images to set a test part aside; add test_images and test_labels")
+    return is_test
 
 
 def _from_code(name: str) -> Dataset:

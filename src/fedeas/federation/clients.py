@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import numpy as np
 import torch
 
 from fedeas.config import RunConfig
@@ -19,6 +20,7 @@ from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
+from fedeas.federation.server_training import train_on_server
 from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
@@ -78,8 +80,9 @@ class LocalClients:
             mine = data.partition.indices[client]
             return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
 
+        placed = np.zeros_like(allocation.n) if config.train.server_epochs else allocation.n
         worker = Worker(
-            parts.algorithm, parts.model, load, allocation.n, generator, config.train,
+            parts.algorithm, parts.model, load, placed, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
         return cls(parts, allocation, worker)
@@ -92,9 +95,11 @@ class LocalClients:
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
             journal = Journal(generator, run.noted_images(), run.note_images)
+        if self.parts.config.train.server_epochs and generator is not None and not done:
+            train_on_server(self.parts, self.allocation, generator)
         engine = self.make_engine(replace(self.worker, generator=journal or generator))
         budget = budget_record(counts, self.allocation)
-        return ReadyClients(engine, counts.sizes, self.allocation.per_client, budget, journal)
+        return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal)
 
     def make_engine(self, worker: Worker) -> Engine:
         """The engine of the config, or one that suits the device; the reference on devices other than CPU and CUDA."""

@@ -26,7 +26,7 @@ from fedeas.errors import InputError, RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import new_model
-from fedeas.federation.run import Pause, execute, identified
+from fedeas.federation.run import OnStart, Pause, execute, identified
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision
 from fedeas.models.initial_weights import start_seen
@@ -86,6 +86,7 @@ def pretrain(
     store: RunStore,
     progress: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
+    on_start: OnStart | None = None,
 ) -> Record | None:
     """Train to the end, write the last model's weights to `out`, and return the file's description.
 
@@ -101,7 +102,7 @@ def pretrain(
         return _of_this_run(path, config)
     identified(config)  # raises an error if the data are missing, before a folder is made
     make_folder(path.parent)
-    run = execute(config, store, progress, pause=pause)
+    run = execute(config, store, progress, pause=pause, on_start=on_start)
     if not run.finished:
         return None
     _write(path, run)

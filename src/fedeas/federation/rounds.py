@@ -99,18 +99,28 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
     def summed(key: str) -> float:
         return sum(reply.metrics.get(key, 0.0) for reply in replies)
 
-    total = sum(reply.weight for reply in replies)
     seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
     whole, busy = laps.pop("clients"), sum(seconds.values())
     if busy > whole:
         seconds = {name: value * whole / busy for name, value in seconds.items()}
     rest = {"engine": whole - sum(seconds.values()), **laps}
     return {
-        "train_loss": sum(reply.metrics["loss"] * reply.weight for reply in replies) / total,
+        **_told(replies),
         "steps": int(summed("steps")),
         "samples": int(summed("samples")),
         "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
     }
+
+
+def _told(replies: list[Reply]) -> Record:
+    """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
+    losses = [(reply.metrics["loss"], reply.weight) for reply in replies if "loss" in reply.metrics]
+    total, epsilons = (
+        sum(weight for _, weight in losses),
+        [r.metrics["epsilon"] for r in replies if "epsilon" in r.metrics],
+    )
+    loss = {"train_loss": sum(loss * weight for loss, weight in losses) / total} if losses else {}
+    return loss | ({"epsilon": max(epsilons)} if epsilons else {})
 
 
 class _Clock:

@@ -24,6 +24,7 @@ from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import Engine
+from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
@@ -38,6 +39,7 @@ log = logging.getLogger("fedeas")
 
 Progress = Callable[[Record], None]
 Pause = Callable[[Record], bool]
+OnStart = Callable[[Forecast], None]
 MakeClients = Callable[[Parts], Clients]
 
 
@@ -48,13 +50,15 @@ def execute(
     bank: str | os.PathLike[str] | None = None,
     make_clients: MakeClients | None = None,
     pause: Pause | None = None,
+    on_start: OnStart | None = None,
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
     If `pause` returns True after a round, the run stops there and can be resumed, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
-    `make_clients` makes the clients, if they are not on this machine.
+    `make_clients` makes the clients, if they are not on this machine. On a CPU, `on_start` gets the time that the run
+    will take, estimated from a few steps.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
@@ -72,6 +76,8 @@ def execute(
                 for words in parts.data.notes:
                     log.warning("%s", words)
                 _record_environment(run, device, unknown)
+                if on_start is not None and isinstance(clients, LocalClients) and device.type == "cpu":
+                    on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
                 Federation(parts, clients).run(run, progress, pause)
     return run
 

@@ -281,7 +281,12 @@ def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
     try:
         yield {
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": os.cpu_count() or 1, "logging_level": "ERROR", "log_to_driver": False},
+            "init_args": {
+                "num_cpus": os.cpu_count() or 1,
+                "include_dashboard": False,
+                "logging_level": "ERROR",
+                "log_to_driver": False,
+            },
         }
     finally:
         os.environ.clear()

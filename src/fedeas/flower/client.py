@@ -41,7 +41,8 @@ from fedeas.federation.parts import new_model
 from fedeas.federation.split import split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.disclosures import Disclosures
-from fedeas.flower.node_settings import NodeSettings, TellableError
+from fedeas.flower.node_settings import NodeSettings, Privacy, TellableError
+from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest, parse_generator, with_weights
@@ -96,6 +97,7 @@ class Participant:
             )
         self._check_agreement()
         self.disclosures = Disclosures(node.state, client)
+        self.ledger = PrivacyLedger(node.state, client)
         self.config = self._with_own_choices(config)
 
     def _check_agreement(self) -> None:
@@ -135,8 +137,12 @@ class Participant:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         if self.config.generates:
             self._check_generator()
+        if self.node.privacy:
+            check_fits(self.algorithm, self.model)
+            self.ledger.check(self.node.privacy, self.config.rounds.total)
         own = {"own_data": bool(self.node.data), "own_generator": bool(self.node.generator)}
-        about = {"client": self.client, "size": len(self.labels), **own}
+        private = {"privacy": dataclasses.asdict(self.node.privacy)} if self.node.privacy else {}
+        about = {"client": self.client, "size": len(self.labels), **own, **private}
         if self.policy.needs is Needs.NUMBERS:
             told = dataclasses.asdict(numbers_of(self.policy, self.counts))
             self.disclosures.note(self.fingerprint, "numbers", {}, self.policy.spec, told)
@@ -208,7 +214,16 @@ class Participant:
         reply, state = self._worker(task).run(task, self.client, round, broadcast, self._state(last))
         if state and task is Task.TRAIN:
             self._keep_state(round, state, keep)
+        if reply is not None and task is Task.TRAIN and self.node.privacy:
+            return self._private(reply, broadcast, round, self.node.privacy)
         return reply
+
+    def _private(self, reply: Reply, broadcast: Arrays, round: int, privacy: Privacy) -> Reply:
+        """The reply with noise and without the loss; the answer is noted first, with the epsilon of all so far."""
+        arrays = protect(reply.arrays, broadcast, privacy)
+        epsilon = self.ledger.spend(self.fingerprint, round, privacy)
+        known = {name: value for name, value in reply.metrics.items() if name != "loss"}
+        return dataclasses.replace(reply, arrays=arrays, metrics={**known, "epsilon": epsilon})
 
     def _worker(self, task: Task) -> Worker:
         """The same worker as in all engines, for this one client."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +15,31 @@ STATE = "FEDEAS_STATE"
 """Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
 TEXTS = ("state-dir", "data", "data-root", "generator", "generator-file", "device", "policies")
-NAMES = ("partition-id", "num-partitions", *TEXTS, "share-counts")
+PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit"}
+NAMES = ("partition-id", "num-partitions", *TEXTS, "share-counts", *PRIVACY)
 
 Scalar = str | int | float | bool
 
 
 class TellableError(InputError):
     """A reason not to take part that may be told to the server, because it says nothing about the client's data."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How updates are made private.
+
+    Args:
+        clip: the largest norm of an update.
+        noise: deviation of the noise, in units of `clip`.
+        delta: the probability with which epsilon may not hold.
+        limit: the epsilon beyond which the node answers no more.
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,7 @@ class NodeSettings:
         device: where the node computes.
         share_counts: whether label counts may leave this node if the run needs them.
         policies: the only policies that the node computes a plan for; without any, it computes one for every policy.
+        privacy: how updates are made private; None to send them as they are.
     """
 
     state: Path
@@ -46,6 +66,7 @@ class NodeSettings:
     device: str = "auto"
     share_counts: bool = True
     policies: tuple[str, ...] = ()
+    privacy: Privacy | None = None
 
 
 def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
@@ -71,7 +92,22 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
         texts.get("device", "auto"),
         share,
         _policies(texts.get("policies", "")),
+        _privacy({name: given[name] for name in PRIVACY if name in given}),
     )
+
+
+def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
+    """Read the settings of differential privacy; clip and noise switch it on together."""
+    if not given:
+        return None
+    if not {"dp-clip", "dp-noise"} <= set(given):
+        raise TellableError("its node config needs dp-clip and dp-noise for differential privacy; set both or none")
+    for name, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < float(value) < (1 if name == "dp-delta" else math.inf):
+            limits = "between 0 and 1" if name == "dp-delta" else "above 0"
+            raise TellableError(f"{name} in its node config must be a number {limits}, without quotes")
+    return Privacy(**{PRIVACY[name]: float(value) for name, value in given.items()})
 
 
 def _policies(text: str) -> tuple[str, ...]:

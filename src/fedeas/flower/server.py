@@ -51,6 +51,11 @@ class FlowerClients:
             own = [client for client, introduction in enumerate(told) if introduction.get(f"own_{part}")]
             if own:
                 log.warning("not known to the run: the own %s of clients %s", part, own)
+        private = {
+            client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction
+        }
+        if private:
+            log.info("clients that clip their updates and add noise: %s", private)
         sizes = np.array([introduction["size"] for introduction in told])
         if self.policy.needs is Needs.COUNTS:
             counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)

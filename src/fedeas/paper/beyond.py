@@ -15,6 +15,8 @@ from fedeas.planning.policies import FedEAS
 
 BALANCED = "balanced-softmax"
 SHARED = "shared(of={generator})"
+CEILING = "Central training"
+SERVER_EPOCHS = 20
 
 
 def methods_at(beta: float) -> list[Method]:
@@ -31,6 +33,7 @@ def methods_at(beta: float) -> list[Method]:
         pool,
         Method("Pool to the largest class", policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
+        replace(ours, title="The images at the server", server_epochs=SERVER_EPOCHS),
     ]
 
 
@@ -41,7 +44,9 @@ def _balanced(method: Method) -> Method:
 def beyond_sheets(study: Study) -> list[Sheet]:
     """A table for each budget, and one in which all clients take equally many steps."""
     betas = study.profile.betas
-    without = [FEDAVG, _balanced(FEDAVG)]
+    without = [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title="FedAvg, balanced sampling", sampling="balanced")]
+    if study.protocol == "clean":
+        without.append(replace(FEDAVG, title=CEILING, central=True))
     tables = [_sheet(study, beta, [*without, *methods_at(beta)]) for beta in betas]
     middle = betas[len(betas) // 2]
     control = [replace(each, equal_steps=True) for each in (*without, *methods_at(middle)) if each.title in CONTROL]
@@ -65,7 +70,9 @@ def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> S
     title = study.named(f"The images of FedEAS with beta = {beta:g}{how}, {study.title(where)}")
     note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
-    return Sheet(title, columns, rows, ranked=(level_of(study),), note=note, by_method=True)
+    if CEILING in runs:
+        note += " Central training has all real images in one place and is not ranked."
+    return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
 
 
 def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:

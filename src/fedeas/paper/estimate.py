@@ -93,7 +93,7 @@ def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
 def _trained(config: RunConfig) -> float:
     """Expected number of images that the clients train on in all rounds, repetitions included."""
     counts = counts_of(config)
-    samples = counts.total + allocation_of(config).total
+    samples = counts.total + (0 if config.train.server_epochs else allocation_of(config).total)
     if config.train.steps:
         return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total

@@ -53,6 +53,13 @@ class Method:
     """Whether a part of the training images goes to no client."""
     loss: str = ""
     """Replaces cross-entropy."""
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    """How clients sample their batches."""
+    central: bool = False
+    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
+    round as all participants together, and each image at least once."""
+    server_epochs: int = 0
+    """Passes over the images at the server, which then do not go to clients; 0 gives them to clients."""
     equal_steps: bool = False
     """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
@@ -257,10 +264,12 @@ class Study:
             data=DataConfig(
                 dataset=self._dataset(where), protocol=self.protocol, held_out=self._held_out(where) * method.held_out
             ),
-            partition=self._partition(where),
+            partition=self._central(where) if method.central else self._partition(where),
             model=self._model(where),
-            train=self._train(method),
-            rounds=RoundsConfig(total=profile.rounds, participation=float(where.participation)),
+            train=self._train(where, method),
+            rounds=RoundsConfig(
+                total=profile.rounds, participation=1.0 if method.central else float(where.participation)
+            ),
             engine=EngineConfig(precision=self._precision),
         )
 
@@ -269,10 +278,16 @@ class Study:
             return method.generator.format(generator=self.profile.generator)
         return self.profile.other_generator if method.other_generator else self.profile.generator
 
-    def _train(self, method: Method) -> TrainConfig:
-        changed = {"loss": method.loss} if method.loss else {}
-        steps = {"steps": self.profile.equal_steps} if method.equal_steps else {}
-        return TrainConfig.model_validate(self.profile.train.model_dump() | changed | steps)
+    def _train(self, where: Setting, method: Method) -> TrainConfig:
+        usual = self.profile.train
+        changed: dict[str, object] = {"sampling": method.sampling, "server_epochs": method.server_epochs}
+        if method.loss:
+            changed["loss"] = method.loss
+        if method.equal_steps:
+            changed["steps"] = self.profile.equal_steps
+        if method.central:
+            changed["epochs"] = max(1, round(usual.epochs * float(where.participation)))
+        return TrainConfig.model_validate(usual.model_dump() | changed)
 
     def _held_out(self, where: Setting) -> int:
         return 200 if self.profile.clients else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
@@ -289,6 +304,11 @@ class Study:
 
     def _dataset(self, where: Setting) -> str:
         return "digits" if self.profile.clients else where.dataset
+
+    def _central(self, where: Setting) -> PartitionConfig:
+        if self.protocol == "paper":
+            raise InputError("central training needs the clean protocol; the paper's tests on parts of its clients")
+        return PartitionConfig(scheme="iid", clients=1)
 
     def _partition(self, where: Setting) -> PartitionConfig:
         clients = self.profile.clients.get(where.clients, where.clients)
@@ -328,6 +348,8 @@ def _name(method: Method) -> str:
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["other"] * method.other_generator + ["apart"] * method.held_out
     source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
+    source += ["server"] * bool(method.server_epochs)
+    source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
         source.append(method.generator.partition("(")[0])
     words = "-".join([method.algorithm, *generation, *source])

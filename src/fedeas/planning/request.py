@@ -30,6 +30,7 @@ from fedeas.planning.policies import (
     Optimal,
     Policy,
     Pool,
+    RoundBias,
     Uniform,
     parse_policy,
     policy_class,
@@ -158,7 +159,14 @@ def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
-    line_up += [KL(budget=total), Greedy(budget=total), Optimal(budget=total), Pool(distinct=total), FullBalance()]
+    line_up += [
+        KL(budget=total),
+        RoundBias(budget=total),
+        Greedy(budget=total),
+        Optimal(budget=total),
+        Pool(distinct=total),
+        FullBalance(),
+    ]
     kinds = [type(each) for each in line_up]
     if type(policy) in kinds:
         line_up.pop(kinds.index(type(policy)))

@@ -254,9 +254,9 @@ def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:
     axes.set_xlabel("class")
 
 
-def most(weights: IntArray) -> IntArray:
+def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     """Rows of the clients to show, in order: all, or if they are too many, those with the most weight."""
-    return np.sort(np.argsort(-weights, kind="stable")[:MOST_CLIENTS])
+    return np.sort(np.argsort(-weights, kind="stable")[:limit])
 
 
 def percent_axis(axis: Any) -> None:

@@ -1,1 +1,1 @@
-"""The planner as a page in the browser; Streamlit and Plotly come with ``pip install 'fedeas[web]'``."""
+"""The planner as a page in the browser; Streamlit comes with ``pip install 'fedeas[web]'``."""

@@ -1,4 +1,7 @@
-"""The page's figures in Plotly, with named axes and colours that colour-blind people can distinguish."""
+"""The page's figures in Plotly, with named axes and colours that colour-blind people can distinguish.
+
+Each takes the colours of the screen, light or dark.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from fedeas.core.foreign_text import for_html
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting import figures as plots
+from fedeas.runs.accuracy_curves import mean_curve
 from fedeas.web.plan_result import Curves
-from fedeas.web.runs import ListedRun
+from fedeas.web.runs import ListedMethod, ListedRun
 
 
 class CurveLook(NamedTuple):
@@ -27,25 +31,43 @@ class CurveLook(NamedTuple):
     remark: str = ""
 
 
+class Screen(NamedTuple):
+    """Colours of text, of grid lines and of the page."""
+
+    ink: str
+    grid: str
+    paper: str
+
+
+LIGHT, DARK = Screen(plots.INK, "#e8ebef", "#ffffff"), Screen("#e6e8ea", "#343a42", "#0e1117")
+
 # In the order of drawing: later curves are on top. Greedy and optimal overlap, so that one of them is wider.
 CURVES = {
     "greedy": CurveLook(plots.SKY, width=6, remark=" (reference)"),
-    "optimal": CurveLook(plots.INK, dash="dot", remark=" (reference)"),
+    "optimal": CurveLook(plots.GREY, dash="dot", remark=" (reference)"),
     "uniform": CurveLook(plots.USUAL["uniform"], mark="square"),
     "by-size": CurveLook(plots.PURPLE, mark="diamond"),
     "missing-only": CurveLook(plots.USUAL["missing-only"], mark="triangle-up"),
     "fedeas": CurveLook(plots.USUAL["fedeas"], width=3),
 }
-GRID = "#e8ebef"
-MOST_CURVES = 24
+MOST_CLIENTS = 500  # rows of a figure, each with its name
+MOST_METHODS = 24  # lines of a figure
+MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
 FONT = '"Source Sans", sans-serif'  # the page's own
-LEGEND = {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0}  # below the figure, for narrow screens
+# Below the figure, for narrow screens.
+LEGEND = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+ROW = 16  # pixels of a client's row, enough for its name
+
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "longdashdot"}  # dots are for unfinished runs
 
 Axis = dict[str, Any]
+Trace = dict[str, Any]
 
 
-def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str) -> go.Figure:
-    """Samples of clients x classes, dark where there are many and white where there are none."""
+def heat_map(
+    counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str, screen: Screen = LIGHT
+) -> go.Figure:
+    """Samples of clients x classes, blank where there are none; the colour of most is the farthest from the page's."""
     shown = table[rows].astype(float)
     shown[shown == 0] = np.nan
     decades = list(range(int(np.log10(max(largest, 10))) + 1))
@@ -54,47 +76,62 @@ def heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int,
         "ticktext": [f"{10**decade:,}" for decade in decades],
         "thickness": 12,
         "title": {"text": "images", "side": "right"},
+        "len": min(400, _height(rows.size) - 180),  # beside the shortest map under the longest names
+        "lenmode": "pixels",
+        "y": 1,
+        "yanchor": "top",
     }
-    names = {"type": "category", "showgrid": False}
-    across = _axis("class", tickangle=_angle(counts), **names)
-    figure = _figure(title, _height(rows.size), across, _axis("client", autorange="reversed", **names))
+    across = _axis("class", screen, type="category", showgrid=False, tickangle=_angle(counts), side="top")
+    figure = _figure(title, _height(rows.size), across, _clients_axis(rows, screen), screen)
+    small = rows.size <= MOST_NUMBERS[0] and counts.num_classes <= MOST_NUMBERS[1]
     figure.add_heatmap(
         z=np.log10(shown),
         x=_class_names(counts),
         y=_client_names(counts, rows),
         customdata=table[rows],
+        text=np.where(table[rows] > 0, table[rows].astype(str), "") if small else None,
+        texttemplate="%{text}" if small else None,
         hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
         zmin=0,
         zmax=float(np.log10(max(largest, 10))),
         colorscale="Viridis",
-        reversescale=True,
+        reversescale=screen is not DARK,
         colorbar=bar,
     )
     return figure
 
 
-def demand_bars(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> go.Figure:
-    """Images of each client under full balance and under this plan."""
-    clients = _axis("client", type="category", showgrid=False)
-    images = _axis("images (logarithmic)", type="log", dtick=1, tickformat=",")
-    figure = _figure("Each client: full demand and planned budget", 380, clients, images, barmode="overlay")
+def demand_dots(
+    counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray, screen: Screen = LIGHT
+) -> go.Figure:
+    """Images of each client under full balance and under this plan, a row for each client."""
+    images = _axis("", screen, rangemode="tozero", tickformat="~s", side="top")
+    title = "Images of each client: full demand ○, this plan ●"
+    figure = _figure(title, _height(rows.size), images, _clients_axis(rows, screen, showgrid=True), screen)
     names = _client_names(counts, rows)
-    for label, plan, colour, width in (
-        ("full balance asks for", demand, plots.PALE, 0.85),
-        ("this plan generates", allocation, plots.BLUE, 0.5),
+    for label, plan, symbol, colour in (
+        ("full balance asks for", demand, "circle-open", plots.GREY),
+        ("this plan generates", allocation, "circle", plots.BLUE),
     ):
-        template = f"client %{{x}}<br>{label} %{{y:,}}<extra></extra>"
-        values = plan.per_client[rows]
-        figure.add_bar(x=names, y=values, name=label, marker_color=colour, width=width, hovertemplate=template)
+        figure.add_scatter(
+            x=plan.per_client[rows],
+            y=names,
+            showlegend=False,
+            mode="markers",
+            marker={"symbol": symbol, "color": colour, "size": 9},
+            cliponaxis=False,
+            hovertemplate=f"client %{{y}}<br>{label} %{{x:,}}<extra></extra>",
+        )
     return figure
 
 
-def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figure:
+def trade_off(curves: Curves, spec: str, images: int, removed: float, screen: Screen = LIGHT) -> go.Figure:
     """Imbalance removed against budget for all policies, with the current plan as a star."""
     lowest = min((float(path.removed.min()) for path in curves.paths.values()), default=0.0)
-    budgets = _axis("images to generate (logarithmic)", type="log", dtick=1, tickformat="~s")
-    shares = _axis("imbalance removed", tickformat=".0%", range=[max(min(0.0, lowest), -0.5) - 0.03, 1.05])
-    figure = _figure("Imbalance removed for how many images", 460, budgets, shares)
+    budgets = _axis("images to generate (logarithmic)", screen, type="log", dtick=1, tickformat="~s")
+    reach = [max(min(0.0, lowest), -0.5) - 0.03, 1.05]
+    shares = _axis("imbalance removed", screen, tickformat=".0%", range=reach)
+    figure = _figure("Imbalance removed for how many images", 480, budgets, shares, screen)
     if curves.budgets:
         figure.add_vrect(*curves.budgets, fillcolor=plots.BLUE, opacity=0.12, line_width=0, layer="below")
     for name, look in CURVES.items():
@@ -116,20 +153,19 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> go.Figu
         y=[removed],
         name="this plan",
         mode="markers",
-        marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": "white", "width": 1}},
+        marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": screen.paper, "width": 1}},
         hovertemplate=f"{for_html(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
     )
     return figure
 
 
-def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
+def concentration(counts: LabelCounts, allocation: Allocation, screen: Screen = LIGHT) -> go.Figure:
     """The share of the imbalance and of the budget that the most imbalanced clients have."""
     held = scores.concentration(counts, allocation)
     share = np.arange(1, counts.num_clients + 1) / counts.num_clients
-    clients = _axis("share of the clients, most imbalanced first", tickformat=".0%", range=[0, 1.04])
-    figure = _figure(
-        "Who holds imbalance and budget", 380, clients, _axis("share held", tickformat=".0%", range=[0, 1.03])
-    )
+    clients = _axis("share of the clients, most imbalanced first", screen, tickformat=".0%", range=[0, 1.04])
+    held_axis = _axis("share held", screen, tickformat=".0%", range=[0, 1.03])
+    figure = _figure("Who holds imbalance and budget", 400, clients, held_axis, screen)
     for label, values, colour, dash in (
         ("imbalance", held.imbalance, plots.VERMILLION, "solid"),
         ("planned images", held.budget, plots.BLUE, "dash"),
@@ -147,58 +183,97 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> go.Figure:
     return figure
 
 
-def accuracy(runs: Sequence[ListedRun]) -> go.Figure:
-    """Accuracy over rounds, a line for each run; unfinished runs are dotted, and many runs are named by policy only."""
-    shown = [run for run in runs if run.curve.rounds][:MOST_CURVES]
-    accuracies = _axis("accuracy on the test set", tickformat=".0%")
-    figure = _figure("Accuracy over rounds", 440, _axis("round", rangemode="tozero"), accuracies)
-    kinds = list(dict.fromkeys(_kind(run) for run in shown))
-    colours = {kind: look.colour for kind, look in zip(kinds, plots.looks_of(kinds), strict=True)}
-    many = len(shown) > 8
-    for place, run in enumerate(shown):
-        kind = _kind(run)
-        figure.add_scatter(
-            x=run.curve.rounds,
-            y=run.curve.accuracy,
-            name=kind if many else for_html(run.name),
-            legendgroup=kind if many else str(place),
-            showlegend=not many or kind not in map(_kind, shown[:place]),
-            mode="lines" if len(run.curve.rounds) > 1 else "markers",
-            line={"color": colours[kind], "dash": "solid" if run.finished else "dot", "width": 1.8},
-            hovertemplate=f"{for_html(run.name)}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
-        )
+def accuracy(methods: Sequence[ListedMethod], screen: Screen = LIGHT) -> go.Figure:
+    """Accuracy over rounds: mean and extremes over each method's finished seeds, and dotted lines of unfinished runs.
+
+    A dotted line ends in a dot if the run is in progress, and in a cross if it was stopped.
+    """
+    shown = methods[:MOST_METHODS]
+    accuracies = _axis("accuracy on the test set", screen, tickformat=".0%")
+    figure = _figure("Accuracy over rounds", 480, _axis("round", screen, rangemode="tozero"), accuracies, screen)
+    looks = plots.looks_of([method.policy for method in shown])
+    for method, look in zip(shown, looks, strict=True):
+        colour = screen.ink if look.colour == plots.INK else look.colour
+        means = _mean_traces(method, colour, DASHES[look.dash])
+        named = max(len(means) - 1, 0)  # the trace that the legend shows
+        for place, trace in enumerate([*means, *(_run_trace(run, colour) for run in method.unfinished)]):
+            group = {"name": for_html(method.name), "legendgroup": method.key, "showlegend": place == named}
+            figure.add_scatter(**trace, **group)
     return figure
 
 
-def _figure(title: str, height: int, across: Axis, upwards: Axis, **more: Any) -> go.Figure:
+def _mean_traces(method: ListedMethod, colour: str, dash: str) -> list[Trace]:
+    """Mean over the finished seeds, on a band from the lowest to the highest."""
+    mean = mean_curve(run.curve for run in method.finished)
+    if not mean.rounds:
+        return []
+    seeds = f" (mean of {mean.seeds} seeds)" if mean.seeds > 1 else ""
+    line: Trace = {
+        "x": mean.rounds,
+        "y": mean.middle,
+        "mode": "lines" if len(mean.rounds) > 1 else "markers",
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "hovertemplate": f"{for_html(method.name)}{seeds}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+    }
+    band: Trace = {
+        "x": mean.rounds + mean.rounds[::-1],
+        "y": mean.high + mean.low[::-1],
+        "mode": "lines",
+        "fill": "toself",
+        "fillcolor": colour,
+        "opacity": 0.2,
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+    return [band, line] if mean.seeds > 1 else [line]
+
+
+def _run_trace(run: ListedRun, colour: str) -> Trace:
+    rounds = list(run.curve.rounds)
+    end = {"size": [0] * (len(rounds) - 1) + [9], "symbol": "circle" if run.under_way else "x", "color": colour}
+    return {
+        "x": rounds,
+        "y": list(run.curve.accuracy),
+        "mode": "lines+markers",
+        "marker": end,
+        "line": {"color": colour, "dash": "dot", "width": 1.8},
+        "hovertemplate": f"{for_html(run.name)}, {run.state}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+    }
+
+
+def _figure(title: str, height: int, across: Axis, upwards: Axis, screen: Screen) -> go.Figure:
     """An empty figure in our style, set in one call: Plotly's templates and updates are slow."""
     return go.Figure(
         layout={
             "template": "none",
-            "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 0.98, "yanchor": "top"},
-            "font": {"color": plots.INK, "size": 12, "family": FONT},
+            "title": {"text": title, "font": {"size": 15}, "x": 0, "y": 1, "yanchor": "top", "pad": {"t": 6}},
+            "font": {"color": screen.ink, "size": 12, "family": FONT},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "hoverlabel": {"bgcolor": screen.paper, "font": {"color": screen.ink}},
             "height": height,
             "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
             "dragmode": False,
             "xaxis": across,
             "yaxis": upwards,
             "legend": LEGEND,
-            **more,
         }
     )
 
 
-def _axis(title: str, **more: Any) -> Axis:
-    plain = {"automargin": True, "gridcolor": GRID, "zeroline": False, "ticks": ""}
+def _axis(title: str, screen: Screen, **more: Any) -> Axis:
+    plain = {"automargin": True, "gridcolor": screen.grid, "zeroline": False, "ticks": ""}
     return {**plain, "title": {"text": title, "standoff": 14}, **more}
 
 
-def _kind(run: ListedRun) -> str:
-    return run.policy.partition("(")[0]
+def _clients_axis(rows: IntArray, screen: Screen, showgrid: bool = False) -> Axis:
+    """An axis that names every client, the first at the top."""
+    downwards = [rows.size - 0.5, -0.5]
+    return _axis("client", screen, type="category", showgrid=showgrid, range=downwards, dtick=1)
 
 
 def _height(clients: int) -> int:
-    return int(np.clip(150 + 16 * clients, 320, 620))
+    return max(150 + ROW * clients, 320)
 
 
 def _class_names(counts: LabelCounts) -> list[str]:

@@ -24,12 +24,11 @@ CURVE_BUDGETS, CURVE_BETAS = 13, 30
 
 @dataclass(frozen=True, eq=False)
 class PlanResult:
-    """A plan, and the built-in policies at the same budget."""
+    """A plan and its figures."""
 
     policy: Policy
     allocation: Allocation
     summary: Summary
-    rivals: list[Allocation]
 
 
 class Curves(NamedTuple):
@@ -52,12 +51,17 @@ class Price(NamedTuple):
     most: int
 
 
-def plan_and_compare(counts: LabelCounts, spec: str) -> PlanResult:
-    """Plan and compare; the policy is given by its spec, which identifies it in a cache."""
+def plan(counts: LabelCounts, spec: str) -> PlanResult:
+    """Plan; the policy is given by its spec, which identifies it in a cache."""
     policy = parse_policy(spec)
     allocation = policy.allocate(counts)
-    rivals = compare_policies(counts, policy, allocation)
-    return PlanResult(policy, allocation, Summary.of(counts, allocation), rivals)
+    return PlanResult(policy, allocation, Summary.of(counts, allocation))
+
+
+def rivals(counts: LabelCounts, spec: str) -> list[Allocation]:
+    """The built-in policies at the budget of this policy's plan."""
+    policy = parse_policy(spec)
+    return compare_policies(counts, policy, policy.allocate(counts))
 
 
 def curves(counts: LabelCounts) -> Curves:

@@ -1,20 +1,22 @@
 """The page of ``fedeas planner``: label counts, the choice of a policy, its plan, and downloads.
 
 Streamlit runs this file again at every change. The other modules of this package compute; results that do not depend
-on the last change are cached.
+on the last change are cached, and only the tab that is open is computed.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
@@ -27,6 +29,7 @@ from fedeas.plotting import figures as plots
 from fedeas.web import charts, downloads, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.plan_result import Curves, PlanResult
+from fedeas.web.runs import ListedRun
 from fedeas.web.sources import CountSource
 
 log = logging.getLogger("fedeas")
@@ -34,6 +37,8 @@ log = logging.getLogger("fedeas")
 OWN = "classes of equal size"
 REFRESH_SECONDS = 3.0  # while a run is in progress
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
+MOST_BESIDE = 25  # classes of heat maps that are side by side
+MOST_WHOLE, SCROLLED = 45, 820  # clients of a figure that is shown as a whole; pixels of one that is not
 QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 NARROW = """<style>
 .block-container {padding: 2.2rem min(2rem, 4vw) 2rem; max-width: 1500px}
@@ -47,11 +52,8 @@ def _key(counts: LabelCounts) -> object:
 
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
-_uploaded, _curves, _plan_result = (
-    _cached(sources.read_upload),
-    _cached(plan_result.curves),
-    _cached(plan_result.plan_and_compare),
-)
+_uploaded, _curves = _cached(sources.read_upload), _cached(plan_result.curves)
+_plan, _rivals = _cached(plan_result.plan), _cached(plan_result.rivals)
 
 
 def page() -> None:
@@ -60,11 +62,13 @@ def page() -> None:
     st.html(NARROW)
     st.title("FedEAS planner")
     st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
-    planning, running = st.tabs(["Plan", "Runs"])
-    with planning:
-        _plan_tab()
-    with running, _explaining(running):
-        _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
+    planning, running = st.tabs(["Plan", "Runs"], key="page", on_change="rerun")
+    if planning.open:
+        with planning:
+            _plan_tab()
+    if running.open:
+        with running:
+            _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
 
 
 def _plan_tab() -> None:
@@ -78,10 +82,9 @@ def _plan_tab() -> None:
         with controls:
             choice = _choose_policy(federation.counts)
             rate, side = _choose_prices(choice)
-        found = _plan_result(federation.counts, choice.resolved(federation.counts).spec)
-        curves = _curves(federation.counts)
+        found = _plan(federation.counts, choice.resolved(federation.counts).spec)
         with results:
-            _show(federation.counts, found, curves, rate, side)
+            _show(federation.counts, found, rate, side)
             _show_downloads(federation, choice, found)
 
 
@@ -201,29 +204,67 @@ def _choose_prices(choice: Choice) -> tuple[float, int]:
     return rate, side
 
 
-def _show(counts: LabelCounts, found: PlanResult, curves: Curves, rate: float, side: int) -> None:
+def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
     _show_figures_of(counts, found)
-    where, clients, budget, prices = st.tabs(["Where images go", "Clients", "Budget", "Prices"])
-    rows = plots.most(found.allocation.per_client)
-    if rows.size < counts.num_clients:
-        st.caption(f"Figures show the {rows.size} clients with most synthetic images.")
-    with where:
-        largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
-        left, right = st.columns(2)
-        _chart(left, charts.heat_map(counts, counts.n, rows, largest, "Real images"), "real")
-        _chart(right, charts.heat_map(counts, found.allocation.n, rows, largest, "Synthetic images"), "synthetic")
-        st.caption("One colour scale for both; white means none.")
-    with clients:
-        _chart(st, charts.demand_bars(counts, found.allocation, curves.demand, rows), "demand")
-        left, right = st.columns([1.6, 1])
-        _chart(left, charts.concentration(counts, found.allocation), "concentration")
-        _show_most(right, counts, found)
-    with budget:
-        point = (found.policy.spec, found.allocation.total, found.summary.removed)
-        _chart(st, charts.trade_off(curves, *point), "trade-off")
-        _show_interval(curves)
-    with prices:
-        _show_prices(counts, found, rate, side)
+    names = ["Where images go", "Clients", "Budget", "Prices"]
+    where, clients, budget, prices = st.tabs(names, key="view", on_change="rerun")
+    rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
+    if where.open:
+        with where:
+            _show_where(counts, found, rows)
+    elif clients.open:
+        with clients:
+            _show_clients(counts, found, rows)
+    elif budget.open:
+        with budget:
+            _show_budget(counts, found)
+    elif prices.open:
+        with prices:
+            _show_prices(counts, found, rate, side)
+
+
+def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+    largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
+    with _scrolled(rows):
+        # Many classes need the whole width for their names.
+        left, right = st.columns(2) if counts.num_classes <= MOST_BESIDE else (st, st)
+        maps = (left, counts.n, "Real images", "real"), (right, found.allocation.n, "Synthetic images", "synthetic")
+        for place, table, title, key in maps:
+            _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), key)
+    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
+
+
+def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+    demand = _curves(counts).demand
+    with _scrolled(rows):
+        _chart(st, charts.demand_dots(counts, found.allocation, demand, rows, _screen()), "demand")
+    if selected := _selected(counts, rows):
+        st.caption(selected)
+    left, right = st.columns([1.6, 1])
+    _chart(left, charts.concentration(counts, found.allocation, _screen()), "concentration")
+    _show_most(right, counts, found)
+
+
+def _show_budget(counts: LabelCounts, found: PlanResult) -> None:
+    curves = _curves(counts)
+    point = (found.policy.spec, found.allocation.total, found.summary.removed)
+    _chart(st, charts.trade_off(curves, *point, _screen()), "trade-off")
+    _show_interval(curves)
+
+
+def _scrolled(rows: IntArray) -> Any:
+    """A place for a figure with a row for each client; many of them are scrolled."""
+    return st.container(height=SCROLLED) if rows.size > MOST_WHOLE else st.container()
+
+
+def _selected(counts: LabelCounts, rows: IntArray) -> str:
+    if rows.size == counts.num_clients:
+        return ""
+    return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
+
+
+def _screen() -> charts.Screen:
+    return charts.DARK if st.context.theme.type == "dark" else charts.LIGHT
 
 
 def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
@@ -248,7 +289,7 @@ def _show_most(place: Any, counts: LabelCounts, found: PlanResult) -> None:
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("real", "synthetic")}
     words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
     formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
-    place.dataframe(table, hide_index=True, column_config=formats, height=390)
+    place.dataframe(table, hide_index=True, column_config=formats, height="content")
 
 
 def _show_interval(curves: Curves) -> None:
@@ -263,7 +304,7 @@ def _show_interval(curves: Curves) -> None:
 
 
 def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
-    rows = plan_result.prices(counts, found.rivals, rate, side)
+    rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
     shown = [(each.policy, each.images, 100 * each.removed, *each[3:]) for each in rows]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
@@ -277,44 +318,67 @@ def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int)
 
 
 def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:
+    """Buttons, whose files are made when they are pressed, and the commands."""
+    counts, allocation = federation.counts, found.allocation
     st.subheader("Download")
     files = st.container(horizontal=True)
-    for ending in (".csv", ".parquet", ".json"):
-        content = downloads.allocation_file(federation.counts, found.allocation, ending)
-        name = ending[1:].upper() if ending != ".parquet" else "Parquet"
+    for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON")):
+        content = partial(downloads.allocation_file, counts, allocation, ending)
         _download(files, f"Plan as {name}", content, f"plan{ending}")
-    _download(files, "Run config as TOML", downloads.run_config(federation, found.policy).encode(), "planned.toml")
-    _download(files, "Counts as CSV", downloads.counts_file(federation.counts), "counts.csv")
+    config = partial(downloads.run_config, federation, found.policy)
+    _download(files, "Run config as TOML", config, "planned.toml")
+    _download(files, "Counts as CSV", partial(downloads.counts_file, counts), "counts.csv")
     st.caption("The same numbers on the command line:")
     st.code(downloads.commands(federation, choice), language="sh", wrap_lines=True)
 
 
-def _download(place: Any, label: str, content: bytes, name: str) -> None:
+def _download(place: Any, label: str, content: Callable[[], bytes | str], name: str) -> None:
     place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
 
 
 def _runs_tab(folder: Path) -> None:
-    watching = runs.any_under_way(runs.listed(folder))
-    st.fragment(_show_runs, run_every=REFRESH_SECONDS if watching else None)(folder, watching)
+    with _explaining(st):
+        watching = runs.any_under_way(runs.listed(folder).runs)
+        st.fragment(_show_runs, run_every=REFRESH_SECONDS if watching else None)(folder, watching)
 
 
 def _show_runs(folder: Path, watching: bool) -> None:
     """Show the runs; this part of the page refreshes by itself while a run is in progress."""
-    found = runs.listed(folder)
-    if runs.any_under_way(found) is not watching:
-        st.rerun()  # only the whole page can start or stop the refreshing
+    with _explaining(st):
+        found = runs.listed(folder)
+        if runs.any_under_way(found.runs) is watching:
+            _list_runs(folder, found, watching)
+            return
+    st.rerun()  # only the whole page can start or stop the refreshing
+
+
+def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
     st.button("Refresh")
-    if not found:
+    if not found.runs:
         st.info(f"No run directories below {for_markdown(folder)}; make one with `fedeas run`.")
         return
     words = f"refreshed every {REFRESH_SECONDS:g} seconds" if watching else "none is in progress"
-    st.caption(f"Run directories below {for_markdown(folder)}: finished ones as solid lines, others dotted; {words}.")
+    older = f" The latest {len(found.runs):,} are listed, {found.left_out:,} older ones are not." * bool(found.left_out)
+    st.caption(f"Run directories below {for_markdown(folder)}; {words}.{older}")
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
-    shown = [run for run in found if wanted.lower() in f"{run.name} {run.policy}".lower()]
-    _chart(st, charts.accuracy(shown), "accuracy")
-    names = ("name", "policy", "algorithm", "state", "accuracy", "window", "latest")
+    shown = [run for run in found.runs if wanted.lower() in f"{run.name} {run.policy}".lower()]
+    methods = runs.methods_of(shown)
+    _chart(st, charts.accuracy(methods, _screen()), "accuracy")
+    cut = f" Drawn are {charts.MOST_METHODS} of {len(methods):,} methods; filter the list to see others."
+    st.caption(
+        "Line: mean over the finished seeds of a method. Band: from the lowest to the highest seed. Dotted: unfinished "
+        "runs, which end in a dot if they are in progress and in a cross if they were stopped."
+        + cut
+        * (len(methods) > charts.MOST_METHODS)
+    )
+    _show_table(shown)
+
+
+def _show_table(shown: Sequence[ListedRun]) -> None:
+    names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest")
     table = {name: [_cell(getattr(run, name)) for run in shown] for name in names}
     formats = {
+        "changed": st.column_config.DatetimeColumn("last round", format="distance"),
         "accuracy": st.column_config.NumberColumn(format="percent"),
         "window": st.column_config.TextColumn("mean of"),
         "latest": st.column_config.NumberColumn("last evaluation", format="percent"),

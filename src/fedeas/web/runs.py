@@ -5,18 +5,19 @@ A page refreshes every few seconds, so a directory is read again only when its f
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, Window
-from fedeas.runs.store import Run, RunStore, read_run
+from fedeas.runs.progress import State
+from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
-GIVEN_UP = 3600.0  # seconds without a round after which a run counts as interrupted
 
 Stamp = tuple[tuple[int, int], ...]
 """When each file of a run directory was last written, and its length; zeros for a missing file."""
@@ -26,27 +27,73 @@ class ListedRun(NamedTuple):
     """One run directory: its config, its progress, and its accuracy over the rounds so far.
 
     `accuracy` is the mean over the rounds of the `window`, once the run is finished; `latest` is the last evaluation.
+    Runs of the same `method` differ only in their seed.
     """
 
     name: str
     policy: str
     algorithm: str
     state: str
+    seed: int | None = None
     accuracy: float | None = None
     window: str = ""
     latest: float | None = None
+    changed: datetime | None = None
     curve: AccuracyCurve = AccuracyCurve((), ())
     finished: bool = False
     under_way: bool = False
+    label: str = ""
+    method: str = ""
 
 
-def listed(folder: Path, now: Callable[[], float] = time.time) -> list[ListedRun]:
-    """All run directories below the folder, the latest first; one that cannot be read has the reason as its state."""
+class ListedMethod(NamedTuple):
+    """Runs with a curve that differ only in their seed; the key tells methods of the same name apart."""
+
+    key: str
+    name: str
+    policy: str
+    finished: list[ListedRun]
+    unfinished: list[ListedRun]
+
+
+class Listing(NamedTuple):
+    """Run directories, the latest first, and how many more there are."""
+
+    runs: list[ListedRun]
+    left_out: int
+
+
+def listed(folder: Path) -> Listing:
+    """The run directories below the folder; one that cannot be read has the reason as its state."""
     stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
-    recent = (now() - GIVEN_UP) * 1e9
-    runs = [(_try_to_read(path, stamps[path]), _changed(stamps[path])) for path in found[:MOST_RUNS]]
-    return [run._replace(under_way=False) if run.under_way and changed < recent else run for run, changed in runs]
+    runs = [_with_state(path, _try_to_read(path, stamps[path])) for path in found[:MOST_RUNS]]
+    return Listing(runs, len(found[MOST_RUNS:]))
+
+
+def methods_of(runs: Sequence[ListedRun]) -> list[ListedMethod]:
+    """The runs that have a curve, by method."""
+    groups: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        if run.curve.rounds:
+            groups.setdefault(run.method, []).append(run)
+    names = [_common_name(group) for group in groups.values()]
+    return [
+        ListedMethod(
+            key,
+            name if names.count(name) == 1 else f"{name} ({group[0].name})",
+            group[0].policy.partition("(")[0],
+            [run for run in group if run.finished],
+            [run for run in group if not run.finished],
+        )
+        for (key, group), name in zip(groups.items(), names, strict=True)
+    ]
+
+
+def _common_name(group: Sequence[ListedRun]) -> str:
+    """The label of these runs or, if they have several, policy and algorithm."""
+    labels = {run.label for run in group}
+    return labels.pop() if len(labels) == 1 else f"{group[0].policy} + {group[0].algorithm}"
 
 
 def any_under_way(found: Iterable[ListedRun]) -> bool:
@@ -54,8 +101,17 @@ def any_under_way(found: Iterable[ListedRun]) -> bool:
     return any(run.under_way for run in found)
 
 
+def _with_state(path: Path, run: ListedRun) -> ListedRun:
+    """An unfinished run is in progress if a process holds its lock."""
+    if run.finished or not run.method:
+        return run
+    under_way = is_held(path / LOCK)
+    state = State.RUNNING if under_way else State.STOPPED
+    return run._replace(state=f"{state}: {run.state}", under_way=under_way)
+
+
 def _stamp(path: Path) -> Stamp:
-    return tuple(_change(path / name) for name in ("config.json", "rounds.jsonl", "summary.json"))
+    return tuple(_change(path / name) for name in ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS))
 
 
 def _change(path: Path) -> tuple[int, int]:
@@ -69,17 +125,18 @@ def _change(path: Path) -> tuple[int, int]:
 
 def _changed(stamp: Stamp) -> int:
     """When its last round ended or, before the first, when it started."""
-    (config, _), (rounds, _), _ = stamp
-    return rounds or config
+    (config, _), (rounds, _), _, (packed, _) = stamp
+    return rounds or packed or config
 
 
 @lru_cache(maxsize=2 * MOST_RUNS)
 def _try_to_read(path: Path, stamp: Stamp) -> ListedRun:
     try:
-        return _read(read_run(path))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        return ListedRun(path.name, "", "", f"cannot be read: {reason}")
+        found = _read(read_run(path))
+    except Exception as error:  # a damaged file may raise anything; the others are shown all the same
+        reason = " ".join(str(error).removeprefix(f"{path}: ").split())
+        found = ListedRun(path.name, "", "", f"cannot be read: {reason or type(error).__name__}")
+    return found._replace(changed=datetime.fromtimestamp(_changed(stamp) / 1e9))
 
 
 def _read(run: Run) -> ListedRun:
@@ -87,8 +144,11 @@ def _read(run: Run) -> ListedRun:
     curve = AccuracyCurve.of(done)
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
     latest = curve.accuracy[-1] if curve.rounds else None
-    listed = ListedRun(run.path.name, config.policy, config.algorithm, state, latest=latest, curve=curve)
+    listed = ListedRun(
+        run.path.name, config.policy, config.algorithm, state, config.seed, latest=latest, curve=curve,
+        label=config.label, method=config.method,
+    )  # fmt: skip
     if not finished:
-        return listed._replace(under_way=True)
+        return listed
     summary = run.summary()
     return listed._replace(accuracy=float(summary["accuracy"]), window=str(Window(*summary["window"])), finished=True)

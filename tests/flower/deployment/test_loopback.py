@@ -16,38 +16,38 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 
 import httpx
 import psutil
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
-from waiting import LIMIT, wait_until
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from waiting import wait_until
 
 from fedeas.core.records import read_record, write_record
 from fedeas.errors import InputError, RunError
+from fedeas.flower.deployment import node
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.keys import make_node_key, make_operator_key
+from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_node_key
 from fedeas.flower.deployment.loopback import Loopback, deployed
-from fedeas.flower.deployment.processes import free_port
 from fedeas.flower.deployment.superlink import SuperLink
 
 APP = Path(__file__).parent / "app"
-NODE = [sys.executable, "-m", "fedeas.flower.deployment.node"]
 SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
 PLACE = 'a "quoted" one'
 
 
-def test_the_life_of_a_deployment(tmp_path, subtests):
+def test_the_life_of_a_deployment(tmp_path, subtests, capsys):
     """One test for all, since the start takes most of the time."""
-    path = os.pathsep.join(filter(None, (str(APP), os.environ.get("PYTHONPATH"))))
     with deployed(
-        tmp_path, 2, {"place": PLACE}, ["torch"], app=APP, extra_environment={"PYTHONPATH": path}
+        tmp_path, 2, {"place": PLACE}, ["colorsys"], app=APP, extra_environment=with_modules(APP)
     ) as deployment:
         with subtests.test("all are online and written down"):
             check_the_file(deployment)
         heard = ask_the_nodes(deployment, "who who fail die who")
         with subtests.test("messages reach all nodes, with their settings"):
             check_the_settings(deployment, heard[0])
-        with subtests.test("torch and the app are imported once"):
+        with subtests.test("preloaded modules and the app are imported once"):
             check_the_processes([heard[0], heard[1], heard[-1]])
         with subtests.test("an exception comes back in words"):
             assert errors(heard[2]) == ["<class 'ValueError'>:<'on purpose'>"] * 2
@@ -55,12 +55,8 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
             assert errors(heard[3]) == ["The process of the app ended with exit code 17."] * 2
         with subtests.test("a killed node is accepted again"):
             check_a_restart(deployment)
-        with subtests.test("an app that hangs is killed and reported"):
-            [heard] = ask_the_nodes(deployment, "hang")
-            assert errors(heard) == [f"The process of the app ran past the limit of {SHORT:g} s."]
-            assert len(heard["answers"]) == 2
-        with subtests.test("a failed run is told with its reason"):
-            check_a_failure(deployment)
+        with subtests.test("an app that hangs is killed and reported; a failed run is told with its reason"):
+            check_a_hang_and_a_failure(deployment)
         with subtests.test("nobody else takes a node's tasks"):
             check_the_secret(deployment)
         with subtests.test("a client's host cannot start a run"):
@@ -70,11 +66,26 @@ def test_the_life_of_a_deployment(tmp_path, subtests):
         with subtests.test("intruders are refused"):
             check_intruders(deployment, tmp_path / "stranger")
         with subtests.test("a second node with the same key is refused"):
-            check_a_double(deployment)
+            check_a_double(deployment, capsys)
         with subtests.test("down from another process leaves nothing"):
             check_the_end(deployment)
 
 
+def with_modules(folder):
+    """The environment in which Python finds the modules in this folder, too."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
+
+
+def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('no such server')")
+    broken = Loopback(tmp_path, with_modules(tmp_path))
+    with pytest.raises(RunError, match="no such server") as told:
+        broken.up(1)
+    assert str(told.value).startswith("superlink ended; the end of")
+    assert not broken.file.exists()
+
+
+@pytest.mark.slow
 def test_a_node_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
     broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
@@ -93,14 +104,14 @@ def check_the_file(deployment):
 def check_a_restart(deployment):
     """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
     write_record(deployment.file, {**read_record(deployment.file), "limit": SHORT})
-    node = deployment.state.nodes[1]
-    executor = children(node.process.pid)
+    known = deployment.state.nodes[1]
+    executor = children(known.process.pid)
     assert executor
-    os.kill(node.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
+    os.kill(known.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
     wait_until(lambda: not any(map(exists, executor)))
     deployment.start_node(1)
     assert deployment.status()["node1"] == "online"
-    assert int((deployment.folder / "keys" / "node1.running").read_text()) == node.id
+    assert int((deployment.folder / "keys" / "node1.running").read_text()) == known.id
 
 
 def ask_the_nodes(deployment, steps):
@@ -123,14 +134,17 @@ def check_the_settings(deployment, step):
 def check_the_processes(steps):
     answers = [answer for step in steps for answer in step["answers"]]
     assert len(answers) == 6
-    assert all(answer["torch was there"] and answer["imported in"] == answer["parent"] for answer in answers)
+    assert all(answer["preloaded"] and answer["imported in"] == answer["parent"] for answer in answers)
     assert len({answer["pid"] for answer in answers}) == 6
     assert len({answer["parent"] for answer in answers}) == 2
 
 
-def check_a_failure(deployment):
-    shown = []
-    outcome = deployment.run(APP, {"steps": "give-up"}, show=shown.append)
+def check_a_hang_and_a_failure(deployment):
+    shown, out = [], deployment.folder / "hang.json"
+    outcome = deployment.run(APP, {"out": str(out), "steps": "hang give-up"}, show=shown.append)
+    [heard] = json.loads(out.read_text())
+    assert errors(heard) == [f"The process of the app ran past the limit of {SHORT:g} s."]
+    assert len(heard["answers"]) == 2
     assert outcome.status == "finished:failed"
     assert not outcome.completed
     assert "given up on purpose" in outcome.details
@@ -184,47 +198,36 @@ def check_a_hostile_app(deployment, folder):
 
 def check_intruders(deployment, key):
     """One with an unregistered key, one without a key, and one without TLS."""
-    make_node_key(key)
-    address, authority = deployment.nodes_address, str(deployment.authority)
-    own = [
-        sys.executable,
-        "-m",
-        "fedeas.flower.deployment.node",
-        "--superlink",
-        address,
-        "--root-certificate",
-        authority,
-    ]
-    plain = [program("flower-supernode"), "--superlink", address, "--max-retries", "1", "--isolation", "process"]
-    attempts = [
-        ("[code: 2004] Failed to activate SuperNode.", [*own, "--key", str(key), "--preload", "json"]),
-        ("[code: 2001] SuperNode authentication is enabled.", [*plain, *port(), "--root-certificates", authority]),
-        ("Failed to initialize the connection to the SuperLink.", [*plain, *port(), "--insecure"]),
-    ]
-    surroundings = environment(deployment.folder / "intruders")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": surroundings}
-    tried = [(reason, subprocess.Popen(command, **pipes)) for reason, command in attempts]
-    for reason, process in tried:
-        output, _ = process.communicate(timeout=LIMIT)
-        assert process.returncode == 1
-        assert reason in output
+    public, private = public_bytes(make_node_key(key)), read_node_key(key)
+    signed = [NodeAuthHttpInterceptor(private, private.public_key())]
+    activate, register = ActivateNodeRequest(public_key=public), RegisterNodeFleetRequest(public_key=public)
+    with at_the_nodes_port(deployment, signed) as fleet, pytest.raises(httpx.HTTPStatusError):
+        fleet.ActivateNode(activate)
+    with at_the_nodes_port(deployment, []) as fleet:
+        for ask in (lambda: fleet.RegisterNode(register), lambda: fleet.ActivateNode(activate)):
+            with pytest.raises(httpx.HTTPStatusError):
+                ask()
+    with at_the_nodes_port(deployment, signed, tls=False) as fleet, pytest.raises(httpx.TransportError):
+        fleet.ActivateNode(activate)
     assert len(deployment.superlink.nodes()) == 2
 
 
-def check_a_double(deployment):
+def at_the_nodes_port(deployment, interceptors, tls=True):
+    """A connection as a node makes it."""
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    certificate = deployment.authority.read_bytes() if tls else None
+    return FleetHttpClient.from_server_address(
+        deployment.nodes_address, not tls, certificate, interceptors=[version, *interceptors]
+    )
+
+
+def check_a_double(deployment, capsys):
     key = deployment.key(0)
-    command = [
-        sys.executable,
-        "-m",
-        "fedeas.flower.deployment.node",
-        "--superlink",
-        deployment.nodes_address,
-        "--key",
-        str(key),
-    ]
-    double = subprocess.run([*command, "--root-certificate", deployment.authority], capture_output=True, text=True)
-    assert double.returncode == 2
-    assert double.stderr.strip() == f"error: {key}: a node with this key is running already; end it first"
+    own = ["--superlink", deployment.nodes_address, "--key", str(key), "--root-certificate", str(deployment.authority)]
+    with pytest.raises(SystemExit) as refused:
+        node.main(own)
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.strip() == f"error: {key}: a node with this key is running already; end it first"
     assert deployment.status()["node0"] == "online"
 
 
@@ -243,10 +246,6 @@ def check_the_end(deployment):
 
 def errors(step):
     return [answer["error"] for answer in step["answers"] if "error" in answer]
-
-
-def port():
-    return ["--port", str(free_port())]
 
 
 def children(pid):

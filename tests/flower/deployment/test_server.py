@@ -1,6 +1,8 @@
 """Who may do what at the SuperLink's two ports."""
 
 import asyncio
+import base64
+import hashlib
 
 import pytest
 
@@ -12,6 +14,7 @@ from fedeas.flower.deployment import server
 from fedeas.flower.deployment.client_keys import bind_client, nodes_of, read_client_keys
 from fedeas.flower.deployment.connection import Connection
 from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_operator_key
+from fedeas.flower.deployment.operator import admit
 from fedeas.flower.deployment.superlink import NodeStatus
 
 NODES, OPERATOR = 8000, 8001
@@ -152,3 +155,47 @@ def test_nodes_are_found_by_their_keys(tmp_path, public_keys):
     assert nodes_of(path, keys, Registered(map(public_bytes, public_keys))) == {0: 101, 1: 100}
     with pytest.raises(InputError, match="does not know the key of client 0"):
         nodes_of(path, keys, Registered([public_bytes(public_keys[0])]))
+
+
+class Open(Registered):
+    """A SuperLink that registers keys."""
+
+    def __init__(self, clients):
+        super().__init__([])
+        self.connection = Connection("127.0.0.1:1", clients, clients, clients)
+
+    def register(self, key, name):
+        self.keys.append(key)
+        return 99 + len(self.keys)
+
+
+def test_without_a_number_keys_are_clients_in_the_order_in_which_they_come(tmp_path, public_keys):
+    superlink, asked = Open(tmp_path / "clients.toml"), []
+
+    def confirm(number, fingerprint):
+        return not asked.append((number, fingerprint))
+
+    assert [admit(superlink, public, None, confirm) for public in public_keys] == [(0, 100), (1, 101)]
+    assert [number for number, _ in asked] == [0, 1]
+    assert admit(superlink, public_keys[1], None, confirm)[0] == 1  # again: it keeps its number
+    kinds = [public.read_text().split() for public in public_keys]
+    digests = [hashlib.sha256(base64.b64decode(content)).digest() for _, content, *_ in kinds]
+    assert [base64.b64decode(fingerprint.removeprefix("SHA256:") + "=") for _, fingerprint in asked[:2]] == digests
+
+
+def test_a_number_that_is_free_again_is_the_next(tmp_path, public_keys):
+    path, superlink = tmp_path / "clients.toml", Open(tmp_path / "clients.toml")
+    bind_client(path, 1, public_keys[0].read_text())
+    assert admit(superlink, public_keys[1], None, lambda *_: True)[0] == 0
+
+
+def test_what_is_not_confirmed_is_not_registered(tmp_path, public_keys):
+    superlink = Open(tmp_path / "clients.toml")
+    with pytest.raises(InputError, match="not confirmed"):
+        admit(superlink, public_keys[0], None, lambda *_: False)
+    assert not superlink.keys
+    assert not (tmp_path / "clients.toml").exists()
+
+
+def test_a_number_that_the_operator_gives_needs_no_confirmation(tmp_path, public_keys):
+    assert admit(Open(tmp_path / "clients.toml"), public_keys[0], 5, None) == (5, 100)

@@ -20,6 +20,7 @@ from fedeas import (
     Optimal,
     PolicyError,
     Pool,
+    RoundBias,
     Uniform,
     parse_policy,
 )
@@ -38,7 +39,7 @@ local_policies = st.one_of(
     st.just(FullBalance()),
     st.just(NoGeneration()),
 )
-budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
+budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias])
 budgets = st.integers(0, 60)
 pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
 budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
@@ -50,7 +51,20 @@ def has_room(policy, counts):
 
 
 def test_every_policy_is_tested():
-    covered = {FedEAS, CostAware, FullBalance, NoGeneration, Uniform, MissingOnly, BySize, Greedy, Optimal, KL, Pool}
+    covered = {
+        FedEAS,
+        CostAware,
+        FullBalance,
+        NoGeneration,
+        Uniform,
+        MissingOnly,
+        BySize,
+        Greedy,
+        Optimal,
+        KL,
+        RoundBias,
+        Pool,
+    }
     assert covered == set(POLICIES.values())
 
 
@@ -113,7 +127,7 @@ def test_the_iid_limit_generates_nothing(clients, classes, each, beta):
     policies = [FedEAS(beta), FedEAS(beta, fill="all"), FullBalance(), CostAware(price=beta), NoGeneration()]
     for policy in policies:
         assert policy.allocate(balanced).total == 0
-    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL):
+    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias):
         assert kind(budget=FedEAS(beta)).allocate(balanced).total == 0
 
 
@@ -124,7 +138,7 @@ def test_the_order_of_classes_does_not_change_what_searches_remove(kind, budget,
     assert squares[0] == squares[1]
 
 
-@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
+@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias])
 @pytest.mark.parametrize("budget", [-1, 2.5, True, "many", None])
 def test_impossible_budgets_are_refused(kind, budget):
     with pytest.raises(PolicyError, match="budget must be"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from fedeas.core.files import write_bytes
@@ -60,6 +61,13 @@ def release_client(path: Path, client: int) -> str:
 def _write(path: Path, keys: ClientKeys) -> None:
     lines = (f"{number} = {json.dumps(key)}\n" for number, key in sorted(keys.items()))
     write_bytes(path, "".join(lines).encode())
+
+
+def next_client(path: Path, public_key: str) -> int:
+    """The number of the client with this key; for a new key, the first number that is free."""
+    keys = read_client_keys(path) if path.exists() else {}
+    own = next((client for client, key in keys.items() if pem_of(key) == pem_of(public_key)), None)
+    return next(number for number in count() if number not in keys) if own is None else own
 
 
 def nodes_of(path: Path, keys: ClientKeys, superlink: SuperLink) -> dict[int, int]:

@@ -5,6 +5,8 @@ Existing files are never overwritten: one that no longer fits is an error.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import secrets
 from collections.abc import Iterable
@@ -123,6 +125,13 @@ def public_bytes(path: Path) -> bytes:
 def pem_of(public_key: str) -> bytes:
     """A public key, as OpenSSH writes it, in the SuperLink's format; ValueError if it is none."""
     return load_ssh_public_key(public_key.encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def fingerprint_of(public_key: str) -> str:
+    """The fingerprint of a public key as `ssh-keygen -l` shows it, to be compared with the key's owner."""
+    content = load_ssh_public_key(public_key.encode()).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    digest = hashlib.sha256(base64.b64decode(content.split()[1])).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
 
 def make_operator_key(path: Path) -> Path:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fedeas.errors import InputError
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.client_keys import nodes_of, read_client_keys, release_client
-from fedeas.flower.deployment.keys import pem_of
+from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
+from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
 from fedeas.flower.deployment.superlink import Scalar, SuperLink
 
 PAUSE = 0.5
@@ -45,6 +45,23 @@ def members(superlink: SuperLink) -> str:
     """The clients' nodes as a setting of a run, from the connection's list of keys; "" without a list."""
     path = superlink.connection.clients
     return "" if path is None else json.dumps(nodes_of(path, read_client_keys(path), superlink))
+
+
+def admit(
+    superlink: SuperLink, public_key: Path, client: int | None, confirm: Callable[[int, str], bool]
+) -> tuple[int, int]:
+    """Register a node's key as a client's; return the client's number and the node's id.
+
+    Without a number, the first one that is free is taken: first come, first served. `confirm` is then asked with the
+    number and the key's fingerprint, because nothing else says whose key it is.
+    """
+    path, key = clients_file(superlink), public_bytes(public_key)
+    text = public_key.read_text()
+    number = next_client(path, text) if client is None else client
+    if client is None and not confirm(number, fingerprint_of(text)):
+        raise InputError(f"{public_key}: not confirmed, and not registered; compare the fingerprint with its owner's")
+    bind_client(path, number, text)
+    return number, superlink.register(key, public_key.stem)
 
 
 def client_states(superlink: SuperLink) -> dict[int, str]:

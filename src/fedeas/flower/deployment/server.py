@@ -31,6 +31,8 @@ from fedeas.flower.metrics_file import METRICS
 NODES_PORT, OPERATOR_PORT = 8000, 8001
 NODES_PATHS = "/v1/fleet/"
 REFUSED = 404
+GRACE = 2
+"""Seconds that open requests have when the SuperLink is told to end; one for the log of a run would go on with it."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -97,6 +99,7 @@ def _serve(options: argparse.Namespace) -> None:
         log_config=get_uvicorn_log_config(console_handler.level),
         ssl_keyfile=made.server_key,
         ssl_certfile=made.server,
+        timeout_graceful_shutdown=GRACE,
     )
     helper = _start_helper(made, secret, options.operator_port)
     try:

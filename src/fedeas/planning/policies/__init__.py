@@ -10,6 +10,7 @@ from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
 from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
 from fedeas.planning.policies.pool import Pool, SharedAllocation
+from fedeas.planning.policies.round_bias import RoundBias
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name(): policy
@@ -21,6 +22,7 @@ POLICIES: dict[str, type[Policy]] = {
         Greedy,
         Optimal,
         KL,
+        RoundBias,
         Pool,
         CostAware,
         FullBalance,
@@ -71,6 +73,7 @@ __all__ = [
     "Optimal",
     "Policy",
     "Pool",
+    "RoundBias",
     "SharedAllocation",
     "Uniform",
     "parse_policy",

@@ -13,6 +13,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.kl import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -29,17 +30,29 @@ class Greedy(Budgeted):
     until nearly the whole budget is spent. Only the last few samples, those within rounding error of the final price,
     are placed one by one with rational numbers.
 
+    Args:
+        budget: samples to spend.
+        target: the shares that each client should have: equal ones, or those of all real samples together (``global``),
+            which leaves a long tail as it is. For the latter samples are placed one by one.
+
     >>> Greedy(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
     array([[0, 2, 2],
            [0, 0, 0]])
     """
 
+    target: Target = "uniform"
     description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
+        if self.target == "global":
+            return Allocation(one_by_one(counts, target_shares(counts, self.target), total), self.spec)
         curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
@@ -48,6 +61,30 @@ class Greedy(Budgeted):
         else:
             samples = _by_falling_gain(curves, total)
         return Allocation(curves.fill(samples), self.spec)
+
+
+def one_by_one(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
+    """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
+
+    The gain of a sample of class c is 2 p_k / N_k ((q_k - t) q_k - (q_k^c - t_c)), Eq. (gain) for any target. So a
+    client's next sample is of the class that lacks most, and a heap finds the next client.
+    """
+    after, weights = counts.n.astype(np.float64), counts.weights
+
+    def next_gain(client: int) -> tuple[float, int, int]:
+        size = after[client].sum()
+        lacking = shares - after[client] / size
+        best = int(lacking.argmax())
+        gain = weights[client] / size * (lacking[best] - lacking @ after[client] / size)
+        return -float(gain), client, best
+
+    heap = [next_gain(client) for client in range(counts.num_clients)]
+    heapq.heapify(heap)
+    for _ in range(total):
+        _, client, best = heap[0]
+        after[client, best] += 1
+        heapq.heapreplace(heap, next_gain(client))
+    return after.astype(np.int64) - counts.n
 
 
 def _by_falling_gain(curves: Waterfill, total: int) -> IntArray:

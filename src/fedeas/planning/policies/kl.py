@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -57,8 +57,7 @@ class KL(Budgeted):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("smoothing", self.smoothing)
-        if self.target not in ("uniform", "global"):
-            raise PolicyError(f"target must be 'uniform' or 'global', not {self.target!r}")
+        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
@@ -77,6 +76,12 @@ class KL(Budgeted):
         smoothed = (counts.n if allocation is None else counts.plus(allocation).n) + self.smoothing
         given = smoothed / smoothed.sum(axis=1, keepdims=True)
         return float(counts.weights @ (shares * np.log(shares / given)).sum(axis=1))
+
+
+def check_target(target: object) -> None:
+    """Refuse a target that is neither of the two."""
+    if target not in get_args(Target):
+        raise PolicyError(f"target must be 'uniform' or 'global', not {target!r}")
 
 
 def target_shares(counts: LabelCounts, target: Target) -> FloatArray:

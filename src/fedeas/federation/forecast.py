@@ -1,0 +1,65 @@
+"""Estimate how long a run will train on a CPU, from a few steps that are timed before it starts."""
+
+from __future__ import annotations
+
+import copy
+import time
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedeas.algorithms.sgd import Descent
+from fedeas.config import RunConfig
+from fedeas.core.arrays import IntArray
+from fedeas.federation.parts import Parts
+from fedeas.gpu.devices import torch_threads
+from fedeas.planning.counts import Allocation
+
+MOST_STEPS, LONG_ENOUGH = 5, 0.3  # the measurement ends after this many steps or seconds, whichever comes first
+
+
+class Forecast(NamedTuple):
+    """Seconds of training, the rounds that are left, and the number of images that the plan asks for."""
+
+    seconds: float
+    rounds: int
+    images: int
+
+
+def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
+    """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD."""
+    config = parts.config
+    cores = torch.get_num_threads()
+    at_once = min(cores, config.participants)
+    processes = 1 if config.engine.name == "local" else min(config.engine.processes or at_once, config.participants)
+    steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
+    with torch_threads(cores // at_once):
+        seconds = rounds * steps * _step_seconds(parts) / processes
+    return Forecast(seconds, rounds, allocation.total)
+
+
+def steps_of_a_round(config: RunConfig, samples: IntArray) -> float:
+    """Expected steps of all clients in a round, given each client's samples."""
+    if config.train.steps:
+        return float(config.participants * config.train.steps)
+    steps = config.train.epochs * np.ceil(samples / config.train.batch_size)
+    return config.participants * float(steps.mean())
+
+
+def _step_seconds(parts: Parts) -> float:
+    """Seconds of a step of SGD on a whole batch; the model of the run and all random streams stay as they are."""
+    model, size = copy.deepcopy(parts.model), parts.config.train.batch_size
+    images = parts.normalise(torch.from_numpy(np.array(parts.data.images[:size])))
+    labels = torch.from_numpy(np.array(parts.data.labels[:size]))
+    optimiser, times = Descent(model, parts.config.train, 0.0), list[float]()
+    with torch.random.fork_rng(devices=[]):
+        while len(times) <= MOST_STEPS and sum(times) < LONG_ENOUGH:
+            start = time.perf_counter()
+            optimiser.clear()
+            functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            times.append(time.perf_counter() - start)
+    return median(times[1:] or times) * size / len(labels)  # the first step takes longer than the others

@@ -1,0 +1,34 @@
+"""Train the initial model on the plan's images at the server, which then do not go to the clients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedeas.algorithms import FedAvg
+from fedeas.algorithms.base import ClientJob, model_arrays
+from fedeas.data.client import ClientData
+from fedeas.federation.parts import Parts
+from fedeas.generators.base import Generator, plan_addresses
+from fedeas.generators.pools import SharedPool
+from fedeas.planning.counts import Allocation
+
+
+def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> None:
+    """Train the run's model, in place, for ``train.server_epochs`` passes over all different images of a plan."""
+    config = parts.config
+    data = images_of(parts, plan, generator)
+    train = config.train.model_copy(update={"epochs": config.train.server_epochs, "steps": 0})
+    broadcast = model_arrays(parts.model)
+    place = config.partition.clients, 0  # a number that no client has, and the round before the first
+    job = ClientJob(
+        *place, config.seed, config.rounds.total, parts.model, data, broadcast, {}, train, config.engine.precision
+    )
+    FedAvg().client_update(job)
+
+
+def images_of(parts: Parts, plan: Allocation, generator: Generator) -> ClientData:
+    """Every image of the plan once, also if clients share it."""
+    rows = plan.n.max(axis=0, keepdims=True) if isinstance(generator, SharedPool) else plan.n
+    addresses = [plan_addresses(client, row) for client, row in enumerate(rows)]
+    labels, index = (np.concatenate(column) for column in zip(*addresses, strict=True))
+    return ClientData.of(generator.sample(labels, index), labels, parts.normalise)

@@ -1,0 +1,127 @@
+"""Differential privacy for the updates of one client, switched on by the owner of its node.
+
+A client's update, the change of the model in a round, is scaled down to a norm of at most C (`clip`), and Gaussian
+noise with deviation z C (`noise` times `clip`) is added to each of its numbers before it leaves the node. Two updates
+of any two datasets differ by at most 2 C, so that one answer is a Gaussian mechanism with noise multiplier z / 2. The
+accountant of opacus composes all answers of this node, over all its runs, to an epsilon.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedeas.algorithms.base import MODEL, Algorithm, Arrays
+from fedeas.core.files import append_line, make_folder
+from fedeas.core.records import line_of, read_lines
+from fedeas.errors import InputError
+from fedeas.flower.node_settings import Privacy, TellableError
+from fedeas.hyperparameters import SCAFFOLD
+
+REMEDY = "move it away only together with the data: without it, earlier answers are forgotten"
+STATISTICS = ("running_mean", "running_var")
+"""Names of batch norm's statistics."""
+
+ORDERS = [1 + 10 ** (step / 20) for step in range(-80, 81)]
+"""Orders of the divergences among which the accountant looks for the smallest epsilon."""
+
+MORE = "its node adds noise to models, and this algorithm sends more than a model; use fedavg, fedprox or moon"
+
+log = logging.getLogger("fedeas")
+
+
+def check_fits(algorithm: Algorithm, model: nn.Module) -> None:
+    """Refuse algorithms that send more than a model, and models with batch norm."""
+    if algorithm.needs_setup or isinstance(algorithm, SCAFFOLD):
+        raise TellableError(MORE)
+    if any(name.endswith(STATISTICS) for name, _ in model.named_buffers()):
+        raise TellableError("its node adds noise, which batch norm's statistics do not bear; set model.norm=group")
+
+
+def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arrays:
+    """The model after local training with its change clipped and noise added; other arrays are refused.
+
+    Whole numbers, such as counters of steps, are kept: they follow from the number of samples, which is known anyway.
+    """
+    if not arrays.keys() <= sent.keys() or any(not name.startswith(MODEL) for name in arrays):
+        raise TellableError(MORE)
+    floating = [name for name, tensor in arrays.items() if tensor.is_floating_point()]
+    changes = {name: (arrays[name] - sent[name]).double() for name in floating}
+    norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
+    scale = min(1.0, privacy.clip / norm) if norm else 1.0
+    random = np.random.default_rng()  # from the system: nobody can draw this noise again
+    noisy = {name: change * scale + _noise(random, change, privacy) for name, change in changes.items()}
+    return {name: (sent[name] + noisy[name]).to(tensor.dtype) if name in noisy else tensor
+            for name, tensor in arrays.items()}  # fmt: skip
+
+
+def _noise(random: np.random.Generator, like: Tensor, privacy: Privacy) -> Tensor:
+    drawn = random.normal(0.0, privacy.noise * privacy.clip, tuple(like.shape))
+    return torch.from_numpy(np.asarray(drawn)).to(like.device)
+
+
+class PrivacyLedger:
+    """The file in a node's state folder with one line for each answer that it gave with noise, and their epsilon."""
+
+    def __init__(self, folder: Path, client: int) -> None:
+        self.path = folder / f"privacy-{client}.jsonl"
+
+    def check(self, privacy: Privacy, rounds: int) -> None:
+        """Refuse a run if not even one more answer is within the limit; log what all its rounds would come to."""
+        next_one, all_of_them = (self._epsilon_after(privacy, more) for more in (1, rounds))
+        self._check_limit(privacy, next_one)
+        log.info(
+            "epsilon is at most %.3g after the %d rounds of this run, delta %g", all_of_them, rounds, privacy.delta
+        )
+
+    def spend(self, run: str, round: int, privacy: Privacy) -> float:
+        """Note an answer before it is given, unless it is beyond the limit; return the epsilon of all so far."""
+        epsilon = self._epsilon_after(privacy, 1)
+        self._check_limit(privacy, epsilon)
+        make_folder(self.path.parent)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
+        append_line(self.path, line_of({**answer, "delta": privacy.delta, "epsilon": epsilon}))
+        log.info("round %d: epsilon of all answers so far %.3g, delta %g", round + 1, epsilon, privacy.delta)
+        return epsilon
+
+    def _check_limit(self, privacy: Privacy, epsilon: float) -> None:
+        if epsilon > privacy.limit:
+            raise TellableError(
+                f"its node's privacy budget is spent: the next answer would make epsilon {epsilon:.3g}, and dp-epsilon "
+                f"is {privacy.limit:g}"
+            )
+
+    def _epsilon_after(self, privacy: Privacy, more: int) -> float:
+        """Epsilon after so many more answers with this noise."""
+        noises = Counter(float(line["noise"]) for line in self._lines())
+        noises[privacy.noise] += more
+        return epsilon_of(noises, privacy.delta)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        return read_lines(self.path, self.path.read_bytes().splitlines(), REMEDY)
+
+
+def epsilon_of(answers: Mapping[float, int], delta: float) -> float:
+    """The epsilon of so many answers with each noise, by opacus' accountant in terms of Renyi divergences."""
+    try:
+        from opacus.accountants import RDPAccountant
+    except ImportError:
+        raise InputError("differential privacy needs an accountant: pip install 'fedeas[privacy]'") from None
+    accountant = RDPAccountant()
+    accountant.history = [(noise / 2, 1.0, count) for noise, count in answers.items()]  # every answer, not a sample
+    with warnings.catch_warnings():  # at the ends of the orders epsilon could be smaller, but it is not wrong
+        warnings.simplefilter("ignore", UserWarning)
+        return float(accountant.get_epsilon(delta, alphas=ORDERS))

@@ -1,0 +1,148 @@
+"""The allocation of B samples for which the labels of a round's participants, taken together, are closest to a target.
+
+Notation: client k has x_k^c samples of class c after the allocation, and D_k^c = x_k^c - t_c sum_c' x_k^c' is how far
+it is from the shares t of the target. In a round S of K clients take part, each set of S equally likely. Then
+
+    E |sum_{k in S} D_k|^2 = a sum_k |D_k|^2 + b |sum_k D_k|^2,
+    b = S (S - 1) / (K (K - 1)),   a = S / K - b.
+
+The first term is the client's own imbalance, which averages out the more clients take part; the second is that of the
+whole federation, which does not. Divided by the square of the mean number of samples in a round this is the expected
+squared bias of a round. The number of all samples is fixed by the budget, so it is a convex quadratic function of the
+allocation: a few steps of accelerated gradient descent find its minimum over real numbers, and its gradient there
+bounds what whole numbers can reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies.base import samples_in
+from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.kl import Target, check_target, round_to, target_shares
+from fedeas.planning.policies.optimal import CertifiedAllocation
+from fedeas.planning.policies.waterfill import check_searchable
+
+MAX_STEPS = 500
+TOLERANCE = 1e-7
+"""Descent ends when the bound is this close to the value reached, relative to the bias without images."""
+
+
+@dataclass(frozen=True)
+class RoundBias(Budgeted):
+    """Minimise the expected squared bias of a round's labels over allocations of exactly `budget` samples.
+
+    A skew that other participants cancel does no harm here, unlike in KL, Greedy and Optimal. The result is a
+    `CertifiedAllocation`, whose ``gap`` bounds how much smaller the bias can be.
+
+    Args:
+        budget: samples to spend.
+        participation: share of the clients that take part in a round, as ``rounds.participation`` of a run.
+        target: the shares that a round should have: equal ones, or those of all real samples together (``global``).
+
+    >>> RoundBias(budget=4, participation=0.5).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
+    array([[0, 2, 2],
+           [0, 0, 0]])
+    """
+
+    participation: float = 0.1
+    target: Target = "uniform"
+    description: ClassVar[str] = (
+        "Brings the labels of each round's participants together closest to a target. Needs the counts of all clients."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_target(self.target)
+        number = isinstance(self.participation, int | float) and not isinstance(self.participation, bool)
+        if not (number and 0 < self.participation <= 1):
+            raise PolicyError(f"participation must be above 0 and at most 1, not {self.participation!r}")
+
+    def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
+        """Descend to the best real numbers, and round."""
+        total = samples_in(self.budget, counts)
+        check_searchable(total)
+        bias = Bias(counts, target_shares(counts, self.target), self.participants(counts), total)
+        wanted, bound = descend(bias)
+        rounded = round_to(wanted, total)
+        return CertifiedAllocation(rounded, self.spec, max(bias.value(rounded) - bound, 0.0), "the bias of a round")
+
+    def participants(self, counts: LabelCounts) -> int:
+        """S, the clients of a round, at least one."""
+        return max(1, round(self.participation * counts.num_clients))
+
+    def bias(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
+        """The expected squared bias of a round, which the policy minimises."""
+        samples = np.zeros_like(counts.n) if allocation is None else allocation.n
+        shares = target_shares(counts, self.target)
+        return Bias(counts, shares, self.participants(counts), int(samples.sum())).value(samples)
+
+
+class Bias:
+    """The expected squared bias of a round as a function of the allocation of `total` samples."""
+
+    def __init__(self, counts: LabelCounts, shares: FloatArray, participants: int, total: int) -> None:
+        clients = counts.num_clients
+        pairs = participants * (participants - 1) / (clients * (clients - 1)) if clients > 1 else 0.0
+        size = participants * (counts.total + total) / clients
+        self.counts, self.shares, self.total = counts.n, shares, total
+        self.own, self.joint = (participants / clients - pairs) / size**2, pairs / size**2
+
+    def value(self, samples: FloatArray | IntArray) -> float:
+        """The bias with these samples."""
+        apart = self._apart(samples)
+        together = apart.sum(axis=0)
+        return float(self.own * (apart**2).sum() + self.joint * (together**2).sum())
+
+    def gradient(self, samples: FloatArray | IntArray) -> FloatArray:
+        """Its derivative by each number of samples."""
+        apart = self._apart(samples)
+        pull = 2 * (self.own * apart + self.joint * apart.sum(axis=0))
+        return np.asarray(pull - (pull @ self.shares)[:, None])
+
+    @property
+    def steepness(self) -> float:
+        """An upper bound of the second derivative in any direction."""
+        classes = len(self.shares)
+        spread = float(np.linalg.norm(np.eye(classes) - np.outer(self.shares, np.ones(classes)), 2)) ** 2
+        return 2 * (self.own + self.joint * len(self.counts)) * spread
+
+    def _apart(self, samples: FloatArray | IntArray) -> FloatArray:
+        after = self.counts + samples
+        return np.asarray(after - after.sum(axis=1, keepdims=True) * self.shares)
+
+
+def descend(bias: Bias) -> tuple[FloatArray, float]:
+    """The best real numbers of samples, by accelerated projected gradients, and a lower bound for any allocation."""
+    found = np.full(bias.counts.shape, bias.total / bias.counts.size)
+    ahead, pace, bound = found, 1.0, 0.0
+    goal = TOLERANCE * bias.value(np.zeros_like(found))
+    for _ in range(MAX_STEPS if bias.total else 0):
+        slope = bias.gradient(found)
+        # The function lies above its tangent, which is least where all samples go to the lowest slope.
+        bound = max(bound, bias.value(found) + float(bias.total * slope.min() - (slope * found).sum()))
+        if bias.value(found) - bound <= goal:
+            break
+        step = on_simplex(ahead - bias.gradient(ahead) / bias.steepness, bias.total)
+        faster = (1 + np.sqrt(1 + 4 * pace**2)) / 2
+        ahead, found, pace = step + (pace - 1) / faster * (step - found), step, faster
+    return found, bound if bias.total else bias.value(found)
+
+
+def on_simplex(point: FloatArray, total: float) -> FloatArray:
+    """The nearest point whose entries are not negative and sum to `total`.
+
+    >>> on_simplex(np.array([[3.0, -1.0], [2.0, 0.0]]), 3)
+    array([[2., 0.],
+           [1., 0.]])
+    """
+    falling = -np.sort(-point, axis=None)
+    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    nearest: FloatArray = np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    return nearest
