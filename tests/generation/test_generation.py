@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 import fedeas
-from fedeas.data.sources import load_dataset, load_own
+from fedeas.data.one_part import load_own
+from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generation import generate, write_images
 from fedeas.generation.files import MANIFEST, ImageFormat
