@@ -356,7 +356,7 @@ def parse_generator(text: str) -> Source:
     """The settings that a spec describes.
 
     >>> parse_generator("gaussian(components=16)")
-    Gaussian(components=16, shrinkage=0.1)
+    Gaussian(components=16, shrinkage=0.1, weights='')
     """
     if own := own_code_named(text, GENERATORS, "generator"):
         return Python(own)
