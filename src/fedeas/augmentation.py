@@ -5,7 +5,6 @@ The images are those of a federated run: the same policy, generator and client n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, checked_address, plan_addresses
@@ -136,7 +136,7 @@ def augment(
     num_classes: int,
     generator: Generator | str | Callable[[IntArray, IntArray], Any],
     policy: AllocationPolicy | str | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    cache: PathLike | None = None,
     *,
     client: int | str = 0,
     budget: Plan | Allocation | ArrayLike | None = None,

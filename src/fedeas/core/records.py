@@ -15,11 +15,10 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
 from fedeas.errors import InputError
 
 Record = dict[str, Any]
-PathLike = str | os.PathLike[str]
 
 DIGEST = "digest"  # the key in a record
 KIND = "sha256:"  # what its value begins with

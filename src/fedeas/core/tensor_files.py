@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from fedeas.core.files import temporary, written_whole
+from fedeas.core.files import PathLike, temporary, written_whole
 from fedeas.errors import InputError
 
 log = logging.getLogger("fedeas")
 
-PathLike = str | os.PathLike[str]
 Framework = Literal["torch", "numpy"]
 
 DIGEST = "digest"  # the name in the metadata

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from fedeas.core.files import cache_folder
+from fedeas.core.files import PathLike, cache_folder
 from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
 from fedeas.errors import InputError
 
@@ -35,8 +35,6 @@ MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} 
 """Commands that make initial weights, by the suffix after the dataset's name."""
 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
-
-PathLike = str | os.PathLike[str]
 
 
 def is_name(place: PathLike) -> bool:

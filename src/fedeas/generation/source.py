@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
@@ -21,8 +21,6 @@ from fedeas.planning.counts import Allocation
 Shape = tuple[int, int, int]
 AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
 """A generator, its spec, or a function from labels and indices to uint8 images."""
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)

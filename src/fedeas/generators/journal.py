@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedeas.generators.base import Generator, GeneratorWrapper, client_of
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, client_of
 
 Note = dict[str, Any]
-Images = NDArray[np.uint8]
 
 
 class KeptGenerator(Generator, Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
-from fedeas.core.files import make_folder, written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
@@ -24,7 +23,7 @@ from fedeas.runs.store import Record, Run, RunStore
 
 log = logging.getLogger("fedeas")
 
-Folder = str | os.PathLike[str]
+Folder = PathLike
 OnRound = Callable[[Record], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
 
