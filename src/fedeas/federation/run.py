@@ -117,7 +117,8 @@ class Federation:
 
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
-            schedule = self._schedule(len(done))
+            total, every = config.rounds.total, config.rounds.eval_every
+            schedule = Schedule(total, config.partition.clients, config.participants, config.seed, every, len(done))
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), on_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
@@ -133,11 +134,6 @@ class Federation:
         """Give the clients their states back; return the server's."""
         engine.restore({client: self.parts.on_device(arrays) for client, arrays in before.clients.items()})
         return self.parts.on_device(before.server)
-
-    def _schedule(self, start: int) -> Schedule:
-        config, rounds = self.parts.config, self.parts.config.rounds
-        clients = config.partition.clients
-        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def _evaluation(self) -> Evaluation:
         data, device = self.parts.data, self.parts.device

@@ -55,7 +55,7 @@ def source_for(
     ready: Any
     if isinstance(generator, str):
         spec, ready = generator, parse_generator(generator).ready(_known(context, generator))
-    elif _is_generator(generator):
+    elif all(hasattr(generator, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
         spec, ready = getattr(generator, "description", type(generator).__name__), generator
     elif callable(generator) or callable(getattr(generator, "sample", None)):
         known = _known(context, getattr(generator, "__name__", "the function"))
@@ -71,10 +71,6 @@ def _class_names(plan: Allocation, generator: Generator) -> tuple[str, ...]:
     """The plan's names, if the generator makes as many classes; numbers otherwise."""
     own = plan.classes or ()
     return own if len(own) == generator.num_classes else tuple(map(str, range(generator.num_classes)))
-
-
-def _is_generator(thing: Any) -> bool:
-    return all(hasattr(thing, name) for name in ("sample", "num_classes", "shape", "fingerprint"))
 
 
 def _context(

@@ -79,7 +79,9 @@ def build_model(
         model = build(shape, num_classes, stem, norm)
     if weights:
         path = model_weights(weights)
-        tensors = torchvision_weights(name) if path is None else _read(str(path))
+        if path is not None and not str(path).endswith(SUFFIX):
+            raise InputError(f"{path}: weights must be {CHOICES}")
+        tensors = torchvision_weights(name) if path is None else read_tensors(path)[1]
         _load(model, tensors, TORCHVISION if path is None else str(path))
     return _projected(model, projection, num_classes, seed) if projection else model
 
@@ -148,12 +150,6 @@ def own_model(call: Call, shape: Shape, num_classes: int, stem: Stem, norm: Norm
     if head.out_features != num_classes:
         raise InputError(f"{call.name}: its head has {head.out_features} outputs for {num_classes} classes")
     return cast(Model, model)
-
-
-def _read(path: str) -> dict[str, Tensor]:
-    if not path.endswith(SUFFIX):
-        raise InputError(f"{path}: weights must be {CHOICES}")
-    return read_tensors(path)[1]
 
 
 def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:

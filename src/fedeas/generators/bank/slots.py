@@ -198,15 +198,16 @@ class Disk:
 
     def count(self) -> int:
         """Number of slots that are not empty."""
-        return sum(int(self._filled(slots).sum()) for *_, path in self._files() for _, slots in self._scan(path))
+        paths = (path for *_, path in image_files(self.folder))
+        return sum(int(self._filled(slots).sum()) for path in paths for _, slots in self._scan(path))
 
     def verify(self, clear: bool) -> Verification:
         """Hash every slot that is not empty; `clear` empties the damaged ones."""
         checked, damaged = 0, list[Address]()
-        for label, client, path in self._files():
+        for label, client, path in image_files(self.folder):
             for start, slots in self._scan(path):
                 filled = np.flatnonzero(self._filled(slots))
-                at = _client_addresses(label, client, start + filled)
+                at = Addresses(np.full(filled.size, label), start + filled + (client << CLIENT_BITS))
                 suspects = at.at(~self._good(at, slots[filled]))
                 checked += filled.size
                 damaged += self._confirm_damaged(suspects, client, clear) if suspects.labels.size else []
@@ -231,9 +232,6 @@ class Disk:
 
     def _path(self, at: Addresses, row: int) -> Path:
         return self.folder / f"c{at.labels[row]}" / f"k{at.clients[row]}.images"
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        return image_files(self.folder)
 
     def _runs(self, at: Addresses, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Runs of rows whose slots follow each other in one file, at most a block each."""
@@ -289,10 +287,6 @@ class Disk:
 
 def _number(at: Addresses, row: int) -> int:
     return number_of(int(at.index[row]))
-
-
-def _client_addresses(label: int, client: int, numbers: IntArray) -> Addresses:
-    return Addresses(np.full(numbers.size, label), numbers + (client << CLIENT_BITS))
 
 
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
