@@ -1,7 +1,5 @@
 """The demo: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context

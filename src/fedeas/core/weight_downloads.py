@@ -1,7 +1,5 @@
 """Put weights into the cache folder, from a file or from the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

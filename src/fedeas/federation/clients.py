@@ -1,7 +1,5 @@
 """The clients of a run: what a federation asks of them wherever they train, and the clients on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self

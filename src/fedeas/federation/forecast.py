@@ -1,7 +1,5 @@
 """Estimate how long a run will train on a CPU, from a few steps that are timed before it starts."""
 
-from __future__ import annotations
-
 import copy
 import time
 from statistics import median

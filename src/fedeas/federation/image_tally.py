@@ -1,7 +1,5 @@
 """Count a run's synthetic images, each in the round in which its client first trains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fedeas.core.arrays import IntArray

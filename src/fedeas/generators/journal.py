@@ -1,7 +1,5 @@
 """Note how many images of a run were already in the bank, before the others are made, so that a kill loses nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 

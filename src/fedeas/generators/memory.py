@@ -1,7 +1,5 @@
 """Batches as large as memory allows: one that does not fit is halved and tried again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

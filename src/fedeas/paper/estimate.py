@@ -1,7 +1,5 @@
 """Estimate the cost of runs before they start: images to generate, and minutes on the GPU that was measured."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The run behind each cell of the paper's tables: methods, settings, and profiles of training."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

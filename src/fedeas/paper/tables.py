@@ -1,7 +1,5 @@
 """Fill sheets from finished runs and write them as Markdown, CSV and LaTeX: our number, the paper's, the difference."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
