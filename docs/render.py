@@ -83,11 +83,11 @@ def main() -> None:
         path.write_text(rendered(path.read_text()))
     images = ROOT / "docs" / "images"
     from fedeas.cli import main as fedeas
-    from fedeas.paper.figures.counts import draw_count_figures
+    from fedeas.paper.figures.counts import COUNT_FIGURES
+    from fedeas.plotting import figures as plots
 
-    for path in draw_count_figures(images):
-        if path.suffix == ".svg":
-            path.unlink()  # the pages show the PNG files
+    for name, draw in COUNT_FIGURES.items():
+        plots.save(draw(), images / f"{name}.png")
     with contextlib.suppress(SystemExit):
         fedeas(["plan", "--example", "--plot", str(images / "plan.png")])
     draw_results(images)

@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from fedeas.models.build import build_model, shortened
-from fedeas.models.conv import Conv
+from fedeas.models.build import build_model
+from fedeas.models.conv import Conv, shortened
 
 
 def gradients(model, x, together):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
@@ -24,7 +23,7 @@ from fedeas.runs.store import Record, Run, RunStore
 
 log = logging.getLogger("fedeas")
 
-Folder = str | os.PathLike[str]
+Folder = PathLike
 OnRound = Callable[[Record], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
 
@@ -113,13 +112,14 @@ class Reproduction:
 
     def write(self, folder: Folder) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
-        from fedeas.paper.figures.gallery import save_figures
+        from fedeas.paper.figures.gallery import figures
+        from fedeas.plotting.figures import save_all
 
         out = Path(folder)
         make_folder(out)
         for artefact in self.artefacts:
             _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
-            save_figures(artefact.name, self.book, out)
+            save_all(figures(artefact.name, self.book), out)
             if artefact.name == "samples":
                 _save_samples(self.study, out / "samples.png")
 
@@ -209,14 +209,6 @@ def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> No
     for copies in [found.copies(config) for config in configs] if places.keeps else ():
         if copies and not any(kept in run.path.resolve().parents for run in copies):
             keep(copies[0], places.results)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
 
 
 def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:

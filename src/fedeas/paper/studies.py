@@ -262,7 +262,9 @@ class Study:
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
             data=DataConfig(
-                dataset=self._dataset(where), protocol=self.protocol, held_out=self._held_out(where) * method.held_out
+                dataset="digits" if profile.clients else where.dataset,
+                protocol=self.protocol,
+                held_out=self._held_out(where) * method.held_out,
             ),
             partition=self._central(where) if method.central else self._partition(where),
             model=self._model(where),
@@ -301,9 +303,6 @@ class Study:
     def _place(self, where: Setting) -> str:
         """The setting's short name in this study."""
         return f"digits-k{self.profile.clients[where.clients]}-a{where.alpha}" if self.profile.clients else where.id
-
-    def _dataset(self, where: Setting) -> str:
-        return "digits" if self.profile.clients else where.dataset
 
     def _central(self, where: Setting) -> PartitionConfig:
         if self.protocol == "paper":
