@@ -32,7 +32,7 @@ class Moment:
 
     @staticmethod
     def now() -> Moment:
-        """This moment."""
+        """The present moment."""
         here = psutil.Process()
         times = [each.cpu_times() for each in (here, *here.children(recursive=True))]
         return Moment(time.perf_counter(), sum(each.user + each.system for each in times))

@@ -24,7 +24,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
-from fedeas.flower import client
+from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings
@@ -136,8 +136,8 @@ def test_a_window_stays_small_for_slow_clients(looks):
 
 def test_clients_of_one_process_load_and_split_the_dataset_once(tmp_path, monkeypatch, local):
     loaded = []
-    monkeypatch.setattr(client, "load_dataset", lambda *asked: loaded.append(asked) or load_dataset(*asked))
-    client._shared_split.cache_clear()
+    monkeypatch.setattr(flower_client, "load_dataset", lambda *asked: loaded.append(asked) or load_dataset(*asked))
+    flower_client._shared_split.cache_clear()
     run, _ = on_flower(tmp_path, LOCAL_POLICY)
     assert len(loaded) == 1
     assert_same(run, local(LOCAL_POLICY))
