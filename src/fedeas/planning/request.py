@@ -153,17 +153,19 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
     """The allocation of `policy`, and those of the built-in policies that generate as many images (FedEAS: at most).
 
-    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
+    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent. If `policy` has a
+    target other than equal shares, those that can take it have it, too.
     """
     total = allocation.generated
+    target = policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
     line_up += [
-        KL(budget=total),
-        RoundBias(budget=total),
-        Greedy(budget=total),
-        Optimal(budget=total),
+        KL(budget=total, target=target),
+        RoundBias(budget=total, target=target),
+        Greedy(budget=total, target=target),
+        Optimal(budget=total, target=target),
         Pool(distinct=total),
         FullBalance(),
     ]
