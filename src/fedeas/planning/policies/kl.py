@@ -24,7 +24,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import check_positive, samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.optimal import CertifiedAllocation
-from fedeas.planning.policies.prices import FINE, bisect_price, fine_total, round_to
+from fedeas.planning.policies.prices import round_to, spend
 from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
@@ -62,8 +62,8 @@ class KL(Budgeted):
         """Find the price at which the budget is spent, and round."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        curves = DivergenceCurves(counts, target_shares(counts, self.target), self.smoothing)
-        wanted, price = curves.spend(total)
+        curves = DivergenceCurves(counts.n, counts.weights, target_shares(counts, self.target), self.smoothing)
+        wanted, price = spend(curves, counts.num_clients, total)
         rounded = round_to(wanted, total)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
@@ -80,9 +80,9 @@ class KL(Budgeted):
 class DivergenceCurves:
     """How each client's divergence falls with the samples it gets; classes are ordered by how much they lack."""
 
-    def __init__(self, counts: LabelCounts, shares: FloatArray, smoothing: float) -> None:
-        self.weights, self.shares = counts.weights, shares
-        self.have = counts.n + smoothing
+    def __init__(self, n: IntArray, weights: FloatArray, shares: FloatArray, smoothing: float) -> None:
+        self.weights, self.shares = weights, shares
+        self.have = n + smoothing
         self.levels = np.sort(self.have / shares, axis=1)
         order = np.argsort(self.have / shares, axis=1, kind="stable")
         self.raised_shares = np.cumsum(shares[order], axis=1)
@@ -111,14 +111,13 @@ class DivergenceCurves:
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
         return np.asarray(np.maximum(level, first))
 
-    def spend(self, total: int) -> tuple[FloatArray, float]:
-        """The best samples, as real numbers that sum to `total`, and the price of the last one."""
-        full = self.at_level(self.levels[:, -1])
-        surplus = total - fine_total(full) / FINE
-        if surplus >= 0:  # all clients match the target; from there on they grow without leaving it
-            return self.at_level(self.levels[:, -1] + surplus / len(full)), 0.0
-        price = bisect_price(lambda at: fine_total(self.samples_at(at.middle)) <= total * FINE, self.highest_price)
-        return self.samples_at(price.enough), price.enough
+    def matched(self, more: float = 0.0) -> FloatArray:
+        """The samples with which every client matches the target, and about `more` for each beyond."""
+        return self.at_level(self.levels[:, -1] + more)
+
+    def in_whole(self, samples: IntArray) -> IntArray:
+        """The allocation for whole numbers of samples: these."""
+        return samples
 
     @property
     def highest_price(self) -> float:

@@ -11,7 +11,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.prices import FINE, bisect_price, fine_total, round_to
+from fedeas.planning.policies.prices import bisect_price, round_to, spend
 from fedeas.planning.policies.share_curves import ShareCurves
 from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
@@ -124,32 +124,41 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     surplus = total - int(curves.demand.sum())
     if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
         return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
-    highest = 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
+    samples, price = on_hulls(curves, total, highest_price(curves))
+    bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
+    return _give_rest(curves, samples, total - int(samples.sum())), bound
+
+
+def highest_price(curves: Waterfill) -> float:
+    """A price at which nobody takes a sample."""
+    return 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
+
+
+def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:
+    """The best samples on the hulls, at most `total`, and their price; the next step of a client may not fit."""
     too_low, enough = bisect_price(lambda at: curves.best_at(at.middle).sum() <= total, highest)
     samples = curves.best_at(enough)
     more = curves.best_at(too_low) if too_low > 0 else curves.demand
     # Each client's two choices are equally good at this price. Take the larger ones while they fit the budget.
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
-    samples = samples + np.where(fits, steps, 0)
-    bound = float((curves.value(samples) + 2 * enough * samples).sum()) - 2 * enough * total
-    return _give_rest(curves, samples, total - int(samples.sum())), bound
+    return samples + np.where(fits, steps, 0), enough
 
 
 def _by_relaxing(curves: ShareCurves, total: int) -> tuple[IntArray, float]:
     """The same for any shares: the best real numbers, rounded."""
-    surplus = total - fine_total(curves.demand) / FINE
-    if surplus >= 0:  # every client can match the target; from there on they grow without leaving it
-        return round_to(curves.demand + surplus / len(curves.demand), total), 0.0
-    price = bisect_price(lambda at: fine_total(curves.samples_at(at.middle)) <= total * FINE, curves.highest_price)
-    samples = curves.samples_at(price.enough)
-    bound = float(curves.relaxed_value(samples).sum()) + price.enough * (float(samples.sum()) - total)
+    samples, price = spend(curves, curves.counts.num_clients, total)
+    bound = float(curves.relaxed_value(samples).sum()) + price * (float(samples.sum()) - total)
     return round_to(samples, total), bound
 
 
 def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:
     """Give the last few samples to the one client whose value they lower most (or raise least)."""
-    change: FloatArray = curves.value(samples + rest) - curves.value(samples)
     samples = samples.copy()
-    samples[int(change.argmin())] += rest
+    samples[int(change_by(curves, samples, rest).argmin())] += rest
     return samples
+
+
+def change_by(curves: Waterfill, samples: IntArray, rest: int) -> FloatArray:
+    """How the value of each client changes if it gets all of the rest."""
+    return curves.value(samples + rest) - curves.value(samples)

@@ -7,7 +7,7 @@ made in whole numbers, so that they do not depend on the order or on the parts i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -60,6 +60,32 @@ def fine_total(samples: FloatArray) -> int:
         return int(rough) * FINE
     whole = np.floor(samples)
     return int(whole.sum()) * FINE + int(((samples - whole) * FINE).astype(np.int64).sum())
+
+
+class RelaxedCurves(Protocol):
+    """Clients whose best real number of samples follows from a price."""
+
+    @property
+    def highest_price(self) -> float:
+        """The price from which on nobody takes a sample."""
+
+    def samples_at(self, price: float) -> FloatArray:
+        """The samples that are worth the price."""
+
+    def matched(self, more: float = 0.0) -> FloatArray:
+        """The samples with which every client matches the target, and about `more` for each beyond."""
+
+    def in_whole(self, samples: IntArray) -> IntArray:
+        """The allocation, clients x classes, for whole numbers of samples."""
+
+
+def spend(curves: RelaxedCurves, clients: int, total: int) -> tuple[FloatArray, float]:
+    """The best samples, as real numbers that sum to `total`, and the price of the last one."""
+    surplus = total - fine_total(curves.matched()) / FINE
+    if surplus >= 0:  # all clients match the target; from there on they grow without leaving it
+        return curves.matched(surplus / clients), 0.0
+    price = bisect_price(lambda at: fine_total(curves.samples_at(at.middle)) <= total * FINE, curves.highest_price)
+    return curves.samples_at(price.enough), price.enough
 
 
 def rounded_down(samples: FloatArray) -> IntArray:

@@ -65,6 +65,14 @@ class ShareCurves:
         """Samples with which each client matches the target."""
         return np.asarray(self.stages.start[:, -1] - self.sizes)
 
+    def matched(self, more: float = 0.0) -> FloatArray:
+        """The samples with which every client matches the target, and `more` for each beyond."""
+        return self.demand + more
+
+    def in_whole(self, samples: IntArray) -> IntArray:
+        """The allocation for whole numbers of samples."""
+        return self.fill(samples)
+
     @property
     def highest_price(self) -> float:
         """The gain of the first sample of the client to which it is worth most."""

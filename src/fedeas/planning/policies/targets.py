@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedeas.core.arrays import FloatArray
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import LabelCounts
 
@@ -21,7 +21,12 @@ def check_target(target: object) -> None:
 
 def target_shares(counts: LabelCounts, target: Target) -> FloatArray:
     """The share of each class in the target; above 0, for a class that nobody holds a tiny one."""
+    return shares_towards(target, counts.n.sum(axis=0))
+
+
+def shares_towards(target: Target, held: IntArray) -> FloatArray:
+    """The same, from the samples of each class that all clients hold together."""
     if target == "uniform":
-        return np.full(counts.num_classes, 1 / counts.num_classes)
-    held = np.maximum(counts.n.sum(axis=0).astype(np.float64), 1e-9)
-    return np.asarray(held / held.sum())
+        return np.full(len(held), 1 / len(held))
+    some = np.maximum(held.astype(np.float64), 1e-9)
+    return np.asarray(some / some.sum())
