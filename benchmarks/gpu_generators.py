@@ -3,7 +3,6 @@
 ``training`` compares our updates with the plain diffusers loop, on the network of the `compact` preset.
 ``sampling WEIGHTS DATA_ROOT`` compares our samplers with diffusers' own pipeline on trained CIFAR-10 weights, in speed
 and in what a classifier thinks of the images.
-``guidance WEIGHTS DATA_ROOT`` tries fewer steps, and guidance in a part of them only.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def sampling(weights: Weights, yardstick: Yardstick) -> None:
     settings: list[dict[str, object]] = [{"guidance": 1.0, "compiled": not SMALL}, {"compiled": not SMALL}]
     settings += [{"solver": "ddpm", "guidance": 1.0}, {"solver": "ddim", "steps": 50, "guidance": 1.0}]
     settings += [{"steps": steps, "guidance": 1.0} for steps in (10, 30, 50)]
-    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)]
+    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)] + [{"steps": steps} for steps in (10, 13, 16)]
     for each in settings:
         images, seconds, begin, about = our_images(weights, labels, **each)
         speed = len(labels) / seconds
@@ -168,23 +167,6 @@ def sampling(weights: Weights, yardstick: Yardstick) -> None:
         save("gpu-generator-sampling", question, rows)  # after each: the last ones may not be waited for
 
 
-PARTS = [(20, 0, 1), (20, 0.1, 0.9), (20, 0.2, 0.6), (20, 0.4, 0.8), (20, 0.6, 1), (16, 0, 1), (16, 0.2, 0.8)]
-PARTS += [(15, 0.1, 0.8), (13, 0, 1)]
-"""Steps, and the part of them that is guided."""
-
-
-def guidance(weights: Weights, yardstick: Yardstick) -> None:
-    labels, rows = np.tile(np.arange(10), 4 * PER_CLASS), list[dict[str, object]]()
-    for steps, start, end in PARTS:
-        part = {"guidance_start": float(start), "guidance_end": float(end)}
-        images, seconds, _, _ = our_images(weights, labels, steps=steps, **part)
-        row = {"steps": steps, "guided from": start, "to": end, "images/s": round(len(labels) / seconds)}
-        rows.append(row | judged(images, labels, yardstick))
-        print(rows[-1], flush=True)
-        question = f"Guidance in a part of the steps, {len(labels):,} images of each"
-        save("gpu-generator-guidance", question, rows)  # after each: the last ones may not be waited for
-
-
 def judged(images: np.ndarray, labels: np.ndarray, yardstick: Yardstick) -> dict[str, object]:
     report: Report = judge(images, labels, yardstick)
     return {"agreement": f"{report.agreement:.2%}", "classifier Frechet": round(report.classifier_frechet, 3)}
@@ -194,11 +176,11 @@ def main() -> None:
     if sys.argv[1:] == ["training"]:
         training()
         return
-    _, mode, weights, root = sys.argv
+    _, _, weights, root = sys.argv
     data = load_dataset("digits" if SMALL else "cifar10", None if SMALL else root)
     classifier = Classifier.train(data.images, data.labels, 10, device=DEVICE, class_names=data.classes)
     yardstick = Yardstick.of(classifier, data.images, data.test_images, data.test_labels)
-    {"sampling": sampling, "guidance": guidance}[mode](Weights.load(weights), yardstick)
+    sampling(Weights.load(weights), yardstick)
 
 
 if __name__ == "__main__":

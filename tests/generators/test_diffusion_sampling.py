@@ -142,7 +142,7 @@ def sampled_with(network, name, steps, prediction, labels):
         noise = (sample - signal * clean) / share
         return noise if network.target == "epsilon" else signal * noise - share * clean
 
-    generator._network_calls = {False: called, True: called}
+    generator._network_call = called
     return generator.sample(labels, np.arange(len(labels))).astype(int)
 
 
@@ -202,7 +202,7 @@ def test_guidance_is_linear_extrapolation_from_no_class(guidance):
     sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
     conditional = Linear()(sample, level, classes).sample
     plain = Linear()(sample, level, torch.full_like(classes, 3)).sample
-    predicted = generator._predict_guided(Linear(), sample, level, classes)
+    predicted = generator._predict(Linear(), sample, level, classes)
     torch.testing.assert_close(predicted, plain + guidance * (conditional - plain), rtol=1e-4, atol=1e-4)
 
 
@@ -220,26 +220,6 @@ def test_without_guidance_the_network_is_evaluated_once():
     assert asked == [[2, 0, 1]]
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 30))
-def test_guided_steps_are_those_of_the_chosen_part(one, other, steps):
-    start, end = sorted((one, other))
-    part = {"guidance_start": start, "guidance_end": end}
-    generator = DiffusionGenerator(WEIGHTS, solver="ddim", steps=steps, guidance=2, **part)
-    guided = [generator._is_guided(number) for number in range(steps)]
-    assert guided == [start <= number / steps < end for number in range(steps)]
-    assert not any(DiffusionGenerator(WEIGHTS, guidance=1)._is_guided(number) for number in range(20))
-
-
-def test_guidance_in_no_step_gives_the_images_of_the_plain_model():
-    labels, index = np.arange(4) % 3, np.arange(4)
-    plain, whole, none = (
-        DiffusionGenerator(WEIGHTS, steps=3, batch_size=4, **settings).sample(labels, index)
-        for settings in ({"guidance": 1}, {"guidance": 3}, {"guidance": 3, "guidance_end": 0.0})
-    )
-    assert np.array_equal(none, plain)
-    assert not np.array_equal(whole, plain)
-
-
 @pytest.mark.usefixtures("with_bf16")
 @pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 @pytest.mark.parametrize("guidance", [1, 2])
@@ -252,8 +232,7 @@ def test_the_network_is_evaluated_in_the_chosen_precision(name, dtype, guidance)
 
     generator = DiffusionGenerator(WEIGHTS, precision=name, guidance=guidance)
     sample, level, classes = torch.randn(3, 1, 2, 2), torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1])
-    predict = generator._predict if guidance == 1 else generator._predict_guided
-    assert predict(network, sample, level, classes).dtype == torch.float32
+    assert generator._predict(network, sample, level, classes).dtype == torch.float32
     assert asked == [dtype]
 
 
@@ -312,18 +291,16 @@ def test_the_fingerprint_depends_on_what_determines_the_images():
         print_of(solver="ddim"),
         print_of(steps=6),
         print_of(guidance=2.5),
-        print_of(guidance_end=0.5),
         print_of(precision="bf16"),
         print_of(replace(WEIGHTS, tensors={name: tensor + 1 for name, tensor in WEIGHTS.tensors.items()})),
         print_of(replace(WEIGHTS, provenance={"protocol": "merged"})),
     ]
-    assert len({first, *others}) == 8
+    assert len({first, *others}) == 7
     alike = [
         print_of(batch_size=3),
         print_of(device="cuda", precision="fp32"),  # the device itself does not count, its usual precision does
         print_of(compiled=True),
         print_of(guidance=2),
-        print_of(guidance_start=0.0, guidance_end=1.0),
         print_of(replace(WEIGHTS, class_names=("x", "y", "z"))),
         print_of(replace(WEIGHTS, solver="ddim", steps=9, guidance=0.0)),  # what was not asked for
     ]
@@ -349,10 +326,6 @@ def test_the_weights_give_the_default_sampler():
         ({"steps": 1001}, "steps must be between 1 and 1000, not 1001"),
         ({"guidance": -0.5}, "guidance must be 0 or more, not -0.5"),
         ({"guidance": math.nan}, "guidance must be 0 or more, not nan"),
-        (
-            {"guidance_start": 0.5, "guidance_end": 0.4},
-            "guidance_start and guidance_end must rise from 0 to 1, not be 0.5 and 0.4",
-        ),
         ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, not 'fp8'"),
         ({"batch_size": -2}, "batch_size must be 1 or more, not -2"),
     ],

@@ -32,7 +32,7 @@ from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, Policy
-from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_file, reads_in_parts, write_plan
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
@@ -95,8 +95,8 @@ def plan(
     if config_file is not None and own is None:
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     out = None if config_file else out
-    if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
-        _show_plan(plan_chunks(file.chunks(), chosen, out), chosen.spec, as_json)
+    if file is not None and not (compare or plot or classes) and reads_in_parts(file, chosen, limits):
+        _show_plan(plan_file(file, chosen, out), chosen.spec, as_json)
         _remark(f"read {file.path} as {file.how}", as_json)
         _suggest_after_plan(out, as_json)
         return

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
-from fedeas.cli.runs import Folder, progress
+from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
@@ -124,6 +124,7 @@ def reproduce_artefact(
         out=folder_of_tables,
         watch=progress,
         tell=_say,
+        on_start=say_how_long,
     )
     if only_estimate:
         Console().print(estimate_table(done.estimates(seeds), done.study.says))

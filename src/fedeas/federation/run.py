@@ -56,7 +56,7 @@ def execute(
     If `pause` returns True after a round, the run stops there and can be resumed, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
-    `make_clients` makes the clients, if they are not on this machine. On a CPU, `on_start` gets the time that the run
+    `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
     will take, estimated from a few steps.
     """
     if config.engine.name == "flower" and make_clients is None:
@@ -75,7 +75,7 @@ def execute(
                 for words in parts.data.notes:
                     log.warning("%s", words)
                 _record_environment(run, device, unknown)
-                if on_start is not None and isinstance(clients, LocalClients) and device.type == "cpu":
+                if on_start is not None and isinstance(clients, LocalClients):
                     on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
                 Federation(parts, clients).run(run, progress, pause)
     return run

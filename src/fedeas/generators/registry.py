@@ -152,8 +152,6 @@ class Diffusion(GeneratorSettings):
     solver: str = ""
     steps: int = 0
     guidance: float | None = None
-    guidance_start: float = 0.0
-    guidance_end: float = 1.0
     precision: str = "auto"
     compiled: bool = False
 
@@ -169,8 +167,7 @@ class Diffusion(GeneratorSettings):
         if context.protocol == "clean":
             check_clean(generator_weights(place), context.dataset, "train it with --protocol clean")
         return DiffusionGenerator(
-            weights, solver=self.solver, steps=self.steps, guidance=self.guidance,
-            guidance_start=self.guidance_start, guidance_end=self.guidance_end, precision=self.precision,
+            weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=context.device, compiled=self.compiled,
         )  # fmt: skip
 

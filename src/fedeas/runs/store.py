@@ -184,6 +184,11 @@ class Run:
         """Whether counts and plan are saved; they are not if the counts stayed with the clients."""
         return (self.path / "allocation.npz").exists()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether this is a small copy of a finished run: packed rounds, and neither plan nor checkpoint."""
+        return (self.path / PACKED_ROUNDS).exists() and not (self.path / ROUNDS).exists()
+
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
         path = self.path / "allocation.npz"

@@ -9,7 +9,7 @@ from strategies import label_counts
 from fedeas import Greedy, LabelCounts, PolicyError, imbalance
 from fedeas.planning.counts import Allocation
 from fedeas.planning.policies.greedy import one_by_one
-from fedeas.planning.policies.kl import target_shares
+from fedeas.planning.policies.targets import target_shares
 
 budgets = st.integers(0, 40)
 

@@ -43,7 +43,9 @@ budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal,
 budgets = st.integers(0, 60)
 pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
 budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
-any_policy = st.one_of(local_policies, budgeted, pools)
+targeted_kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias])
+targeted = st.builds(lambda kind, budget: kind(budget=budget, target="global"), targeted_kinds, budgets)
+any_policy = st.one_of(local_policies, budgeted, targeted, pools)
 
 
 def has_room(policy, counts):
@@ -109,6 +111,11 @@ def test_law_2_exact_spend(kind, budget, counts):
     else:
         with pytest.raises(PolicyError, match="every client holds every class"):
             policy.allocate(counts)
+
+
+@given(targeted, label_counts())
+def test_law_2_exact_spend_towards_the_global_shares(policy, counts):
+    assert policy.allocate(counts).total == policy.budget
 
 
 @given(budgeted_kinds, betas, label_counts())

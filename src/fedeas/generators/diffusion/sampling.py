@@ -7,7 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.memory import as_memory_allows, in_batches
-from fedeas.gpu.cuda_graphs import Captured, graph_pool
+from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import available_precision
 
 Solver = Literal["dpm", "ddim", "ddpm"]
@@ -43,8 +43,6 @@ class DiffusionGenerator:
             many evenly spaced noise levels as there are steps.
         steps: evaluations of the network for an image.
         guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
-        guidance_start, guidance_end: the part of the steps that is guided, from 0 (noise) to 1 (image). Guidance does
-            most in the middle, and steps without it take half the time.
         precision: of the network; by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
         device: where it computes.
         batch_size: images made at once; smaller requests are padded to it, so that an image never depends on the size
@@ -59,8 +57,6 @@ class DiffusionGenerator:
         solver: str = "",
         steps: int = 0,
         guidance: float | None = None,
-        guidance_start: float = 0.0,
-        guidance_end: float = 1.0,
         precision: str = "auto",
         device: str | torch.device = "cpu",
         batch_size: int = 0,
@@ -71,7 +67,6 @@ class DiffusionGenerator:
         self.solver = solver or weights.solver
         self.steps = steps or (weights.steps if self.solver == weights.solver else {"ddpm": 250}.get(self.solver, 20))
         self.guidance = float(weights.guidance if guidance is None else guidance)
-        self.guidance_start, self.guidance_end = guidance_start, guidance_end
         self.precision = _precision(precision, self.device)
         self.batch_size = batch_size or BATCH.get(self.device.type, BATCH["cpu"])
         self.compiled = compiled
@@ -90,7 +85,7 @@ class DiffusionGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of weights, sampler and precision."""
-        content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision, *self._part]
+        content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property
@@ -98,7 +93,6 @@ class DiffusionGenerator:
         """One readable line."""
         seen = self.weights.provenance
         guided = f", guidance {self.guidance:g}" if self.guidance != 1 else ""
-        guided += f" from {self.guidance_start:g} to {self.guidance_end:g}" if guided and self._part else ""
         trained = f"{seen.get('dataset', 'unknown data')} ({seen.get('protocol', 'unknown')})"
         return f"diffusion on {trained}, {self.solver}-{self.steps}{guided}, {self.precision}"
 
@@ -114,7 +108,7 @@ class DiffusionGenerator:
 
     def _go_on_with(self, batch_size: int) -> None:
         self.batch_size = batch_size
-        self.__dict__.pop("_network_calls", None)
+        self.__dict__.pop("_network_call", None)
         log.warning("out of memory while sampling; continuing with %d images at a time", batch_size)
 
     @torch.inference_mode()
@@ -131,7 +125,7 @@ class DiffusionGenerator:
         sample = noise.piece(0).view(-1, *self.shape)
         levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one copy instead of many
         for number, level in enumerate(scheduler.timesteps):
-            predicted = self._network_calls[self._is_guided(number)](sample, levels[number], classes)
+            predicted = self._network_call(sample, levels[number], classes)
             sample = scheduler.step(predicted, level, sample, **self._step_noise(noise, number)).prev_sample
         return sample
 
@@ -145,28 +139,13 @@ class DiffusionGenerator:
         fresh = noise.piece(number + 1).view(-1, *self.shape)
         return {"eta": 1.0, "use_clipped_model_output": True, "variance_noise": fresh}
 
-    @property
-    def _part(self) -> list[float]:
-        """The part of the steps that is guided; empty if it is all of them."""
-        part = [self.guidance_start, self.guidance_end]
-        return [] if part == [0, 1] else part
-
-    def _is_guided(self, number: int) -> bool:
-        return self.guidance != 1 and self.guidance_start <= number / self.steps < self.guidance_end
-
     @cached_property
-    def _network_calls(self) -> dict[bool, Callable[..., Tensor]]:
-        """The network's prediction, without and with guidance."""
+    def _network_call(self) -> Callable[..., Tensor]:
         # nn.Module's method, since diffusers' own warns about modules that must stay in float32; there are none here.
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
         network = network.to(memory_format=torch.channels_last)
         called = torch.compile(network, dynamic=False) if self.compiled else self._fused(network)
-        pool = graph_pool(self.device)
-        predictions = {False: self._predict, True: self._predict_guided}
-        return {
-            guided: Captured(partial(predict, called), self.device, pool=pool)
-            for guided, predict in predictions.items()
-        }
+        return Captured(lambda *arguments: self._predict(called, *arguments), self.device)
 
     def _fused(self, network: nn.Module) -> Any:
         """The network in fewer kernels, if these are available: on a GPU, in bf16."""
@@ -174,11 +153,10 @@ class DiffusionGenerator:
         return FusedNetwork(network) if suits else network
 
     def _predict(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
-        predicted: Tensor = network(sample.to(self._dtype), level, class_labels=classes).sample.float()
-        return predicted
-
-    def _predict_guided(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
         sample = sample.to(self._dtype)
+        if self.guidance == 1:
+            predicted: Tensor = network(sample, level, class_labels=classes).sample.float()
+            return predicted
         nothing = torch.full_like(classes, self.num_classes)
         twice = network(sample.repeat(2, 1, 1, 1), level.repeat(2), class_labels=torch.cat([classes, nothing])).sample
         conditional, plain = twice.float().chunk(2)
@@ -195,9 +173,6 @@ class DiffusionGenerator:
             raise InputError(f"steps must be between 1 and {NOISE_LEVELS}, not {self.steps}")
         if not (math.isfinite(self.guidance) and self.guidance >= 0):
             raise InputError(f"guidance must be 0 or more, not {self.guidance}")
-        if not 0 <= self.guidance_start <= self.guidance_end <= 1:
-            start, end = self.guidance_start, self.guidance_end
-            raise InputError(f"guidance_start and guidance_end must rise from 0 to 1, not be {start} and {end}")
         if self.batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
         solver(self.solver, self.weights.network, self.steps)

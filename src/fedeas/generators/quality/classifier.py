@@ -37,7 +37,7 @@ MOMENT_BLOCK = 4096  # images at a time
 class Classifier:
     """A trained network with the normalisation of its inputs; make one with `train` or `load`.
 
-    The network is the one that a run uses for images of this shape.
+    The network is the one that a run uses for images of this shape, unless another is chosen.
     """
 
     model: Model = field(repr=False)
@@ -67,6 +67,7 @@ class Classifier:
         class_names: Sequence[str] | None = None,
         progress: Progress | None = None,
         seen: Seen = NOT_KNOWN,
+        architecture: str = "",
     ) -> Classifier:
         """Train on real images; on a CPU the same arguments give the same weights.
 
@@ -82,11 +83,12 @@ class Classifier:
             class_names: for messages, and kept with the classifier.
             progress: called after each epoch with the epochs done and the total.
             seen: which images these are, kept with the classifier.
+            architecture: ``resnet18`` or ``small-cnn``; by default by the size of the images.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
         shape = (images.shape[1], images.shape[2], images.shape[3])
-        architecture = suited_to(shape)
+        architecture = architecture or suited_to(shape)
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
@@ -200,6 +202,11 @@ class Classifier:
         if classifier.fingerprint != recorded:
             raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; train it again")
         return classifier
+
+
+def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
+    """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
+    return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
 
 def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
