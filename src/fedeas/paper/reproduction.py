@@ -1,5 +1,7 @@
 """Reproduce tables and figures of the paper: make the runs that are missing, then fill and write the tables."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

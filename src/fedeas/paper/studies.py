@@ -1,5 +1,7 @@
 """The run behind each cell of the paper's tables: methods, settings, and profiles of training."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -138,22 +140,37 @@ OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
 
 @dataclass(frozen=True)
 class Profile:
-    """How large a reproduction is."""
+    """How large a reproduction is.
 
-    says: str  # a description of the training
-    settings: tuple[str, ...]  # columns of the main table that are run
+    Attributes:
+        says: a description of the training.
+        settings: columns of the main table that are run.
+        train, rounds: local training, and how many rounds.
+        generator, other_generator: the generator, and the one it is compared with.
+        precision: precision of the training.
+        as_printed: whether the training is the paper's, so that the paper's numbers can be shown beside ours.
+        clients: on digits, how many clients replace 20 and 100; if empty, the paper's data are used.
+        budget: the FedEAS policy whose total the other policies match.
+        betas: FedEAS's beta for the budgets of ``beyond``.
+        equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
+        algorithms: specs that differ from the defaults.
+        start: which of `STARTS` the training starts from.
+    """
+
+    says: str
+    settings: tuple[str, ...]
     train: TrainConfig
     rounds: int
     generator: str = "diffusion"
-    other_generator: str = "sd-turbo"  # the one it is compared with
+    other_generator: str = "sd-turbo"
     precision: Precision = "bf16"
-    as_printed: bool = False  # whether the training is the paper's: only then are its numbers shown beside ours
-    clients: Mapping[int, int] = field(default_factory=dict)  # on digits, what replaces 20 and 100; empty elsewhere
-    budget: str = PAPERS_BUDGET  # the FedEAS policy whose total the other policies match
-    betas: tuple[float, ...] = (4, 12)  # FedEAS's beta for the budgets of ``beyond``
-    equal_steps: int = 134  # of each client in a round, where methods are compared at equal work: about FedEAS's mean
-    algorithms: Mapping[str, str] = field(default_factory=dict)  # specs that differ from the defaults
-    start: str = SCRATCH  # one of `STARTS`
+    as_printed: bool = False
+    clients: Mapping[int, int] = field(default_factory=dict)
+    budget: str = PAPERS_BUDGET
+    betas: tuple[float, ...] = (4, 12)
+    equal_steps: int = 134
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    start: str = SCRATCH
 
 
 HEADLINE = "c10-k100-a0.1"

@@ -1,5 +1,7 @@
 """The protocol of an engine."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum

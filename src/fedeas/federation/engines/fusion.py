@@ -4,6 +4,8 @@ Every client runs its part of the algorithm in a thread of its own. The threads 
 the last one trains all clients, then each continues with its own result. Algorithms need no change for this.
 """
 
+from __future__ import annotations
+
 import copy
 import logging
 import threading

@@ -1,5 +1,7 @@
 """The plain reference engine: clients one after the other in this process."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import torch

@@ -4,6 +4,8 @@ Replies come in the order of client ids and states are kept in this process. So 
 process trains a client, on whether one dies, or on whether processes are used at all.
 """
 
+from __future__ import annotations
+
 import logging
 import multiprocessing
 import pickle

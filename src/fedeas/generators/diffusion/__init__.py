@@ -1,5 +1,7 @@
 """Class-conditional diffusion on diffusers' UNet2DModel and schedulers: presets, training, weights, sampling."""
 
+from __future__ import annotations
+
 from fedeas.generators.diffusion.presets import PRESETS, Network, Preset, preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.trainer import Trainer
