@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from leftovers import Warden
 
+from fedeas.cli import main
+
 settings.register_profile(
     "fedeas", deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -33,3 +35,17 @@ def no_process_is_left(pytestconfig):
     """The first fixture to be set up, and so the last to end."""
     yield
     assert pytestconfig.stash[WARDEN].left() == []
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command in this process; give back exit code, output and errors."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return call

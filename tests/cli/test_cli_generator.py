@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from fedeas.cli import main
 from fedeas.core.provenance import Seen, data_digest, seen_by
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
@@ -22,17 +22,8 @@ FAST = Preset(
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Run a command in this process; give back exit code, output and errors."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main(["generator", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return call
+def run(run):
+    return partial(run, "generator")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Initial weights from central training: the content of the file, how it is found, and a second call."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fedeas.algorithms.base import MODEL
-from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.core.provenance import Seen, data_digest, seen_by
 from fedeas.data.sources import load_dataset
@@ -24,18 +24,11 @@ SHAPE = (1, 8, 8)
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run the command in an empty folder; return exit code, output and errors."""
+def run(run, monkeypatch, tmp_path):
+    """Run the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDEAS_WEIGHTS", "weights")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main(["pretrain", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return call
+    return partial(run, "pretrain")
 
 
 def digits(epochs=2, **settings):
