@@ -1,7 +1,5 @@
 """FedAvg, and the base that the other algorithms extend."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Files of weights: find them by name from any folder, read them without torch, identify them by content."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Checks of a dataset's labels, for all file formats."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

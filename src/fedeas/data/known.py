@@ -1,7 +1,5 @@
 """Class sizes of known datasets, so that partitions of them can be drawn without their images."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

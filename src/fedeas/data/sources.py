@@ -5,8 +5,6 @@
 decoded once, into a cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

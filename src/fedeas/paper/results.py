@@ -1,7 +1,5 @@
 """Finished runs by method and seed, and their numbers."""
 
-from __future__ import annotations
-
 import logging
 import math
 import shutil
@@ -72,7 +70,8 @@ class Results:
         """Apply `measure` to the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
         shared = sorted(set.intersection(*(set(each) for each in runs)))
-        return {seed: _finite(measure(*(self._summaries[each[seed].path] for each in runs))) for seed in shared}
+        found = {seed: measure(*(self._summaries[each[seed].path] for each in runs)) for seed in shared}
+        return {seed: value if value is not None and math.isfinite(value) else None for seed, value in found.items()}
 
     def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
         """Names of datasets, weights and generators that stood for different content in these runs."""
@@ -119,10 +118,6 @@ def keep(run: Run, folder: Path) -> Path:
             with written_whole(copy / name) as part:
                 shutil.copyfile(run.path / name, part)
     return copy
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _find_finished(folder: Path) -> Iterator[Run]:

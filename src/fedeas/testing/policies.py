@@ -1,7 +1,5 @@
 """The laws of policies, on small tables of counts that are always the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights & Biases, offline: files that ``wandb sync`` uploads later."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

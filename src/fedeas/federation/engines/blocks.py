@@ -1,7 +1,5 @@
 """Tensors in shared memory."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Redraw the paper's figures that follow from label counts, on its CIFAR-10 partition (K = 20, alpha = 0.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -73,7 +71,8 @@ def reduction_figure() -> Figure:
     greedy, slack = _greedy_curve(counts, budgets)
     uniform = scores.budget_path(counts, (Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
     at = np.searchsorted(budgets, matched)
-    name = f"greedy (optimal is within {_bound(100 * slack)} points)"
+    bound = 10.0 ** np.ceil(np.log10(max(100 * slack, 1e-9)))  # the next power of ten
+    name = f"greedy (optimal is within {bound:g} points)"
     axes.plot(budgets, greedy, "--", color=plots.INK, linewidth=1.4, label=name)
     axes.plot(path.total, path.removed, "o-", color=plots.BLUE, markevery=list(steps), label="FedEAS")
     axes.plot(budgets, uniform, "s-", color=plots.ORANGE, markevery=list(at), label="uniform, at the same budgets")
@@ -205,11 +204,6 @@ def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, f
     optimal = [Optimal(int(budget)).allocate(counts) for budget in budgets]
     bound = np.array([_removed(best) + best.gap / scores.imbalance(counts) for best in optimal])
     return greedy, float((bound - greedy).max())
-
-
-def _bound(value: float) -> str:
-    """The smallest power of ten that is at least this value."""
-    return f"{10.0 ** np.ceil(np.log10(max(value, 1e-9))):g}"
 
 
 def _bracket(axes: Any, low: float, high: float) -> None:
