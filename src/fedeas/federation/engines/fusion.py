@@ -92,6 +92,7 @@ class FusionEngine(LocalEngine):
         """Train all clients, largest first, as many at a time as can be trained together."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
@@ -100,6 +101,7 @@ class FusionEngine(LocalEngine):
             try:
                 replies += self._train_together(broadcast, together, round)
                 waiting = waiting[len(together) :]
+                self.count.add(len(together))
             except torch.OutOfMemoryError:
                 if self.fused.clients == 1:
                     raise

@@ -133,6 +133,7 @@ class LanesEngine(LocalEngine):
         """Train all clients, largest first, as many at a time as there are lanes."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         start, answers = time.perf_counter(), dict[int, Answer]()
         choosing = not self.given and self.device.type == "cuda"
@@ -173,7 +174,9 @@ class LanesEngine(LocalEngine):
         return done
 
     def _train_one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
-        return self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        answer = self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        self.count.add()
+        return answer
 
     def _train_first(self, broadcast: Arrays, client: int, round: int) -> Answer:
         """Train one client alone, and open as many lanes as the memory it took allows."""

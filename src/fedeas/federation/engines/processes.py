@@ -86,6 +86,7 @@ class ProcessesEngine(LocalEngine):
         """Train all clients, in processes if these pay."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         replies: dict[int, Reply | None] = {}
         while left := sorted(set(clients) - set(replies)):
@@ -161,6 +162,7 @@ class ProcessesEngine(LocalEngine):
                 errors[client] = answer
             else:
                 replies[client] = self._take_over(busy[pipe].block, client, answer)
+                self.count.add()
 
     def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
         """Store the client's state and return its reply; tensors are copied, since the block is used again."""
