@@ -42,8 +42,8 @@ def configs(profile: str, seeds: int, protocols: Sequence[str] = (), root: str |
 
 
 def on_one_core(config: RunConfig, root: str | None) -> RunConfig:
-    """The run on one core, since others run beside it, with its data from the folder `root`."""
-    engine = config.engine.model_copy(update={"threads": 1, "processes": 1})
+    """The run on one core, since others run beside it, with data from `root`; so small a model needs no GPU."""
+    engine = config.engine.model_copy(update={"device": "cpu", "threads": 1, "processes": 1})
     return config.model_copy(update={"engine": engine, "data": config.data.model_copy(update={"root": root})})
 
 
@@ -71,7 +71,9 @@ def main() -> None:
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
         working = [pool.submit(work, config, given.runs, end) for config in wanted]
         for number, done in enumerate(as_completed(working), 1):
-            if done.result():
+            if (error := done.exception()) is not None:
+                print(f"failed: {error}", flush=True)  # the others go on
+            elif done.result():
                 print(f"{number} of {len(wanted)}", flush=True)
     given.results.mkdir(parents=True, exist_ok=True)
     pack([run for run in RunStore(given.runs).all() if run.finished], given.results / f"{given.profile}{ENDING}")

@@ -132,7 +132,6 @@ class FedMix(FedAvg):
 HYPERPARAMETERS: dict[str, type[FedAvg]] = {
     each.name(): each for each in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
 }
-ALGORITHM_NAMES = tuple(HYPERPARAMETERS)
 
 
 def parse_hyperparameters(text: str) -> FedAvg:

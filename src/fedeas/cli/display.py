@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -243,6 +244,12 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def announce(seconds: float, what: str, about: str = "about") -> None:
+    """Say beforehand how long a command will take, in one line, if that is over a minute."""
+    if seconds >= LONG:
+        print(f"{about} {duration(seconds)} {what}", file=sys.stderr, flush=True)
 
 
 def next_step(text: str) -> None:

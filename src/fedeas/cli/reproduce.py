@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
-from fedeas.cli.runs import Folder, progress
+from fedeas.cli.runs import Folder, progress, say_how_long
+from fedeas.core.files import make_folder
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
-from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
+from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.run_queue import RunOutcome, stays_here
 from fedeas.paper.studies import Precision, Protocol, study
@@ -69,10 +70,11 @@ def reproduce_summary(
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
-        from fedeas.paper.figures.gallery import save_overview
+        from fedeas.paper.figures.gallery import overview
+        from fedeas.plotting.figures import save_all
 
         make_folder(out)
-        save_overview(found, out)
+        save_all([("results-overview", overview(found))], out)
 
 
 @reproduce.command("ledger")
@@ -122,6 +124,7 @@ def reproduce_artefact(
         out=folder_of_tables,
         watch=progress,
         tell=_say,
+        on_start=say_how_long,
     )
     if only_estimate:
         Console().print(estimate_table(done.estimates(seeds), done.study.says))

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import LONG, duration, run_record, runs_tables, states_table
+from fedeas.cli.display import announce, duration, run_record, runs_tables, states_table
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
@@ -113,7 +113,7 @@ def demo(
     from fedeas.report import write_report
 
     console = Console()
-    finished = run_demo(RunStore(out / "runs"), seeds, console)
+    finished = run_demo(RunStore(out / "runs"), seeds, console, lambda left: announce(left, "left for the other runs"))
     write_report(finished, out / "report.html", "FedEAS on digits")
     console.print(runs_tables(finished, REFERENCE))
     console.print(conclude(finished), markup=False, highlight=False)
@@ -145,10 +145,9 @@ def _note_on_model(given: RunConfig, chosen: RunConfig) -> str:
 
 def say_how_long(ahead: Forecast) -> None:
     """Say how long a run will take, if that is more than a minute."""
-    if ahead.seconds >= LONG:
-        images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
-        rounds = f"{ahead.rounds:,} rounds on this machine"
-        print(f"about {duration(ahead.seconds)} of training for {rounds}{images}", file=sys.stderr, flush=True)
+    images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
+    about = "at most about" if ahead.is_bound else "about"
+    announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
 
 
 def _print_resolved(config: RunConfig) -> None:

@@ -28,6 +28,7 @@ from fedeas.errors import RunError
 from fedeas.federation.engines.base import Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
+from fedeas.flower.window import Window
 from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
@@ -87,7 +88,7 @@ class FlowerEngine:
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
-    window: int | None = None
+    window: Window | None = None
     """How many messages may be on their way at once; None for all."""
 
     def meet(self, anew: bool) -> None:
@@ -248,7 +249,8 @@ class FlowerEngine:
     ) -> dict[int, Answer]:
         """Send messages and return what `read` makes of each reply, by key; read each reply when it comes.
 
-        Replies are fetched a few `at_once`, because all of them together may not fit into memory.
+        Replies are fetched a few `at_once`, because all of them together may not fit into memory. The time begins anew
+        with each message that is sent.
         """
         waiting, unsent = dict[str, int](), deque(messages)
         found: dict[int, Answer] = {}
@@ -256,8 +258,10 @@ class FlowerEngine:
         while (waiting or unsent) and not late:
             if sent := self._send(messages, unsent, len(waiting)):
                 waiting |= sent
+                end = time.monotonic() + timeout
                 pace.reset()
             late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
+            before = len(waiting)
             for reply in self._replies(list(waiting), at_once):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
@@ -265,6 +269,8 @@ class FlowerEngine:
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
                     self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
                     self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
+            if self.window is not None:
+                self.window.note_replies(before - len(waiting))
             if waiting and not late:
                 pace.pause()
         for key in [*waiting.values(), *unsent]:
@@ -273,7 +279,7 @@ class FlowerEngine:
 
     def _send(self, messages: Mapping[int, Message], unsent: deque[int], under_way: int) -> dict[str, int]:
         """Send as many of the unsent messages as the window allows; return their keys by message id."""
-        room = len(unsent) if self.window is None else min(self.window - under_way, len(unsent))
+        room = len(unsent) if self.window is None else min(max(0, self.window.size - under_way), len(unsent))
         keys = [unsent.popleft() for _ in range(room)]
         return dict(zip(self.grid.push_messages([messages[key] for key in keys]), keys, strict=True)) if keys else {}
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
-from fedeas.core.files import make_folder, written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.core.records import write_record
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
@@ -28,7 +27,7 @@ KEPT = ("env.json", "generator.json", PACKED_ROUNDS, "summary.json")
 class Results:
     """The finished runs below some folders; a run's label, machine and folder do not matter."""
 
-    def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
+    def __init__(self, folders: Iterable[PathLike]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
         self._summaries: dict[Path, Record] = {}
         self._content: dict[tuple[str, str, str], tuple[str, str]] = {}

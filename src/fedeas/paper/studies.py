@@ -274,7 +274,7 @@ class Study:
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
             data=DataConfig(
-                dataset=self._dataset(where),
+                dataset=profile.dataset or where.dataset,
                 protocol=self.protocol,
                 held_out=profile.held_out or self._held_out(where) * method.held_out,
             ),
@@ -321,9 +321,6 @@ class Study:
         if not self.profile.dataset:
             return where.id
         return f"{self.profile.dataset}-k{self.profile.clients[where.clients]}-a{where.alpha}"
-
-    def _dataset(self, where: Setting) -> str:
-        return self.profile.dataset or where.dataset
 
     def _central(self, where: Setting) -> PartitionConfig:
         if self.protocol == "paper":

@@ -144,16 +144,11 @@ def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
     order = sorted(known, key=lambda name: mean(known[name].values()), reverse=True)
     found: dict[str, int] = {}
     for rank, name in zip((BEST, SECOND), order, strict=False):
-        below = order[rank:]
-        if not below or not all(_is_higher(known[name], known[other]) for other in below):
+        above = [paired_difference(known[name], known[other]) for other in order[rank:]]
+        if not above or not all(each is not None and each.verdict is Verdict.HIGHER for each in above):
             break
         found[name] = rank
     return found
-
-
-def _is_higher(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
-    difference = paired_difference(one, other)
-    return difference is not None and difference.verdict is Verdict.HIGHER
 
 
 def conclusion(

@@ -203,14 +203,20 @@ class Trainer:
         noise = torch.randn(clean.shape, generator=self.random, device=self.device)
         level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
         noisy = self.scheduler.add_noise(clean, noise, level)
-        target = noise
-        if self.preset.network.target == "v_prediction":
-            target = self.scheduler.get_velocity(clean, noise, level)
+        target = self._target(clean, noise, level)
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
             predicted = self.called(noisy, level, class_labels=classes).sample
         errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
         loss: Tensor = (errors * self.loss_weight[level]).mean()
         return loss
+
+    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        """What the network should predict."""
+        kind = self.preset.network.target
+        if kind == "v_prediction":
+            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
+            return velocity
+        return clean if kind == "sample" else noise
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images scaled to [-1, 1], and their classes, some of them dropped."""
@@ -260,9 +266,13 @@ class Trainer:
 
 
 def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
-    """The weight of each noise level: min(SNR, gamma) / SNR for a network that predicts noise, / (SNR + 1) for v."""
+    """The weight of each noise level: min(SNR, gamma), divided by what the target itself weighs (Hang et al. 2023).
+
+    That is SNR for a network that predicts noise, SNR + 1 for v, and 1 for clean images.
+    """
     if not preset.min_snr:
         return torch.ones(NOISE_LEVELS)
     ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
-    weight: Tensor = ratio.clamp(max=preset.min_snr) / (ratio + (preset.network.target == "v_prediction"))
+    own = {"epsilon": ratio, "v_prediction": ratio + 1, "sample": torch.ones_like(ratio)}[preset.network.target]
+    weight: Tensor = ratio.clamp(max=preset.min_snr) / own
     return weight.nan_to_num(1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.files import PathLike
 from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
@@ -77,7 +77,7 @@ class Weights:
         network.load_state_dict({name: tensor.float() for name, tensor in self.tensors.items()})
         return network.eval().requires_grad_(False)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the file, whole or not at all."""
         about = {
             "format": FORMAT,
@@ -91,7 +91,7 @@ class Weights:
         write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
     @staticmethod
-    def load(place: str | os.PathLike[str]) -> Weights:
+    def load(place: PathLike) -> Weights:
         """Read a file, or weights by name, such as those of a dataset that come with the package.
 
         >>> Weights.load("digits").shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.planning import scores
 from fedeas.planning.beta import MAX_SYNTHETIC, MIN_REMOVED, beta_path, select_beta
@@ -166,15 +164,6 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def draw_count_figures(folder: Path) -> list[Path]:
-    """Write every figure as PNG and SVG into the folder, which is created if it is missing."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: the folder cannot be created ({error.strerror or error})") from None
-    return plots.save_all(((name, draw()) for name, draw in COUNT_FIGURES.items()), folder)
-
-
 @cache
 def _example() -> LabelCounts:
     return example_counts()
@@ -224,10 +213,8 @@ def _bound(value: float) -> str:
 
 
 def _bracket(axes: Any, low: float, high: float) -> None:
-    at, arrow = (
-        _plan().total,
-        {"arrowstyle": "|-|", "color": plots.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5},
-    )
+    at = _plan().total
+    arrow = {"arrowstyle": "|-|", "color": plots.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
     axes.annotate("", (at, low), (at, high), arrowprops=arrow)
     text = f"+{100 * (high - low):.1f} points"
     axes.annotate(text, (at, low + 0.68 * (high - low)), (9, 0), textcoords="offset points", va="center")
