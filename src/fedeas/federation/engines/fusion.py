@@ -80,7 +80,11 @@ class JointWorkspace:
 class FusionEngine(LocalEngine):
     """Trains the clients of a round together; set-up exchanges and states are handled as in the reference engine.
 
-    `capacity` is the size of the largest client; `together` clients train at once, half as many if memory runs out.
+    Args:
+        worker: does a client's job.
+        normalise: normalises the images; training uses its device.
+        capacity: samples of the largest client.
+        together: number of clients at once; halved if memory runs out.
     """
 
     def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, together: int) -> None:

@@ -114,9 +114,13 @@ def compile_for(model: nn.Module, batch_size: int) -> None:
 class LanesEngine(LocalEngine):
     """Trains the clients of a round in lanes; set-up exchanges and states are handled as in the reference engine.
 
-    `capacity` is the size of the largest client. `lanes` is their number, or 0 to choose: as many as fit by the memory
-    that the first client takes, then only as many of these as make training faster. To have the model `compiled`
-    takes a while and pays for long runs.
+    Args:
+        worker: does a client's job.
+        normalise: normalises the images; the lanes use its device.
+        capacity: samples of the largest client.
+        lanes: number of lanes, or 0 to choose: as many as fit by the memory that the first client takes, then only
+            as many of these as make training faster.
+        compiled: compile the model, which takes a while and pays for long runs.
     """
 
     def __init__(

@@ -68,8 +68,11 @@ def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
 class ProcessesEngine(LocalEngine):
     """Trains the clients of a round in worker processes; set-up exchanges and states are as in the reference engine.
 
-    Data are loaded and images made in this process. If `given`, the worker processes are used from the start; otherwise
-    only once the time of the first clients shows that they pay.
+    Args:
+        worker: does a client's job; data are loaded and images made in this process.
+        processes: number of processes.
+        threads: threads of a client's training.
+        given: use the processes from the start; otherwise only once the time of the first clients shows that they pay.
     """
 
     def __init__(self, worker: Worker, processes: int, threads: int = 1, given: bool = True) -> None:
