@@ -1,5 +1,7 @@
 """The demo: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed

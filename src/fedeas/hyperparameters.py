@@ -4,6 +4,8 @@ No torch is needed, so that configs can be checked early. The algorithms of `fed
 classes and add the computation.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """Run a federation from Python, as ``fedeas run`` does."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

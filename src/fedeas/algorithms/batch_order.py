@@ -19,12 +19,16 @@ Draws = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """All batches of a client's part of a round."""
+    """All batches of a client's part of a round.
+
+    Args:
+        index: positions of the samples in the client's data, batch after batch.
+        drawn: random draws for the augmentation of each sample: ``flip``, ``down``, ``right``, or none.
+        sizes: sizes of the batches.
+    """
 
     index: Tensor
-    """Positions of the samples in the client's data, batch after batch."""
     drawn: Draws
-    """Random draws for the augmentation of each sample: ``flip``, ``down``, ``right``, or none."""
     sizes: Sequence[int]
 
     @staticmethod

@@ -1,5 +1,7 @@
 """FedAvg, and the base that the other algorithms extend."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import ClassVar
 

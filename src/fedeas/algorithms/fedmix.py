@@ -1,5 +1,7 @@
 """FedMix: Mixup with averages of other clients' images, to first order in the mixing ratio."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 

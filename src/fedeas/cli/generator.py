@@ -41,7 +41,7 @@ TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generato
 @generator.command()
 def train(
     dataset: Dataset,
-    preset: Annotated[str, typer.Option(help="digits, compact or paper; by the size of the images if not given.")] = "",
+    preset: Annotated[str, typer.Option(help="digits, quick, compact or paper; else one that suits.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; weights/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
     updates: Annotated[int, typer.Option(min=0, help="Updates in all; 0 for the preset's number.")] = 0,
@@ -61,12 +61,13 @@ def train(
     from fedeas.gpu.devices import chosen_device
 
     data = load_dataset(dataset, data_root)
-    preset = preset or ("digits" if max(data.shape[1:]) < 16 else "compact")
+    where = chosen_device(device)
+    preset = preset or diffusion.suited_preset(data.shape, where)
     recipe = diffusion.preset(preset)
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = diffusion.Trainer(
-        images, labels, data.classes, recipe, updates=updates, seed=seed, device=chosen_device(device),
+        images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
         compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
@@ -85,7 +86,7 @@ def _say_how_long(seconds: float, updates: int, limit: float) -> None:
     within = f", of which --minutes allows {duration(limit)}" if 0 < limit < seconds else ""
     announce(seconds, f"for {updates:,} updates on this CPU{within}")
     if seconds >= TOO_LONG:
-        advice = "too long for a CPU: train on a GPU, or use generator=gaussian, which needs no training"
+        advice = "too long for a CPU: use --preset quick, a GPU, or generator=gaussian, which needs no training"
         print(advice, file=sys.stderr, flush=True)
 
 

@@ -30,6 +30,7 @@ from fedeas.data.sources import NAMES, is_place
 from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
+from fedeas.planning.advice import SHOWN
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_file, reads_in_parts, write_plan
@@ -113,6 +114,7 @@ def plan(
         _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
+    _advise(limits, as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
         _remark(f"plot: {plot}", as_json)
@@ -175,6 +177,12 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
+
+
+def _advise(limits: Limits, as_json: bool) -> None:
+    """Tell what experiments recommend, if the budget is left to us."""
+    if limits.auto:
+        _remark(SHOWN.text, as_json)
 
 
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:

@@ -1,5 +1,7 @@
 """Array types, read-only arrays, and work on large arrays in blocks of rows."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator

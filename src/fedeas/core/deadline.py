@@ -1,5 +1,7 @@
 """A time limit that is checked between rounds."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Any

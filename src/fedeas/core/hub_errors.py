@@ -1,5 +1,7 @@
 """Errors while something is fetched from the Hugging Face Hub."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

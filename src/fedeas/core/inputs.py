@@ -1,5 +1,7 @@
 """Checks that every reader makes before it opens a file."""
 
+from __future__ import annotations
+
 import os
 import stat
 import tokenize

@@ -4,6 +4,8 @@ Modules in the current folder are found, too. What stands for the code in finger
 attribute or, without one, the source files that it is named and defined in.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib
 import json

@@ -1,5 +1,7 @@
 """When processes started: a pid alone does not identify a process, because pids are reused."""
 
+from __future__ import annotations
+
 import subprocess
 from pathlib import Path
 

@@ -22,12 +22,19 @@ PARTS = {"clean": ("train",), "merged": ("train", "test"), "paper": ("train", "t
 
 @dataclass(frozen=True)
 class Seen:
-    """The record of training data that a file of weights keeps."""
+    """The record of training data that a file of weights keeps.
 
-    dataset: str = ""  # empty if unknown
-    parts: tuple[str, ...] = ()  # train and test; empty if unknown
-    data: str | None = None  # a hash of images and labels
-    start: Seen | None = None  # of the weights that this training continued; None if it started from random ones
+    Args:
+        dataset: its name; empty if unknown.
+        parts: of the dataset, ``train`` and ``test``; empty if unknown.
+        data: a hash of images and labels.
+        start: the record of the weights that this training continued; None if it started from random weights.
+    """
+
+    dataset: str = ""
+    parts: tuple[str, ...] = ()
+    data: str | None = None
+    start: Seen | None = None
 
     @staticmethod
     def under(protocol: object, dataset: object, data: str | None = None, start: Seen | None = None) -> Seen:

@@ -1,5 +1,7 @@
 """Records on disk, as JSON and as arrays: written whole, with a digest that is checked on reading."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -8,6 +8,8 @@ Case, spaces, the order of fields, and hyphens or underscores in names make no d
 spec, however they were spelled: equal numbers print alike.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Container, Mapping

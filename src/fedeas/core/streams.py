@@ -5,6 +5,8 @@ Here the seed of a stream is a hash of its use and all its numbers, so that no t
 Splits over clients and trainings of generators and classifiers use NumPy's plain seeds.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 

@@ -1,5 +1,7 @@
 """Files of tensors: safetensors, never pickle, with a digest of their whole content that is checked on reading."""
 
+from __future__ import annotations
+
 import hashlib
 import importlib
 import json

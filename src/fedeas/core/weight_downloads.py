@@ -1,5 +1,7 @@
 """Put weights into the cache folder, from a file or from the Hugging Face Hub."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 
@@ -15,7 +17,9 @@ FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
 def get_weights(source: str, name: str | None = None) -> Path:
     """The file of these weights, in the cache folder; a name that is found already is left where it is.
 
-    `source` is a file, ``hub:OWNER/REPOSITORY/FILE.safetensors`` or a name; they are called `name`, or as the file.
+    Args:
+        source: a file, ``hub:OWNER/REPOSITORY/FILE.safetensors``, or a name.
+        name: what to call them; the file's name by default.
     """
     if is_name(source):
         return _found(source)

@@ -1,5 +1,7 @@
 """Files of weights: find them by name from any folder, read them without torch, identify them by content."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

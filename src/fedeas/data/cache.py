@@ -92,7 +92,11 @@ def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
 def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
     """The arrays of a dataset, from the cache or, if they are not there, decoded from what `read` returns.
 
-    `source` is the `fingerprint` of its files; `name` makes the folder's name readable.
+    Args:
+        name: part of the folder's name, to make it readable.
+        source: the `fingerprint` of the dataset's files.
+        read: called only if the images have to be decoded.
+        cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
     """
     root = Path(cache or cache_folder())
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"

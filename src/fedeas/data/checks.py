@@ -1,5 +1,7 @@
 """Checks of a dataset's labels, for all file formats."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

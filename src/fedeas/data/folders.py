@@ -7,6 +7,8 @@ These trees are read; ``train`` and ``test`` may hold either of the first two::
 Without a test part a share of each class (of each client) is set aside for testing.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

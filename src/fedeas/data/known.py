@@ -1,5 +1,7 @@
 """Class sizes of known datasets, so that partitions of them can be drawn without their images."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

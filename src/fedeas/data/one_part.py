@@ -4,6 +4,8 @@ A client may lack classes. A server without training data gets the normalisation
 (`mean` and `std`), or scales pixels to -1 to 1.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Image datasets as Parquet files in the layout of the Hugging Face Hub: ``train-*.parquet``, ``test-*.parquet``."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Sequence

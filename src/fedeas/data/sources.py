@@ -5,6 +5,8 @@
 decoded once, into a cache.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math

@@ -1,5 +1,7 @@
 """Read who holds which sample from a file: a table of samples and clients, or what ``fedeas partition --out`` wrote."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """The state of a run in one file, from which it can resume."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The clients of a run: what a federation asks of them wherever they train, and the clients on this machine."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -34,13 +36,21 @@ from fedeas.runs.store import Record, Run
 
 @dataclass(frozen=True, eq=False)
 class ReadyClients:
-    """Clients that can train: what the server knows about them."""
+    """Clients that can train: what the server knows about them.
+
+    Args:
+        engine: lets them work.
+        sizes: number N_k of real samples of each client.
+        generated: number of synthetic images of each client.
+        budget: the plan in numbers, for the run's summary.
+        journal: notes which images were in the bank; None if images are not kept in one.
+    """
 
     engine: Engine
-    sizes: IntArray  # N_k, real samples of each client
-    generated: IntArray  # synthetic images of each client
-    budget: Record  # the plan in numbers, for the run's summary
-    journal: Journal | None = None  # None if images are not kept in a bank
+    sizes: IntArray
+    generated: IntArray
+    budget: Record
+    journal: Journal | None = None
 
 
 class Clients(Protocol):

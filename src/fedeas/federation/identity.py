@@ -1,5 +1,7 @@
 """The identity of a run: its config with digests of data, partition, initial weights and generator."""
 
+from __future__ import annotations
+
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.spec import own_code_in

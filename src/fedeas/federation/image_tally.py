@@ -1,5 +1,7 @@
 """Count a run's synthetic images, each in the round in which its client first trains."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from fedeas.core.arrays import IntArray
@@ -10,7 +12,10 @@ from fedeas.runs.store import Record, trained
 class ImageTally:
     """Which clients have trained so far, and how many synthetic images each further client adds.
 
-    `done` has the rounds before this start of the run; there is no journal if images are not kept in a bank.
+    Args:
+        generated: number of synthetic images of each client.
+        done: records of the rounds before this start of the run.
+        journal: notes which images were in the bank; None if images are not kept in one.
     """
 
     def __init__(self, generated: IntArray, done: Iterable[Record], journal: Journal | None = None) -> None:

@@ -1,5 +1,7 @@
 """The paper's measures of a run: accuracy over rounds, rounds to a threshold, and dissimilarity of updates."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

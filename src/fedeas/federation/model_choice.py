@@ -1,5 +1,7 @@
 """Choose the network of a run that leaves it open, by what this machine can train."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 
 from fedeas.config import ModelConfig, RunConfig

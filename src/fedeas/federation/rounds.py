@@ -1,5 +1,7 @@
 """The round loop: choose clients, broadcast, collect, aggregate, evaluate, record."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

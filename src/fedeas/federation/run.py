@@ -23,7 +23,7 @@ from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
-from fedeas.federation.engines.base import Engine
+from fedeas.federation.engines.base import Engine, OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
@@ -52,6 +52,7 @@ def execute(
     make_clients: MakeClients | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
+    on_client: OnClient | None = None,
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
@@ -59,7 +60,8 @@ def execute(
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
-    will take, estimated from a few steps.
+    will take, estimated from a few steps. Within a round, `on_client` gets the numbers of clients that are done and of
+    all, in any thread.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
@@ -79,7 +81,7 @@ def execute(
                 _record_environment(run, device, unknown)
                 if on_start is not None and isinstance(clients, LocalClients):
                     on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
-                Federation(parts, clients).run(run, progress, pause)
+                Federation(parts, clients).run(run, progress, pause, on_client)
     return run
 
 
@@ -95,7 +97,13 @@ class Federation:
     parts: Parts
     clients: Clients
 
-    def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
+    def run(
+        self,
+        run: Run,
+        progress: Progress | None = None,
+        pause: Pause | None = None,
+        on_client: OnClient | None = None,
+    ) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
         config, checkpoint = self.parts.config, run.checkpoint
         before = load_checkpoint(checkpoint, config.fingerprint) if checkpoint.exists() else None
@@ -115,6 +123,7 @@ class Federation:
                 progress(record)
             return paused
 
+        ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
             total, every = config.rounds.total, config.rounds.eval_every

@@ -1,5 +1,7 @@
 """Train the initial model on the plan's images at the server, which then do not go to the clients."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fedeas.algorithms import FedAvg

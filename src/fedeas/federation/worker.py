@@ -1,5 +1,7 @@
 """The work of one client, the same for every engine: load data, generate images once, train."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -4,6 +4,8 @@
 says which plan and generator the folder belongs to. Images wait in ``DIR/.images`` until their client is complete.
 """
 
+from __future__ import annotations
+
 import csv
 import hashlib
 import io

@@ -1,5 +1,7 @@
 """Make the generator for a plan, and match the plan's classes with the generator's."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

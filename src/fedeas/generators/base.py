@@ -4,6 +4,8 @@ Every policy, setting and run asks for images by address, so that all of them us
 needs only its own number to find its images.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from statistics import NormalDist
 from typing import Any, Protocol, TypeVar

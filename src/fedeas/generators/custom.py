@@ -1,5 +1,7 @@
 """Generators of one's own: ``python:package.module:name`` names a function, a generator object or what makes one."""
 
+from __future__ import annotations
+
 import hashlib
 import inspect
 import json

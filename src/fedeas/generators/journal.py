@@ -1,5 +1,7 @@
 """Note how many images of a run were already in the bank, before the others are made, so that a kill loses nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -21,7 +23,10 @@ class KeptGenerator(Generator, Protocol):
 class Journal(GeneratorWrapper):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
-    `noted` has the notes of earlier starts of the run; `note` stores a new one.
+    Args:
+        generator: the generator.
+        noted: notes of earlier starts of the run.
+        note: stores a new note.
     """
 
     def __init__(self, generator: KeptGenerator, noted: Iterable[Note], note: Callable[[Note], None]) -> None:

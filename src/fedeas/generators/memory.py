@@ -1,5 +1,7 @@
 """Batches as large as memory allows: one that does not fit is halved and tried again."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,7 +18,10 @@ Result = TypeVar("Result")
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:
     """The result of `work` for a batch of this size or, if memory runs out, half of it, and so on down to 1.
 
-    `go_on_with` is called with each smaller size before it is tried, and frees what was made for the larger one.
+    Args:
+        work: does a batch of the given size.
+        size: the first batch size to try.
+        go_on_with: called with each smaller size before it is tried; frees what was made for the larger one.
     """
     while size > 1:
         try:

@@ -1,5 +1,7 @@
 """Images that all clients share: one pool of generated images, or real images that no client holds."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 

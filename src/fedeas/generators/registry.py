@@ -1,5 +1,7 @@
 """Generators by their spec in a config: ``gaussian(components=32)``, ``diffusion``, ``python:module:name``."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import dataclass, fields, replace

@@ -170,8 +170,8 @@ class _MaxPooled(torch.autograd.Function):
 def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
     """The inputs of each output, one row for each; padding columns are zero."""
     images, channels, height, width = x.shape
-    if geometry.sees_one_pixel and seen == channels:
-        return x.permute(0, 2, 3, 1)
+    if geometry.gathers_nothing(height, width) and seen == geometry.rows * geometry.columns * channels:
+        return x.permute(0, 2, 3, 1).reshape(-1, seen)
     rows = images * geometry.height * geometry.width
     matrix = x.new_empty((rows, seen))
     tall, wide = (ROWS, COLUMNS) if channels % ALIGNED == 0 else (NARROW_ROWS, NARROW_COLUMNS)
@@ -185,14 +185,14 @@ def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
 def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
     """The gradient of the images, from the gradient of the gathered matrix."""
     images, channels, height, width = shape
-    if geometry.sees_one_pixel and matrix.shape[-1] == channels:
+    if geometry.gathers_nothing(height, width) and matrix.shape[-1] == geometry.rows * geometry.columns * channels:
         return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
     result = torch.empty(shape, dtype=matrix.dtype, device=matrix.device, memory_format=torch.channels_last)
     pixels = images * height * width
     grid, tile = _tiles(pixels, channels)
     _sum_back[grid](
         matrix, result, pixels, matrix.shape[-1], channels, height, width, geometry.height, geometry.width,
-        geometry.stride, geometry.top, geometry.left, geometry.rows, geometry.columns, *tile,
+        geometry.top, geometry.left, geometry.stride, geometry.rows, geometry.columns, *tile,
     )  # fmt: skip
     return result
 
@@ -226,9 +226,9 @@ def _gather(
     tl.store(matrix + row.to(tl.int64)[:, None] * seen + column[None, :], value, inside)
 
 
-@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "out_height", "out_width", "pixels"])
+@triton.jit(do_not_specialize=["height", "width", "top", "left", "out_height", "out_width", "pixels"])
 def _sum_back(
-    matrix, result, pixels, seen, channels, height, width, out_height, out_width, stride, top, left,
+    matrix, result, pixels, seen, channels, height, width, out_height, out_width, top, left, STRIDE: tl.constexpr,
     WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sum for each pixel over all outputs that depend on it."""
@@ -239,9 +239,9 @@ def _sum_back(
     for i in tl.static_range(WINDOW_ROWS):
         for j in tl.static_range(WINDOW_COLUMNS):
             down, along = y + top - i, z + left - j
-            saw = (down >= 0) & (down % stride == 0) & (down // stride < out_height)
-            saw &= (along >= 0) & (along % stride == 0) & (along // stride < out_width)
-            row = (image.to(tl.int64) * out_height + down // stride) * out_width + along // stride
+            saw = (down >= 0) & (down % STRIDE == 0) & (down // STRIDE < out_height)
+            saw &= (along >= 0) & (along % STRIDE == 0) & (along // STRIDE < out_width)
+            row = (image.to(tl.int64) * out_height + down // STRIDE) * out_width + along // STRIDE
             place = row[:, None] * seen + (i * WINDOW_COLUMNS + j) * channels + channel[None, :]
             total += tl.load(matrix + place, inside & saw[:, None], 0.0).to(tl.float32)
     place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]

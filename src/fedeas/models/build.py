@@ -1,5 +1,7 @@
 """Classifiers by name: each has `features(x)`, a linear `head`, and weights that depend only on a seed or a file."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,5 +1,7 @@
 """Convolutions whose weights can be cast to bfloat16 all at once; autocast casts them one by one."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

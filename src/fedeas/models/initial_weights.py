@@ -1,5 +1,7 @@
 """Initial weights of a run's model: their digest, and which images they were trained on."""
 
+from __future__ import annotations
+
 import io
 
 from fedeas.core.provenance import NOT_KNOWN, Seen, check_clean, seen_by, unknown_to_be_clean, which_images

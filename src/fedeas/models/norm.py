@@ -1,5 +1,7 @@
 """The norms of our models; GPU kernels can fuse them with the sum and the ReLU after them."""
 
+from __future__ import annotations
+
 import math
 from functools import partial
 from typing import Literal

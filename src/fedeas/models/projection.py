@@ -1,5 +1,7 @@
 """A projection between features and head, as in the models of MOON's paper."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from torch import Tensor, nn

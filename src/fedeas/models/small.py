@@ -1,5 +1,7 @@
 """A small convolutional network for tests, demonstrations and digits, quick on one processor core."""
 
+from __future__ import annotations
+
 from torch import Tensor, nn
 from torch.nn import functional
 

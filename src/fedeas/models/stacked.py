@@ -124,10 +124,11 @@ class Geometry:
     height: int
     width: int
 
-    @property
-    def sees_one_pixel(self) -> bool:
-        """Whether each output depends on one input pixel only, so that nothing has to be gathered."""
-        return (self.rows, self.columns, self.stride, self.top, self.left) == (1, 1, 1, 0, 0)
+    def gathers_nothing(self, height: int, width: int) -> bool:
+        """Whether images of this size are already rows of what an output sees: one pixel each, or one whole image."""
+        seen, inside = (self.rows, self.columns), (self.top, self.left) == (0, 0)
+        whole_image = seen == (height, width) and (self.height, self.width) == (1, 1)
+        return inside and (whole_image or (*seen, self.stride) == (1, 1, 1))
 
 
 def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:

@@ -1,5 +1,7 @@
 """Cells that several tables have: images and imbalance from label counts, and differences between runs."""
 
+from __future__ import annotations
+
 from decimal import Decimal
 
 from fedeas.config import RunConfig

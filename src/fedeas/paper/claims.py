@@ -1,5 +1,7 @@
 """Recompute every number of the paper that follows from label counts, and compare it with the printed one."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal

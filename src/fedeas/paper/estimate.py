@@ -1,5 +1,7 @@
 """Estimate the cost of runs before they start: images to generate, and minutes on the GPU that was measured."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,13 +22,21 @@ SLOWEST_STEM = "3x3"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of some runs."""
+    """The cost of some runs.
+
+    Attributes:
+        runs: number of runs.
+        images: number of different images in the bank that they need.
+        minutes: None if the engine that will run was not measured.
+        slower: algorithms that were measured with the 3x3 stem only: the runs will take less time.
+        untimed: algorithms and generators that were not measured: they add no minutes.
+    """
 
     runs: int
-    images: int  # different images in the bank that they need
-    minutes: float | None  # None if the engine that will run was not measured
-    slower: frozenset[str] = frozenset()  # algorithms that were measured with the 3x3 stem only: these take less time
-    untimed: frozenset[str] = frozenset()  # algorithms and generators that were not measured: they add no minutes
+    images: int
+    minutes: float | None
+    slower: frozenset[str] = frozenset()
+    untimed: frozenset[str] = frozenset()
 
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
@@ -112,5 +122,8 @@ def _name(spec: str) -> str:
 
 @cache
 def _speeds() -> dict[str, Any]:
-    """Images per second, by engine, precision, stem and algorithm, and seconds to start: benchmarks/gpu_*.py."""
+    """Images per second and seconds to start, as measured by benchmarks/gpu_rounds.py and gpu_generators.py.
+
+    Training is given by engine, precision, stem and algorithm.
+    """
     return dict(json.loads(resources.files(__package__).joinpath("speeds.json").read_text("utf-8")))

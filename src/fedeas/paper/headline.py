@@ -1,5 +1,7 @@
 """The main result in one paragraph, with all numbers from finished runs."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from fedeas.paper.artefacts import references_sheet

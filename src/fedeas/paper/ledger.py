@@ -1,5 +1,7 @@
 """A table of where our results agree with the paper; each line is computed from finished runs."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The numbers that the paper prints, from ``published.toml``, and the partitions behind its tables."""
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal

@@ -242,5 +242,5 @@ def _save_samples(chosen: Study, path: Path) -> None:
     from fedeas.generators.diffusion import DiffusionGenerator, Weights
     from fedeas.generators.quality.grid import sample_grid
 
-    weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
+    weights = Weights.load("digits" if chosen.profile.dataset else "cifar10")
     sample_grid(DiffusionGenerator(weights), weights.class_names, path)

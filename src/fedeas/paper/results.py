@@ -1,5 +1,7 @@
 """Finished runs by method and seed, and their numbers."""
 
+from __future__ import annotations
+
 import logging
 import math
 import shutil

@@ -1,5 +1,7 @@
 """Label counts and allocations of runs, computed from the sizes of the classes without loading images."""
 
+from __future__ import annotations
+
 from functools import cache
 
 from fedeas.config import PartitionConfig, RunConfig

@@ -1,5 +1,7 @@
 """Make runs one after the other within a time limit."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple

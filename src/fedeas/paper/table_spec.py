@@ -1,5 +1,7 @@
 """Specification of tables: their cells, and the measures that fill a cell from the summaries of runs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal

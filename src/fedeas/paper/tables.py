@@ -1,5 +1,7 @@
 """Fill sheets from finished runs and write them as Markdown, CSV and LaTeX: our number, the paper's, the difference."""
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,15 +17,22 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Entry:
-    """A filled cell."""
+    """A filled cell.
+
+    Attributes:
+        ours: our number; if it is None, `absent` says why.
+        values: values by seed, if the number comes from runs.
+        final: the final accuracy, if the cell shows it.
+        rank: 1 for the best of its column, 2 for the second, else 0.
+    """
 
     ours: Measured | None
     paper: Decimal | None
     decimals: int
-    absent: str = NOT_RUN  # why there is no number of ours
-    values: Mapping[int, float] = field(default_factory=dict)  # by seed, if the number comes from runs
-    final: Measured | None = None  # the final accuracy, if the cell shows it
-    rank: int = 0  # 1 for the best of its column, 2 for the second
+    absent: str = NOT_RUN
+    values: Mapping[int, float] = field(default_factory=dict)
+    final: Measured | None = None
+    rank: int = 0
 
     @property
     def number(self) -> str:

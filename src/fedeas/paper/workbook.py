@@ -1,5 +1,7 @@
 """The tables of a study: each is built once, from one scan of the finished runs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

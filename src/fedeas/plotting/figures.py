@@ -1,5 +1,7 @@
 """Figures of partitions and plans, and the colours, looks and drawing functions that all figures share."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps

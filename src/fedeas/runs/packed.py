@@ -1,5 +1,7 @@
 """Many finished runs in one small file: config, summary, environment and generator of each, without its rounds."""
 
+from __future__ import annotations
+
 import gzip
 import zlib
 from collections.abc import Iterable

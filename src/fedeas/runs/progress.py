@@ -1,5 +1,7 @@
 """How far runs are: running, stopped or finished, and the time left."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

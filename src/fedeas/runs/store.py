@@ -5,6 +5,8 @@
 clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
 """
 
+from __future__ import annotations
+
 import gzip
 import logging
 import zlib

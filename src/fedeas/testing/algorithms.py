@@ -1,5 +1,7 @@
 """The laws of algorithms, on three clients with a few images and a small model."""
 
+from __future__ import annotations
+
 import copy
 import pickle
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """The law of generators: an image is a function of its address alone."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,5 +1,7 @@
 """The laws of policies, on small tables of counts that are always the same."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np

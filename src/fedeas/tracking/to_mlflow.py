@@ -1,5 +1,7 @@
 """MLflow: a run in a folder of files, or on a tracking server."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """TensorBoard: event files in a folder for each run."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

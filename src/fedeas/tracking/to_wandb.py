@@ -1,5 +1,7 @@
 """Weights & Biases, offline: files that ``wandb sync`` uploads later."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

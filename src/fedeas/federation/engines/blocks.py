@@ -1,5 +1,7 @@
 """Tensors in shared memory."""
 
+from __future__ import annotations
+
 import math
 import mmap
 import os

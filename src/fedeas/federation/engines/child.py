@@ -4,6 +4,8 @@ It keeps nothing between two jobs: each job names the places of its data, the br
 process that dies can be replaced at any time.
 """
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import pickle

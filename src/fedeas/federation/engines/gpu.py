@@ -1,5 +1,7 @@
 """Choice of the engine on a GPU."""
 
+from __future__ import annotations
+
 from fedeas.config import EngineConfig
 from fedeas.data.client import Normaliser
 from fedeas.errors import InputError

@@ -114,9 +114,13 @@ def compile_for(model: nn.Module, batch_size: int) -> None:
 class LanesEngine(LocalEngine):
     """Trains the clients of a round in lanes; set-up exchanges and states are handled as in the reference engine.
 
-    `capacity` is the size of the largest client. `lanes` is their number, or 0 to choose: as many as fit by the memory
-    that the first client takes, then only as many of these as make training faster. To have the model `compiled`
-    takes a while and pays for long runs.
+    Args:
+        worker: does a client's job.
+        normalise: normalises the images; the lanes use its device.
+        capacity: samples of the largest client.
+        lanes: number of lanes, or 0 to choose: as many as fit by the memory that the first client takes, then only
+            as many of these as make training faster.
+        compiled: compile the model, which takes a while and pays for long runs.
     """
 
     def __init__(
@@ -133,6 +137,7 @@ class LanesEngine(LocalEngine):
         """Train all clients, largest first, as many at a time as there are lanes."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         start, answers = time.perf_counter(), dict[int, Answer]()
         choosing = not self.given and self.device.type == "cuda"
@@ -173,7 +178,9 @@ class LanesEngine(LocalEngine):
         return done
 
     def _train_one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
-        return self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        answer = self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        self.count.add()
+        return answer
 
     def _train_first(self, broadcast: Arrays, client: int, round: int) -> Answer:
         """Train one client alone, and open as many lanes as the memory it took allows."""

@@ -68,8 +68,11 @@ def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
 class ProcessesEngine(LocalEngine):
     """Trains the clients of a round in worker processes; set-up exchanges and states are as in the reference engine.
 
-    Data are loaded and images made in this process. If `given`, the worker processes are used from the start; otherwise
-    only once the time of the first clients shows that they pay.
+    Args:
+        worker: does a client's job; data are loaded and images made in this process.
+        processes: number of processes.
+        threads: threads of a client's training.
+        given: use the processes from the start; otherwise only once the time of the first clients shows that they pay.
     """
 
     def __init__(self, worker: Worker, processes: int, threads: int = 1, given: bool = True) -> None:
@@ -86,6 +89,7 @@ class ProcessesEngine(LocalEngine):
         """Train all clients, in processes if these pay."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         replies: dict[int, Reply | None] = {}
         while left := sorted(set(clients) - set(replies)):
@@ -161,6 +165,7 @@ class ProcessesEngine(LocalEngine):
                 errors[client] = answer
             else:
                 replies[client] = self._take_over(busy[pipe].block, client, answer)
+                self.count.add()
 
     def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
         """Store the client's state and return its reply; tensors are copied, since the block is used again."""

@@ -1,5 +1,7 @@
 """The image bank: addresses, slots on disk, and a generator that reads from and writes to them."""
 
+from __future__ import annotations
+
 from fedeas.generators.bank.addresses import Address
 from fedeas.generators.bank.bank import Bank, BankedGenerator, Kept
 from fedeas.generators.bank.slots import Verification

@@ -1,5 +1,7 @@
 """Files and locks of a bank: one-line errors, locks that end with their process, complete writes."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """A class-conditional diffusion model in training: one captured update, averaged weights, and a state to resume."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging

@@ -1,5 +1,7 @@
 """Samples on one sheet, a row for each class: uncurated, enlarged without smoothing."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -34,7 +36,13 @@ def save_grid(
 ) -> None:
     """Write a PNG with the first `columns` images of each class in a row, its name at the left.
 
-    A class without images has no row, one with fewer a shorter one; images are enlarged `scale` times.
+    Args:
+        images: uint8 (N, channels, height, width), grey or colour.
+        labels: their classes; a class without images has no row, one with fewer a shorter one.
+        class_names: one for each class.
+        path: path of the PNG, which is written whole or not at all.
+        columns: images in a row, at most.
+        scale: factor by which images are enlarged.
     """
     classes = _checked(images, labels, len(class_names), columns, scale)
     rows = [(name, images[classes == label][:columns]) for label, name in enumerate(class_names)]

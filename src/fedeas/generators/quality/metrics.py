@@ -156,7 +156,15 @@ def judge(
     generator: str | None = None,
     seconds: float | None = None,
 ) -> Report:
-    """Measure two or more generated images of these classes against real ones; keeps fingerprint and seconds."""
+    """Measure generated images against real ones.
+
+    Args:
+        images: uint8 (N, channels, height, width), two or more.
+        labels: the requested classes.
+        yardstick: measures of the real images.
+        generator: fingerprint of the generator, for the record.
+        seconds: how long it took to draw them.
+    """
     classifier = yardstick.classifier
     asked = _checked("generated", images, labels, classifier.num_classes)
     if len(images) < 2:

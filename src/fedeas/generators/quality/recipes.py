@@ -1,5 +1,7 @@
 """Training recipes of the classifiers that judge images."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 from fedeas.errors import InputError

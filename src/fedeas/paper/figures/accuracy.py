@@ -3,6 +3,8 @@
 They take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
 """
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Sequence
 from itertools import chain

@@ -1,5 +1,7 @@
 """The figures of each artefact, from label counts and from finished runs."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal

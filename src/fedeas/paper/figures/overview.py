@@ -1,5 +1,7 @@
 """The summary figure: accuracy by budget and policy, ours under both protocols, and the paper's."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple

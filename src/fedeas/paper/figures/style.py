@@ -1,5 +1,7 @@
 """Shared by the figures of results: the looks of methods, the places of names, and the note for missing runs."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

@@ -63,19 +63,32 @@ class Greedy(Budgeted):
         return Allocation(curves.fill(samples), self.spec)
 
 
-def one_by_one(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
+def one_by_one(
+    counts: LabelCounts,
+    shares: FloatArray,
+    total: int,
+    importance: FloatArray | None = None,
+    before: IntArray | None = None,
+) -> IntArray:
     """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
 
     The gain of a sample of class c is 2 p_k / N_k ((q_k - t) q_k - (q_k^c - t_c)), Eq. (gain) for any target. So a
-    client's next sample is of the class that lacks most, and a heap finds the next client.
+    client's next sample is of the class that lacks most, and a heap finds the next client. With the `importance` of
+    each class gains are multiplied by it; `before` are samples that are there already.
     """
-    after, weights = counts.n.astype(np.float64), counts.weights
+    start = counts.n if before is None else counts.n + before
+    after, weights = start.astype(np.float64), counts.weights
 
     def next_gain(client: int) -> tuple[float, int, int]:
         size = after[client].sum()
         lacking = shares - after[client] / size
-        best = int(lacking.argmax())
-        gain = weights[client] / size * (lacking[best] - lacking @ after[client] / size)
+        if importance is None:
+            best = int(lacking.argmax())
+            gain = weights[client] / size * (lacking[best] - lacking @ after[client] / size)
+        else:
+            gains = weights[client] / size * (lacking - lacking @ after[client] / size) * importance
+            best = int(gains.argmax())
+            gain = gains[best]
         return -float(gain), client, best
 
     heap = [next_gain(client) for client in range(counts.num_clients)]
@@ -84,7 +97,7 @@ def one_by_one(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
         _, client, best = heap[0]
         after[client, best] += 1
         heapq.heapreplace(heap, next_gain(client))
-    return after.astype(np.int64) - counts.n
+    return after.astype(np.int64) - start
 
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
