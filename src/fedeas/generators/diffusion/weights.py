@@ -25,16 +25,25 @@ FORMAT = "fedeas-diffusion-1"
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The result of a training; solver, steps and guidance are those of the default sampler."""
+    """The result of a training.
+
+    Args:
+        network: the network that the tensors belong to.
+        shape: channels, height and width of the images.
+        class_names: one for each class.
+        tensors: by name, float16.
+        solver, steps, guidance: the default sampler.
+        provenance: which data were seen under which protocol, for how long, where.
+    """
 
     network: Network
     shape: Shape
     class_names: tuple[str, ...]
-    tensors: Mapping[str, Tensor] = field(repr=False)  # float16
+    tensors: Mapping[str, Tensor] = field(repr=False)
     solver: str = "dpm"
     steps: int = 20
     guidance: float = 1.0
-    provenance: Mapping[str, Any] = field(default_factory=dict)  # which data under which protocol, how long, where
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_classes(self) -> int:
