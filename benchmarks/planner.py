@@ -3,7 +3,7 @@
     python benchmarks/planner.py browser
 
 times steps of the slider in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and playwright): from the
-key to the page that has been drawn anew.
+key to the page that has been drawn anew. CPU times depend little on other work of the machine.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
+import psutil
 from measure import save
 from streamlit.testing.v1 import AppTest
 
@@ -85,8 +86,8 @@ def main() -> None:
 
 
 @contextmanager
-def served(folder: str) -> Iterator[str]:
-    """The address of a planner."""
+def served(folder: str) -> Iterator[tuple[str, psutil.Process]]:
+    """The address of a planner, and its process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -98,7 +99,7 @@ def served(folder: str) -> Iterator[str]:
             with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health"):
                 break
             time.sleep(0.2)
-        yield address
+        yield address, psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -117,7 +118,7 @@ def in_browser() -> None:
 
     clients, classes = 20, 10
     content = downloads.counts_file(sources.drawn(clients, classes, 500, 0.1, 0).counts)
-    with tempfile.TemporaryDirectory() as nothing, served(nothing) as address, sync_playwright() as driver:
+    with tempfile.TemporaryDirectory() as nothing, served(nothing) as (address, server), sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.set_default_timeout(60_000)
@@ -126,10 +127,29 @@ def in_browser() -> None:
         file = {"name": "counts.csv", "mimeType": "text/csv", "buffer": content}
         page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)
         page.get_by_text(f"{clients} clients").first.wait_for()
-        times = [stepped_in_browser(page) for _ in range(STEPS + 1)][1:]  # the first loads what the others need
+        stepped_in_browser(page)  # loads what the others need
+        before = cpu_seconds([server]), cpu_seconds(browsers())
+        times = [stepped_in_browser(page) for _ in range(STEPS)]
+        after = cpu_seconds([server]), cpu_seconds(browsers())
         browser.close()
-    rows = [{"clients x classes": f"{clients} x {classes}", **spread("step", times), "fastest, ms": round(min(times))}]
-    save("planner-browser", f"A step of beta in a real browser, from the key to the new page, {STEPS} steps", rows)
+    planner_ms, browser_ms = (round(1000 * (end - start) / STEPS) for start, end in zip(before, after, strict=True))
+    row = {"clients x classes": f"{clients} x {classes}", "fastest, ms": round(min(times)), **spread("step", times)}
+    rows = [{**row, "CPU of planner, ms": planner_ms, "CPU of browser, ms": browser_ms}]
+    save(
+        "planner-browser",
+        f"A step of beta in a real browser without a GPU, from the key to the new page, {STEPS} steps",
+        rows,
+    )
+
+
+def browsers() -> list[psutil.Process]:
+    """The processes of the browser that this one started."""
+    return [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    """CPU seconds that these processes have used."""
+    return float(sum(sum(each.cpu_times()[:2]) for each in processes))
 
 
 def spread(name: str, times: list[float]) -> dict[str, int]:

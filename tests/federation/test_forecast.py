@@ -84,12 +84,14 @@ def test_a_training_of_hours_on_a_cpu_offers_the_generator_that_needs_none(capsy
     assert ("gaussian" in said) == (seconds > HOUR)
 
 
-def test_the_forecast_of_a_training_draws_no_random_number():
+def test_the_forecast_of_a_training_leaves_it_alone():
     images = np.zeros((8, 1, 8, 8), np.uint8)
     trainer = Trainer(images, np.arange(8) % 2, ["a", "b"], preset("digits"), updates=10)
     before = trainer.random.get_state()
+    weights = [parameter.detach().clone() for parameter in trainer.parameters]
     assert trainer.forecast() > 0
     assert torch.equal(trainer.random.get_state(), before)
+    assert all(map(torch.equal, weights, trainer.parameters))
     trainer.update_number = 10
     assert trainer.forecast() == 0
 

@@ -260,14 +260,19 @@ def next_step(text: str) -> None:
 
 
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
-    """Finished runs grouped by config without the seed, with the label of the first."""
+    """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
     methods: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.finished:
             methods.setdefault(run.config.method, {})[run.config.seed] = run
+    configs = [next(iter(members.values())).config for members in methods.values()]
+    labels = [config.label for config in configs]
     return [
-        (next(iter(members.values())).config.label, Seeds({seed: run.summary() for seed, run in members.items()}))
-        for members in methods.values()
+        (
+            config.label if labels.count(config.label) == 1 else f"{config.label}: {config.policy}",
+            Seeds({seed: run.summary() for seed, run in members.items()}),
+        )
+        for config, members in zip(configs, methods.values(), strict=True)
     ]
 
 

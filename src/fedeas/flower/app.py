@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
-from fedeas.config import RunConfig, load_config
+from fedeas.config import RunConfig, checked_config, load_config
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
@@ -28,6 +28,7 @@ from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
+from fedeas.flower.run_errors import told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.flower.window import Window
@@ -164,9 +165,14 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
+    _enable_log()
+    with told_in_one_line():
+        _serve(grid, context)
+
+
+def _serve(grid: Grid, context: Context) -> None:
     given = {name: str(value) for name, value in context.run_config.items()}
     config = _read_config(given)
-    _enable_log()
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
     metered = MeteredGrid(grid)
     metrics = MetricsFile.of(config.label, config.rounds.total, metered)
@@ -183,7 +189,7 @@ def main(grid: Grid, context: Context) -> None:
 def _read_config(given: Mapping[str, str]) -> RunConfig:
     """The config that the operator's machine has read, or the defaults with overrides."""
     if given.get("settings"):
-        return RunConfig.model_validate_json(given["settings"])
+        return checked_config(json.loads(given["settings"]), "the run's settings")
     return load_config(None, [*_split_overrides(given.get("overrides", "")), "engine.name=flower"])
 
 

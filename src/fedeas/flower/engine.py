@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
@@ -100,11 +100,11 @@ class FlowerEngine:
             late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
             self._meet_newcomers(anew, again_after=PATIENCE)
             if self.refusal:
-                raise RunError(self.refusal)
+                raise NotReadyError(self.refusal)
             missing = self._unmet()
             if missing and late:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
-                raise RunError(awaited + self._reason())
+                raise NotReadyError(awaited + self._reason())
             if missing and time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
@@ -116,7 +116,7 @@ class FlowerEngine:
         answers: dict[int, Header] = self._ask_clients(
             action, headers, Parcel(), lambda client, content: header_of(content)
         )
-        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."))
+        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."), NotReadyError)
         return answers
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
@@ -192,9 +192,9 @@ class FlowerEngine:
     def _round_header(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
 
-    def _check_enough(self, came: int, asked: int, share: float, when: str) -> None:
+    def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
         if came < max(1, math.ceil(share * asked)):
-            raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
+            raise error(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
     def _reason(self) -> str:
         """The first reason why a client did not answer."""
@@ -291,6 +291,12 @@ class FlowerEngine:
         """The replies that are there, fetched a few at a time."""
         for start in range(0, len(numbers), at_once):
             yield from self.grid.pull_messages(numbers[start : start + at_once])
+
+
+class NotReadyError(RunError):
+    """Clients refused the run, or did not come; it has not begun."""
+
+    exit_code = InputError.exit_code
 
 
 class UnusableError(Exception):

@@ -269,7 +269,7 @@ class Study:
         profile = self.profile
         policy = method.policy.format(budget=profile.budget)
         return RunConfig(
-            label=f"{self._place(where)}-{_name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
+            label=f"{self._place(where)}-{self._name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
             policy=policy,
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
@@ -286,6 +286,12 @@ class Study:
             ),
             engine=EngineConfig(precision=self._precision),
         )
+
+    def _name(self, method: Method) -> str:
+        """A name that leaves out what all runs of the profile have, so that runs that are the same have one name."""
+        usual = self._generator(method) == self.profile.generator
+        apart = method.held_out and not self.profile.held_out
+        return _name(replace(method, held_out=apart, generator="" if usual else method.generator))
 
     def _generator(self, method: Method) -> str:
         if method.generator:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,11 @@ from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
 from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu.timing import seconds_of
 
 log = logging.getLogger("fedeas")
 
-QUICK = 0.05  # seconds for an image, below which several are timed at once
+QUICK, FEW = 0.2, 64  # an image that takes less than these seconds is timed among so many
 
 
 class Trainer:
@@ -123,24 +123,28 @@ class Trainer:
         self.update_number += 1
         self.images_seen += self.batch
 
-    @torch.no_grad()
     def forecast(self) -> float:
         """Seconds of the updates that are left on a CPU, from timing the network on one image or a few.
 
-        An update goes through the network and back, which takes about three times as long. No random number is drawn.
+        No random number is drawn and no weight changes.
         """
-        self._forward_seconds(1)  # the first time takes longer
-        each = self._forward_seconds(1)
+        each = self._seconds_of_images(1)
         if each < QUICK:
-            each = self._forward_seconds(16) / 16
-        return 3 * each * self.batch * (self.updates - self.update_number)
+            each = self._seconds_of_images(min(FEW, self.batch)) / min(FEW, self.batch)
+        return each * self.batch * (self.updates - self.update_number)
 
-    def _forward_seconds(self, images: int) -> float:
+    def _seconds_of_images(self, images: int) -> float:
+        """Seconds through the network and back with so many images."""
         noisy = torch.zeros(images, *self.shape, device=self.device)
         levels = torch.zeros(images, dtype=torch.int64, device=self.device)
-        start = time.perf_counter()
-        self.called(noisy, levels, class_labels=levels)
-        return time.perf_counter() - start
+
+        def there_and_back() -> None:
+            self.optimiser.zero_grad(set_to_none=True)
+            self.called(noisy, levels, class_labels=levels).sample.square().mean().backward()
+
+        seconds = seconds_of(there_and_back, self.device)
+        self.optimiser.zero_grad(set_to_none=True)
+        return seconds
 
     def averaged(self, **provenance: Any) -> Weights:
         """A copy of the averaged weights."""
