@@ -162,11 +162,18 @@ def test_a_generator_file_needs_a_generator_that_is_a_file(tmp_path, site):
         read_node_config({"partition-id": 0, "generator": "gaussian", "generator-file": "a"})
 
 
-def test_a_gaussian_for_other_classes_is_refused(tmp_path, site):
-    digits = load_dataset("digits")
-    GaussianGenerator.fit(digits.images, digits.labels, 10, 4).save(tmp_path / "ten.safetensors")
-    with pytest.raises(RunError, match="could not do its part"):
-        run(tmp_path, site, f'generator=gaussian(weights="{tmp_path}/ten.safetensors")')
+@pytest.mark.parametrize(
+    "generator", ["gaussian(weights={})", "shared(of=gaussian(weights={}))", "diffusion(weights=digits)"]
+)
+def test_a_generator_file_for_other_classes_ends_the_run_before_its_first_round(tmp_path, site, generator, caplog):
+    digits, file = load_dataset("digits"), tmp_path / "ten.safetensors"
+    GaussianGenerator.fit(digits.images, digits.labels, 10, 4).save(file)
+    grid = Sites(tmp_path / "nodes", CLIENTS)
+    grid.site = site
+    with pytest.raises(RunError, match="file cannot make the run's classes and images"):
+        run_on(grid, config(site, f"generator={generator.format(json.dumps(str(file)))}"), RunStore(tmp_path / "runs"))
+    assert {action for action, _ in grid.log} == {"query.hello"}
+    assert "make 10 classes" in caplog.text
 
 
 def test_a_fitted_generator_is_written_by_a_command(tmp_path):

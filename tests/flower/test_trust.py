@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
+import torch
 from flower.grids import StraightGrid
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
+from safetensors.torch import load_file
 
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
@@ -79,6 +81,32 @@ def test_a_list_without_all_clients_ends_the_run_before_it_starts(tmp_path):
     with pytest.raises(InputError, match="no key is listed for client 1"):
         run_on(grid, config(), RunStore(tmp_path / "runs"), members=members)
     assert not grid.log
+
+
+# ---- replayed messages
+
+
+class ReplayingGrid(StraightGrid):
+    """Delivers every reply twice, and all former replies again."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.former = []
+
+    def pull_messages(self, ids):
+        fresh = super().pull_messages(ids)
+        replayed = [*self.former, *fresh, *fresh]
+        self.former += fresh
+        return replayed
+
+
+def test_replayed_replies_change_nothing(tmp_path):
+    settings = config("rounds.total=2")
+    plain = run_on(StraightGrid(tmp_path / "nodes", CLIENTS), settings, RunStore(tmp_path / "plain"))
+    replayed = run_on(ReplayingGrid(tmp_path / "nodes2", CLIENTS), settings, RunStore(tmp_path / "replayed"))
+    one, other = load_file(plain.checkpoint), load_file(replayed.checkpoint)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert all("missing" not in record for record in replayed.rounds())
 
 
 # ---- what a node agreed to

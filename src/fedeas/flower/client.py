@@ -168,6 +168,20 @@ class Participant:
             )
         if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
             raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
+        self._check_generated_classes()
+
+    def _check_generated_classes(self) -> None:
+        """Refuse a generator file for other classes or images; what the server is told names no file."""
+        try:
+            parse_generator(self.config.generator).check_fits(
+                self.config.data.dataset, self.about.classes, self.about.shape
+            )
+        except FedEASError as error:
+            log.error("generator %s: %s", self.config.generator, error)
+            raise TellableError(
+                f"client {self.client}: its generator's file cannot make the run's classes and images; choose one that "
+                "was made for them"
+            ) from None
 
     def _check_generator_file(self) -> None:
         """Compare the generator's digest with the one that the run was started with."""

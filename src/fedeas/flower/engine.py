@@ -267,7 +267,9 @@ class FlowerEngine:
             late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
             before = len(waiting)
             for reply in self._replies(list(waiting), at_once):
-                key = waiting.pop(reply.metadata.reply_to_message_id)
+                key = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if key is None:  # replayed: it has been answered, or nobody asked
+                    continue
                 try:
                     found[key] = read(key, _content(reply))
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,13 @@ from fedeas.errors import InputError
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import custom_content, load_custom
 from fedeas.generators.pools import HeldOutImages, SharedPool
+
+if TYPE_CHECKING:
+    from fedeas.generators.diffusion import Weights
+
+
+Shape = tuple[int, int, int]
+"""Channels, height and width of images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +86,9 @@ class GeneratorSettings(Described):
         """What affects the images, or was seen in training, but cannot be known; one sentence each."""
         return ()
 
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Nothing to check if no file says which classes the generator makes."""
+
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorSettings):
@@ -108,17 +118,27 @@ class Gaussian(GeneratorSettings):
         """Fit it to the official training part, or load it if it fits the dataset."""
         from fedeas.generators.gaussian import GaussianGenerator
 
-        classes = len(context.classes)
         if self.weights:
-            made = GaussianGenerator.load(generator_weights(self.weights))
-            names = made.class_names or context.classes
-            if (names, made.shape) != (context.classes, context.shape) or made.num_classes != classes:
-                raise InputError(
-                    f"generator weights {self.weights!r} make {_form(names, made.shape)}, {context.dataset} has "
-                    f"{_form(context.classes, context.shape)}, in this order: {', '.join(context.classes[:5])}"
-                )
-            return made
+            return self._loaded(context.dataset, context.classes, context.shape)
+        classes = len(context.classes)
         return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
+
+    def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
+        from fedeas.generators.gaussian import GaussianGenerator
+
+        made = GaussianGenerator.load(generator_weights(self.weights))
+        form, wanted = _form(made.num_classes, made.shape), _form(len(classes), shape)
+        if form != wanted or made.class_names not in (None, classes):
+            raise InputError(
+                f"generator weights {self.weights!r} make {form}, {dataset} has {wanted}, "
+                f"in this order: {', '.join(classes[:5])}"
+            )
+        return made
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a file of other classes or shapes."""
+        if self.weights:
+            self._loaded(dataset, classes, shape)
 
     def content(self, dataset: str) -> dict[str, str]:
         """A hash of the file's tensors, if there is a file."""
@@ -142,19 +162,30 @@ class Diffusion(GeneratorSettings):
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load it, if the weights fit the dataset and, in the clean protocol, have seen no test images."""
-        from fedeas.generators.diffusion import DiffusionGenerator, Weights
+        from fedeas.generators.diffusion import DiffusionGenerator
 
-        place = self._place(context.dataset)
-        weights = Weights.load(place)
-        made, wanted = _form(weights.class_names, weights.shape), _form(context.classes, context.shape)
-        if made != wanted:
-            raise InputError(f"generator weights {place!r} make {made}, {context.dataset} has {wanted}")
+        weights = self._loaded(context.dataset, context.classes, context.shape)
         if context.protocol == "clean":
+            place = self._place(context.dataset)
             check_clean(generator_weights(place), context.dataset, "train it with --protocol clean")
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=context.device, compiled=self.compiled,
         )  # fmt: skip
+
+    def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Weights:
+        from fedeas.generators.diffusion import Weights
+
+        place = self._place(dataset)
+        weights = Weights.load(place)
+        made, wanted = _form(weights.num_classes, weights.shape), _form(len(classes), shape)
+        if made != wanted:
+            raise InputError(f"generator weights {place!r} make {made}, {dataset} has {wanted}")
+        return weights
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse weights of other classes or shapes."""
+        self._loaded(dataset, classes, shape)
 
     def content(self, dataset: str) -> dict[str, str]:
         """Hashes of the file's tensors and of its settings of network and sampler."""
@@ -221,6 +252,10 @@ class WrapperSettings(GeneratorSettings):
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """That of the other generator."""
         return self.of.unknown(dataset, protocol)
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a file of the other generator that does not fit."""
+        self.of.check_fits(dataset, classes, shape)
 
 
 @dataclass(frozen=True)
@@ -324,6 +359,9 @@ class Python:
         """Other code and files that it depends on, and the images that it was trained on."""
         return (imported_code(self.spec), *_images_seen(self.spec, protocol))
 
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Nothing to check: it is told classes and shape."""
+
 
 Source = GeneratorSettings | Python
 
@@ -360,8 +398,8 @@ def _settings(path: Path, *names: str) -> str:
     return hashlib.sha256(json.dumps([about.get(name) for name in names], sort_keys=True).encode()).hexdigest()
 
 
-def _form(classes: tuple[str, ...], shape: tuple[int, int, int]) -> str:
-    return f"{len(classes)} classes of {' x '.join(map(str, shape))}"
+def _form(classes: int, shape: Shape) -> str:
+    return f"{classes} classes of {' x '.join(map(str, shape))}"
 
 
 def without_places(text: str) -> str:

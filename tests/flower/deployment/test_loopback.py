@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 import httpx
 import psutil
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -65,6 +69,10 @@ def test_the_life_of_a_deployment(tmp_path, subtests, capsys):
             check_a_hostile_app(deployment, tmp_path)
         with subtests.test("intruders are refused"):
             check_intruders(deployment, tmp_path / "stranger")
+        with subtests.test("an old request of a node is refused"):
+            check_a_replay(deployment)
+        with subtests.test("a withdrawn key is refused"):
+            check_a_withdrawn_key(deployment, tmp_path / "withdrawn")
         with subtests.test("a second node with the same key is refused"):
             check_a_double(deployment, capsys)
         with subtests.test("down from another process leaves nothing"):
@@ -210,6 +218,43 @@ def check_intruders(deployment, key):
     with at_the_nodes_port(deployment, signed, tls=False) as fleet, pytest.raises(httpx.TransportError):
         fleet.ActivateNode(activate)
     assert len(deployment.superlink.nodes()) == 2
+
+
+class SignedEarlier(NodeAuthHttpInterceptor):
+    """Sends what a node signed some seconds ago, as somebody who has recorded it would."""
+
+    def __init__(self, private, seconds):
+        super().__init__(private, private.public_key())
+        self.signed_at = datetime.now(UTC) - timedelta(seconds=seconds)
+
+    def intercept(self, context, call_next):
+        with patch("flwr.supernode.node_auth_http_interceptor.now", lambda: self.signed_at):
+            return super().intercept(context, call_next)
+
+
+def check_a_replay(deployment):
+    private, node_id = read_node_key(deployment.key(0)), deployment.state.nodes[0].id
+    beat = SendNodeHeartbeatRequest(node=Node(node_id=node_id), heartbeat_interval=30)
+    with at_the_nodes_port(deployment, [SignedEarlier(private, 0)]) as fleet:
+        assert fleet.SendNodeHeartbeat(beat).success
+    late = at_the_nodes_port(deployment, [SignedEarlier(private, 3600)])
+    with late as fleet, pytest.raises(httpx.HTTPStatusError) as refused:
+        fleet.SendNodeHeartbeat(beat)
+    assert refused.value.response.status_code == 401
+
+
+def check_a_withdrawn_key(deployment, key):
+    public, private = public_bytes(make_node_key(key)), read_node_key(key)
+    activate = ActivateNodeRequest(public_key=public, heartbeat_interval=30)
+    node_id = deployment.superlink.register(public, "withdrawn")
+    with at_the_nodes_port(deployment, [NodeAuthHttpInterceptor(private, private.public_key())]) as fleet:
+        assert fleet.ActivateNode(activate).node_id == node_id
+        deployment.superlink.unregister(node_id)
+        with pytest.raises(httpx.HTTPStatusError):
+            fleet.ActivateNode(activate)
+    with pytest.raises(InputError):
+        deployment.superlink.register(public, "again")
+    assert node_id not in deployment.superlink.nodes()
 
 
 def at_the_nodes_port(deployment, interceptors, tls=True):
