@@ -1,46 +1,23 @@
 """A real deployment on loopback, with TLS and a key for each node, gives the same result as one process."""
 
 import importlib.util
-import json
-import os
-import threading
-from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from flower.absences import run_with_absences
-from safetensors.torch import load_file
+from flower.gated_runs import Gates, Started, assert_same, gated_deployment
 from waiting import LIMIT, wait_until
 
-from fedeas.config import load_config
-from fedeas.federation.run import identified
 from fedeas.runs.store import RunStore
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None, reason="needs Flower: pip install 'fedeas[flower]'"
 )
 
-GATED = Path(__file__).parent / "gated"
 NODES = 2
 BASE = [f"partition.clients={NODES}", "rounds.participation=1.0", "rounds.total=3", "train.epochs=1", "train.lr=0.05",
         "engine.threads=1", "algorithm=scaffold", "policy=fedeas(beta=2)", "engine.min_share=0.5",
         f"engine.timeout={LIMIT / 2}"]  # fmt: skip
-
-
-class Gates:
-    """Where the server and the nodes wait; see `gated.py`."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def close(self, *names):
-        self.folder.mkdir(exist_ok=True)
-        for name in names:
-            (self.folder / name).touch()
-
-    def open(self, name):
-        (self.folder / name).unlink()
 
 
 @pytest.fixture(scope="module")
@@ -50,62 +27,15 @@ def gates(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory, gates):
-    from fedeas.flower.deployment.loopback import deployed
-
-    folder = tmp_path_factory.mktemp("deployment")
-    path = os.pathsep.join(filter(None, (str(GATED), os.environ.get("PYTHONPATH"))))
-    surroundings = {"GATES": str(gates.folder), "PYTHONPATH": path}
-    with deployed(folder, NODES, app=GATED, extra_environment=surroundings) as deployment:
+    with gated_deployment(tmp_path_factory.mktemp("deployment"), NODES, gates) as deployment:
         yield deployment
-
-
-class Started:
-    """A run on the deployment, in the background."""
-
-    def __init__(self, loopback, store, overrides, app):
-        from fedeas.flower.deployment.operator import members
-
-        self.config = identified(load_config(None, overrides))
-        self.log, self.outcome, self.failure = [], None, None
-        given = {"overrides": json.dumps(overrides), "runs": str(store.root), "members": members(loopback.superlink)}
-
-        def work():
-            try:
-                self.outcome = loopback.run(app, given, self.log.append)
-            except Exception as error:
-                self.failure = error
-
-        self.thread = threading.Thread(target=work, daemon=True)  # of a killed server nobody hears the end
-        self.thread.start()
-
-    def wait_for(self, gates, name):
-        """Wait until a process is at the gate."""
-
-        def reached():
-            assert self.thread.is_alive(), (self.failure, self.log[-30:])
-            return (gates.folder / f"{name}.reached").exists()
-
-        wait_until(reached, lambda: self.log[-30:])
-
-    def wait(self):
-        self.thread.join(LIMIT)
-        assert not self.thread.is_alive(), self.log[-30:]
-        assert self.outcome is not None, self.failure
-        return self.outcome
-
-
-def assert_same(one, other):
-    arrays = [{name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
-              for run in (one, other)]  # fmt: skip
-    assert arrays[0].keys() == arrays[1].keys()
-    assert all(torch.equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
 
 
 @pytest.mark.slow  # tests/flower/test_engine.py misses clients without processes of their own
 def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
     store = RunStore(tmp_path / "flower")
     gates.close("client1-2", "server-2")
-    started = Started(loopback, store, BASE, GATED)
+    started = Started(loopback, store, BASE)
     started.wait_for(gates, "client1-2")  # in the middle of its work
     loopback.kill_node(1)
     gates.open("client1-2")
@@ -145,12 +75,12 @@ def has_ended(process):
 def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
     overrides, store = [*BASE, "seed=1"], RunStore(tmp_path / "flower")
     gates.close("client0-2")
-    first = Started(loopback, store, overrides, GATED)
+    first = Started(loopback, store, overrides)
     first.wait_for(gates, "client0-2")  # in the middle of a round: other clients may be further than the server
     kill_server(loopback)
     gates.open("client0-2")
     assert len(store.at(first.config).rounds()) == 1
-    second = Started(loopback, store, overrides, GATED)
+    second = Started(loopback, store, overrides)
     assert second.wait().completed, second.log[-30:]
     run = store.open(first.config)
     assert [record["round"] for record in run.rounds()] == [1, 2, 3]
@@ -160,7 +90,7 @@ def test_a_killed_server_resumes_where_it_was(loopback, gates, tmp_path):
 @pytest.mark.slow  # the last test, since it ends the deployment
 def test_the_superlink_ends_though_somebody_follows_a_run_whose_server_is_dead(loopback, gates, tmp_path):
     gates.close("client0-1")
-    started = Started(loopback, RunStore(tmp_path / "flower"), [*BASE, "seed=2"], GATED)
+    started = Started(loopback, RunStore(tmp_path / "flower"), [*BASE, "seed=2"])
     started.wait_for(gates, "client0-1")
     kill_server(loopback)
     gates.open("client0-1")

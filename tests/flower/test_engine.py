@@ -2,6 +2,8 @@
 
 import json
 import logging
+import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,9 +24,11 @@ from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
+from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings
+from fedeas.flower.window import Window
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -76,12 +80,66 @@ class CountingGrid(StraightGrid):
         return numbers
 
 
-@pytest.mark.parametrize("window", [1, 3, None])
-def test_a_window_limits_messages_under_way_and_changes_nothing_else(window, tmp_path, local):
+class FixedWindow(Window):
+    """Does not follow the replies."""
+
+    def note_replies(self, count):
+        pass
+
+
+@pytest.mark.parametrize(("window", "most"), [(FixedWindow(1), 1), (FixedWindow(3), 3), (None, CLIENTS)])
+def test_a_window_limits_messages_under_way_and_changes_nothing_else(window, most, tmp_path, local):
     grid = CountingGrid(tmp_path / "nodes", CLIENTS)
     asked = config("engine.name=flower", LOCAL_POLICY)
     run = run_on(grid, asked, RunStore(tmp_path / "flower"), window=window)
-    assert grid.most == (window or CLIENTS)
+    assert grid.most == most
+    assert_same(run, local(LOCAL_POLICY))
+
+
+class SlowGrid(StraightGrid):
+    """Takes a third of the timeout for each message."""
+
+    def push_messages(self, messages):
+        time.sleep(0.1)
+        return super().push_messages(messages)
+
+
+def test_a_client_that_is_asked_late_has_as_much_time_as_the_others(tmp_path):
+    grid = SlowGrid(tmp_path / "nodes", CLIENTS)
+    asked = config("engine.name=flower", BRIEF, "rounds.total=1")
+    run = run_on(grid, asked, RunStore(tmp_path / "flower"), window=FixedWindow(1))
+    assert "missing" not in run.rounds()[0]
+
+
+def window_after(looks, least=4):
+    """A window, and its clock's time, after looks of (seconds since the last one, replies)."""
+    now = 0.0
+    window = Window(least, clock=lambda: now)
+    for seconds, replies in looks:
+        now += seconds
+        window.note_replies(replies)
+    return window.size
+
+
+def test_a_window_grows_while_all_messages_are_answered_at_once():
+    sizes = [4]
+    for _ in range(5):
+        sizes.append(window_after([(0.1, size) for size in sizes]))
+    assert all(after >= 2 * before for before, after in pairwise(sizes))
+
+
+@given(st.lists(st.tuples(st.floats(0, 2), st.integers(0, 9)), max_size=20))
+def test_a_window_stays_small_for_slow_clients(looks):
+    assert 4 <= window_after(looks) <= max(4, 2 * sum(replies for _, replies in looks))
+    assert window_after([*looks, (1.0, 1)]) == 4
+
+
+def test_clients_of_one_process_load_and_split_the_dataset_once(tmp_path, monkeypatch, local):
+    loaded = []
+    monkeypatch.setattr(flower_client, "load_dataset", lambda *asked: loaded.append(asked) or load_dataset(*asked))
+    flower_client._shared_split.cache_clear()
+    run, _ = on_flower(tmp_path, LOCAL_POLICY)
+    assert len(loaded) == 1
     assert_same(run, local(LOCAL_POLICY))
 
 

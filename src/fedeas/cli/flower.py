@@ -134,10 +134,14 @@ def run(
         "runs": _on_server(runs, connection),
         "members": members(superlink),
     }
+    shown = _ShownLog()
     try:
-        outcome = run_app(superlink, None, given, print)
+        outcome = run_app(superlink, None, given, shown.add)
     except KeyboardInterrupt:
         raise RunError("the run continues; `fedeas flower status` shows it, `fedeas flower stop` ends it") from None
+    if outcome.error is not None:
+        raise outcome.error
+    shown.print_error()
     print(f"run {outcome.run_id}: {outcome.status}")
     if not outcome.completed:
         print(outcome.details or "the reason is in the SuperLink's log")
@@ -272,6 +276,25 @@ def _show_clients(superlink: SuperLink, wait: float) -> None:
 def _show_runs(superlink: SuperLink) -> None:
     for run_id in superlink.unfinished_runs():
         print(f"  run {run_id}: {superlink.run_status(run_id).status}")
+
+
+class _ShownLog:
+    """Prints the lines of a run's log; the last one, if it is an error, is left to the command's own."""
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+
+    def add(self, line: str) -> None:
+        self.print_error()
+        if line.startswith("error: "):
+            self.error = line
+        else:
+            print(line)
+
+    def print_error(self) -> None:
+        if self.error is not None:
+            print(self.error)
+        self.error = None
 
 
 def _scalars(settings: list[str]) -> dict[str, Scalar]:

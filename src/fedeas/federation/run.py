@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from fedeas import __version__
 from fedeas.algorithms import Reply
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
@@ -32,7 +32,8 @@ from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
-from fedeas.models.build import fuse_norms, parameter_names
+from fedeas.models.build import parameter_names
+from fedeas.models.norm import fuse_norms
 from fedeas.runs.store import Record, Run, RunStore
 
 log = logging.getLogger("fedeas")
@@ -47,7 +48,7 @@ def execute(
     config: RunConfig,
     store: RunStore,
     progress: Progress | None = None,
-    bank: str | os.PathLike[str] | None = None,
+    bank: PathLike | None = None,
     make_clients: MakeClients | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
@@ -125,7 +126,8 @@ class Federation:
         ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
-            schedule = self._schedule(len(done))
+            total, every = config.rounds.total, config.rounds.eval_every
+            schedule = Schedule(total, config.partition.clients, config.participants, config.seed, every, len(done))
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), on_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
@@ -141,11 +143,6 @@ class Federation:
         """Give the clients their states back; return the server's."""
         engine.restore({client: self.parts.on_device(arrays) for client, arrays in before.clients.items()})
         return self.parts.on_device(before.server)
-
-    def _schedule(self, start: int) -> Schedule:
-        config, rounds = self.parts.config, self.parts.config.rounds
-        clients = config.partition.clients
-        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def _evaluation(self) -> Evaluation:
         data, device = self.parts.data, self.parts.device

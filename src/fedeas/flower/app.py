@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
-from fedeas.config import RunConfig, load_config
+from fedeas.config import RunConfig, checked_config, load_config
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
@@ -28,8 +28,10 @@ from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
+from fedeas.flower.run_errors import told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.traffic import MeteredGrid
+from fedeas.flower.window import Window
 from fedeas.flower.wire import header_of, packed, unpacked
 from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
@@ -43,13 +45,15 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # by default, clients wait for whatever else the machine does
+    "RAY_max_direct_call_object_size": str(2**20),  # larger messages go through Ray's store, which is slower up to here
     # Ray always asks which cloud it is in: this proxy makes the request fail.
     "http_proxy": "http://127.0.0.1:9",
     "no_proxy": "127.0.0.1,localhost",
 }
 
-IN_SIMULATION = 8
-"""Messages for each processor that a simulation has under way at once.
+IN_SIMULATION = 4
+"""Messages for each processor that a simulation has under way at least.
 
 Flower's simulation looks through all of them once for each client, again and again: with a message to each of hundreds
 of clients, that takes most of a processor.
@@ -161,9 +165,14 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
+    _enable_log()
+    with told_in_one_line():
+        _serve(grid, context)
+
+
+def _serve(grid: Grid, context: Context) -> None:
     given = {name: str(value) for name, value in context.run_config.items()}
     config = _read_config(given)
-    _enable_log()
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
     metered = MeteredGrid(grid)
     metrics = MetricsFile.of(config.label, config.rounds.total, metered)
@@ -180,7 +189,7 @@ def main(grid: Grid, context: Context) -> None:
 def _read_config(given: Mapping[str, str]) -> RunConfig:
     """The config that the operator's machine has read, or the defaults with overrides."""
     if given.get("settings"):
-        return RunConfig.model_validate_json(given["settings"])
+        return checked_config(json.loads(given["settings"]), "the run's settings")
     return load_config(None, [*_split_overrides(given.get("overrides", "")), "engine.name=flower"])
 
 
@@ -236,7 +245,7 @@ def run_on(
     store: RunStore,
     progress: Progress | None = None,
     members: Mapping[int, int] | None = None,
-    window: int | None = None,
+    window: Window | None = None,
 ) -> Run:
     """Run a config to its end on the nodes of a grid; `members` tells which node is which client.
 
@@ -261,7 +270,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, progress, window=IN_SIMULATION * (os.cpu_count() or 1))
+            run_on(grid, shared, store, progress, window=Window(IN_SIMULATION * (os.cpu_count() or 1)))
         except FedEASError as error:
             failed.append(error)
 

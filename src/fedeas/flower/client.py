@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
 from fedeas.federation.parts import new_model
-from fedeas.federation.split import split_data
+from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.disclosures import Disclosures
 from fedeas.flower.node_settings import NodeSettings, Privacy, TellableError
@@ -241,7 +241,7 @@ class Participant:
     @cached_property
     def model(self) -> nn.Module:
         """The model for training; its weights come in messages."""
-        return new_model(self.config, self.about.shape, len(self.about.classes)).to(self.device)
+        return _shared_model(self.config, self.about.shape, len(self.about.classes), str(self.device))
 
     def _state(self, last: int) -> Arrays:
         path = self._state_after(last)
@@ -266,7 +266,7 @@ class Participant:
     def dataset(self) -> Dataset:
         """The run's dataset, or the client's own with the run's classes."""
         if not self.node.data:
-            return load_dataset(self.config.data.dataset, self.config.data.root)
+            return _shared_split(self.config).dataset
         own = load_own(self.node.data, self.node.data_root)
         names, known = own.classes, self.about.classes
         if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
@@ -290,7 +290,7 @@ class Participant:
         path = self.folder / f"samples-{_digest(*place)}.npz"
         if not path.exists():
             make_folder(self.folder)
-            data = split_data(self.config, self.dataset)
+            data = _shared_split(self.config)
             self._check_content("data", data.dataset.digest)
             self._check_content("partition", data.partition.digest)
             mine = data.partition.indices[self.client]
@@ -345,6 +345,18 @@ class Participant:
     @property
     def _plan(self) -> Path:
         return self.folder / "plan.json"
+
+
+@lru_cache(maxsize=1)
+def _shared_split(config: RunConfig) -> FederatedData:
+    """The run's dataset, split; the simulated clients of a process share it."""
+    return split_data(config, load_dataset(config.data.dataset, config.data.root))
+
+
+@lru_cache(maxsize=1)
+def _shared_model(config: RunConfig, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
+    """A model in which the clients of a process train one after the other."""
+    return new_model(config, shape, classes).to(device)
 
 
 def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data: bool = False) -> None:

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
+from fedeas.flower.window import Window
 from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
@@ -87,7 +88,7 @@ class FlowerEngine:
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
-    window: int | None = None
+    window: Window | None = None
     """How many messages may be on their way at once; None for all."""
     count: ClientCount = field(default_factory=ClientCount)
 
@@ -99,11 +100,11 @@ class FlowerEngine:
             late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
             self._meet_newcomers(anew, again_after=PATIENCE)
             if self.refusal:
-                raise RunError(self.refusal)
+                raise NotReadyError(self.refusal)
             missing = self._unmet()
             if missing and late:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
-                raise RunError(awaited + self._reason())
+                raise NotReadyError(awaited + self._reason())
             if missing and time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
@@ -115,7 +116,7 @@ class FlowerEngine:
         answers: dict[int, Header] = self._ask_clients(
             action, headers, Parcel(), lambda client, content: header_of(content)
         )
-        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."))
+        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."), NotReadyError)
         return answers
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
@@ -191,9 +192,9 @@ class FlowerEngine:
     def _round_header(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
 
-    def _check_enough(self, came: int, asked: int, share: float, when: str) -> None:
+    def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
         if came < max(1, math.ceil(share * asked)):
-            raise RunError(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
+            raise error(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
     def _reason(self) -> str:
         """The first reason why a client did not answer."""
@@ -252,7 +253,8 @@ class FlowerEngine:
     ) -> dict[int, Answer]:
         """Send messages and return what `read` makes of each reply, by key; read each reply when it comes.
 
-        Replies are fetched a few `at_once`, because all of them together may not fit into memory.
+        Replies are fetched a few `at_once`, because all of them together may not fit into memory. The time begins anew
+        with each message that is sent.
         """
         waiting, unsent = dict[str, int](), deque(messages)
         found: dict[int, Answer] = {}
@@ -260,8 +262,10 @@ class FlowerEngine:
         while (waiting or unsent) and not late:
             if sent := self._send(messages, unsent, len(waiting)):
                 waiting |= sent
+                end = time.monotonic() + timeout
                 pace.reset()
             late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
+            before = len(waiting)
             for reply in self._replies(list(waiting), at_once):
                 key = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
@@ -269,6 +273,8 @@ class FlowerEngine:
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
                     self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
                     self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
+            if self.window is not None:
+                self.window.note_replies(before - len(waiting))
             if waiting and not late:
                 pace.pause()
         for key in [*waiting.values(), *unsent]:
@@ -277,7 +283,7 @@ class FlowerEngine:
 
     def _send(self, messages: Mapping[int, Message], unsent: deque[int], under_way: int) -> dict[str, int]:
         """Send as many of the unsent messages as the window allows; return their keys by message id."""
-        room = len(unsent) if self.window is None else min(self.window - under_way, len(unsent))
+        room = len(unsent) if self.window is None else min(max(0, self.window.size - under_way), len(unsent))
         keys = [unsent.popleft() for _ in range(room)]
         return dict(zip(self.grid.push_messages([messages[key] for key in keys]), keys, strict=True)) if keys else {}
 
@@ -285,6 +291,12 @@ class FlowerEngine:
         """The replies that are there, fetched a few at a time."""
         for start in range(0, len(numbers), at_once):
             yield from self.grid.pull_messages(numbers[start : start + at_once])
+
+
+class NotReadyError(RunError):
+    """Clients refused the run, or did not come; it has not begun."""
+
+    exit_code = InputError.exit_code
 
 
 class UnusableError(Exception):

@@ -16,6 +16,7 @@ from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
 from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.revealed_counts import Numbers, shares
+from fedeas.flower.window import Window
 from fedeas.flower.wire import Header
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy
@@ -35,7 +36,7 @@ class FlowerClients:
         window: how many messages may be on their way at once; None for all.
     """
 
-    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: int | None = None) -> None:
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: Window | None = None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
         unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
         if unbound:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedeas")
 
-Folder = str | os.PathLike[str]
+Folder = PathLike
 OnRound = Callable[[Record], None]
 OnStart = Callable[["Forecast"], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
@@ -118,13 +117,14 @@ class Reproduction:
 
     def write(self, folder: Folder) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
-        from fedeas.paper.figures.gallery import save_figures
+        from fedeas.paper.figures.gallery import figures
+        from fedeas.plotting.figures import save_all
 
         out = Path(folder)
         make_folder(out)
         for artefact in self.artefacts:
             _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
-            save_figures(artefact.name, self.book, out)
+            save_all(figures(artefact.name, self.book), out)
             if artefact.name == "samples":
                 _save_samples(self.study, out / "samples.png")
 
@@ -230,14 +230,6 @@ def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> No
             keep(copies[0], places.results)
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
-
-
 def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:
     noted = [replace(table, note=f"{table.note} {chosen.says}".strip()) for table in tables]
     for ending, render in WRITERS.items() if noted else ():
@@ -250,5 +242,5 @@ def _save_samples(chosen: Study, path: Path) -> None:
     from fedeas.generators.diffusion import DiffusionGenerator, Weights
     from fedeas.generators.quality.grid import sample_grid
 
-    weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
+    weights = Weights.load("digits" if chosen.profile.dataset else "cifar10")
     sample_grid(DiffusionGenerator(weights), weights.class_names, path)

@@ -199,3 +199,16 @@ def test_what_is_not_confirmed_is_not_registered(tmp_path, public_keys):
 
 def test_a_number_that_the_operator_gives_needs_no_confirmation(tmp_path, public_keys):
     assert admit(Open(tmp_path / "clients.toml"), public_keys[0], 5, None) == (5, 100)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.2", "127.0.0.2:8001"),
+        ("0.0.0.0", "127.0.0.1:8001"),
+        ("::", "[::1]:8001"),
+        ("fd00::1", "[fd00::1]:8001"),
+    ],
+)
+def test_the_server_reaches_itself_where_it_listens(host, address):
+    assert server._reached_at(host, OPERATOR) == address

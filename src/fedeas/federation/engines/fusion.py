@@ -119,7 +119,9 @@ class FusionEngine(LocalEngine):
 
     def _open(self, together: int) -> None:
         self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
-        self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
+        # Models in the layout of broadcasts and replies: copies between them then take a few kernels, not hundreds.
+        plain = copy.deepcopy(self.worker.model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.models = [copy.deepcopy(plain) for _ in range(together)]
         self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
 
     def _halve(self) -> None:

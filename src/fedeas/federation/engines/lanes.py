@@ -27,7 +27,8 @@ from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
-from fedeas.models.build import fuse_norms, shortened
+from fedeas.models.conv import shortened
+from fedeas.models.norm import fuse_norms
 
 MOST_LANES = 8
 """Most lanes; more are not faster, since the GPU is fully used."""

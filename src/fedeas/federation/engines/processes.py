@@ -169,7 +169,8 @@ class ProcessesEngine(LocalEngine):
 
     def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
         """Store the client's state and return its reply; tensors are copied, since the block is used again."""
-        arrays, state = (_copied(block.read(places)) for places in (answer.arrays, answer.state))
+        read = (block.read(places) for places in (answer.arrays, answer.state))
+        arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
         if state:
             self.states[client] = state
         generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
@@ -209,7 +210,3 @@ class ProcessesEngine(LocalEngine):
 
 def _shared_already(client: int) -> ClientData:
     raise AssertionError(f"client {client}: its data must lie in shared memory")
-
-
-def _copied(arrays: Arrays) -> Arrays:
-    return {name: tensor.clone() for name, tensor in arrays.items()}

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedeas.errors import InputError
+from fedeas.errors import FedEASError, InputError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
 from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
 from fedeas.flower.deployment.superlink import Scalar, SuperLink
+from fedeas.flower.run_errors import error_in
 
 PAUSE = 0.5
 """Seconds between two questions to the SuperLink."""
@@ -30,6 +31,11 @@ class FlowerRunResult:
     def completed(self) -> bool:
         """Whether the run ended without an error."""
         return self.status == "finished:completed"
+
+    @property
+    def error(self) -> FedEASError | None:
+        """The error with which FedEAS ended the run, if it did."""
+        return error_in(self.details)
 
 
 def run_app(

@@ -101,7 +101,7 @@ def _serve(options: argparse.Namespace) -> None:
         ssl_certfile=made.server,
         timeout_graceful_shutdown=GRACE,
     )
-    helper = _start_helper(made, secret, options.operator_port)
+    helper = _start_helper(made, secret, _reached_at(options.operator_host, options.operator_port))
     try:
         uvicorn.Server(settings).run(doors)
     finally:
@@ -141,9 +141,15 @@ def _superlink(made: Certificates, key: str, secret: Path, options: argparse.Nam
     return app
 
 
-def _start_helper(made: Certificates, secret: Path, port: int) -> subprocess.Popen[bytes]:
+def _reached_at(host: str, port: int) -> str:
+    """The address under which this machine reaches what listens on `host`."""
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
+
+
+def _start_helper(made: Certificates, secret: Path, address: str) -> subprocess.Popen[bytes]:
     """Start Flower's process that starts the server's part of each run; it proves itself with the secret."""
-    command = [program("flower-superexec"), "--runtime-api-address", f"127.0.0.1:{port}"]
+    command = [program("flower-superexec"), "--runtime-api-address", address]
     command += ["--root-certificates", str(made.authority), "--superexec-auth-secret-file", str(secret)]
     surroundings = {**os.environ, "PATH": search_path()}
     return subprocess.Popen([*command, "--parent-pid", str(os.getpid())], env=surroundings, start_new_session=True)

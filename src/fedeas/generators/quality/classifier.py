@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,14 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import checked_address, checked_training
+from fedeas.generators.base import Images, checked_address, checked_training
 from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
-Images = NDArray[np.uint8]
 Device = torch.device | str
 Progress = Callable[[int, int], None]
 """Called after each epoch with the epochs done and the total."""
@@ -172,7 +171,7 @@ class Classifier:
             wanted = ", ".join(map(str, self.shape))
             raise InputError(f"images must be uint8 of (N, {wanted}), not {images.dtype} {images.shape}")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
         about = {
             "architecture": self.architecture,
@@ -189,7 +188,7 @@ class Classifier:
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: Device = "cpu") -> Classifier:
+    def load(cls, path: PathLike, device: Device = "cpu") -> Classifier:
         """Read a file of `save`; anything else is refused, in particular pickled weights."""
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
@@ -210,7 +209,7 @@ def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
     return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
 
-def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str]:
+def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
     settings, tensors = read_tensors(path)
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
