@@ -195,10 +195,10 @@ PROFILES = {
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
     ),
     "fashion": Profile(
-        "Fashion-MNIST with the small CNN on a CPU, about a minute for each run: 50 rounds of one local epoch with "
+        "Fashion-MNIST with the small CNN on a CPU, a minute or two for each run: 25 rounds of one local epoch with "
         "learning rate 0.05. A split of our own: 10,000 of the 60,000 training images go to no client. They are the "
         "images that policies place, as if a generator were perfect; two clients may get the same one.",
-        (HEADLINE,), TrainConfig(lr=0.05, epochs=1), 50, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
+        (HEADLINE,), TrainConfig(lr=0.05, epochs=1), 25, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
         held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=10,
     ),
     "smoke": Profile(
