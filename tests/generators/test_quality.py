@@ -321,6 +321,8 @@ def test_a_report_can_be_read_by_people_and_machines(gaussian, yardstick):
     assert again["images_per_second"] == report.images_per_second
     assert [len(row) for row in report.rows()] == [3] * 9
     assert f"{report.agreement:.2%}" in report.rows()[1]
+    lowest, names = int(np.argmin(report.agreement_per_class)), [f"digit {label}" for label in range(10)]
+    assert f"(digit {lowest})" in report.rows(names)[2][1]
     alone = judge(DIGITS[:2], [0, 1], yardstick)
     assert alone.agreement_per_class[2] is None
     assert alone.images_per_second is None

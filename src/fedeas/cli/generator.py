@@ -241,8 +241,8 @@ def _judge(data: Any, path: Path | None, device: str) -> Classifier:
 
 def _report_table(report: Report, classes: tuple[str, ...]) -> Table:
     table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
-    for row in report.rows():
-        table.add_row(*row)
+    for row in report.rows(classes):
+        table.add_row(*map(foreign_text, row))
     table.add_section()
     for name, generated, real in zip(classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
         table.add_row(foreign_text(f"agreement: {name}"), _share(generated), _share(real))

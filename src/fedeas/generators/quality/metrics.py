@@ -6,6 +6,7 @@ Every measure is reported beside the same measure of real test images, which sho
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -115,13 +116,17 @@ class Report:
         """The measures by name, ready for JSON."""
         return asdict(self) | {"images_per_second": self.images_per_second}
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Measure, its value for the generated images and, if meaningful, its value for real test images."""
+    def rows(self, classes: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+        """Measure, its value for the generated images and, if meaningful, its value for real test images.
+
+        Args:
+            classes: names of the classes; without them, the worst class has a number.
+        """
         near, real = self.nearest, self.nearest_of_test
         rows = [
             ("images", f"{self.images:,}", ""),
             ("agreement with the asked class", f"{self.agreement:.2%}", f"{self.ceiling:.2%}"),
-            ("worst class", _worst(self.agreement_per_class), _worst(self.ceiling_per_class)),
+            ("worst class", _worst(self.agreement_per_class, classes), _worst(self.ceiling_per_class, classes)),
             ("classifier Frechet distance", f"{self.classifier_frechet:.3f}", f"{self.classifier_frechet_floor:.3f}"),
             ("nearest training image, median", f"{near.median:.4f}", f"{real.median:.4f}"),
             ("nearest training image, 1st percentile", f"{near.first_percentile:.4f}", f"{real.first_percentile:.4f}"),
@@ -267,6 +272,6 @@ def _checked(what: str, images: Images, labels: ArrayLike, num_classes: int) -> 
         raise InputError(f"{what} images: {error}") from None
 
 
-def _worst(shares: tuple[float | None, ...]) -> str:
+def _worst(shares: tuple[float | None, ...], classes: Sequence[str]) -> str:
     share, label = min((share, label) for label, share in enumerate(shares) if share is not None)
-    return f"{share:.2%} ({label})"
+    return f"{share:.2%} ({classes[label] if classes else label})"
