@@ -1,6 +1,7 @@
-"""Run ``fedeas reproduce beyond --profile digits`` with several processes, and pack the results into one small file.
+"""Run ``fedeas reproduce beyond`` with several processes, and pack the results into one small file.
 
     python benchmarks/beyond.py --processes 16 --seeds 10
+    python benchmarks/beyond.py --profile fashion --processes 16 --seeds 5 --data-root DIR
 
 Seeds come one after the other, for all methods, so that a run that is stopped early still has paired seeds. Started
 again, it goes on.
@@ -18,16 +19,17 @@ from pathlib import Path
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.studies import PROTOCOLS, study, with_seeds
+from fedeas.paper.studies import PROFILES, PROTOCOLS, study, with_seeds
 from fedeas.runs.packed import ENDING, pack
 from fedeas.runs.store import RunStore
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond"
 
 
-def configs(profile: str, seeds: int, protocols: Sequence[str]) -> list[RunConfig]:
-    """All runs: by protocol, then by seed."""
+def configs(profile: str, seeds: int, protocols: Sequence[str] = (), root: str | None = None) -> list[RunConfig]:
+    """All runs: by protocol (by default those that the profile has), then by seed."""
     (beyond,) = artefacts("beyond")
+    protocols = protocols or (("clean",) if PROFILES[profile].held_out else PROTOCOLS)
     found = [
         run
         for protocol in PROTOCOLS
@@ -36,12 +38,13 @@ def configs(profile: str, seeds: int, protocols: Sequence[str]) -> list[RunConfi
         for config in beyond.configs(study(profile, protocol))
         for run in with_seeds(config, seeds)[seed : seed + 1]
     ]
-    return [one_core(config) for config in found]
+    return [on_one_core(config, root) for config in found]
 
 
-def one_core(config: RunConfig) -> RunConfig:
-    """The run on one core, since others run beside it."""
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"threads": 1, "processes": 1})})
+def on_one_core(config: RunConfig, root: str | None) -> RunConfig:
+    """The run on one core, since others run beside it, with data from `root`; so small a model needs no GPU."""
+    engine = config.engine.model_copy(update={"device": "cpu", "threads": 1, "processes": 1})
+    return config.model_copy(update={"engine": engine, "data": config.data.model_copy(update={"root": root})})
 
 
 def work(config: RunConfig, runs: Path, end: float) -> bool:
@@ -57,17 +60,20 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--profile", default="digits")
     asked.add_argument("--seeds", type=int, default=10)
-    asked.add_argument("--protocol", nargs="*", default=PROTOCOLS)
+    asked.add_argument("--protocol", nargs="*", default=())
     asked.add_argument("--processes", type=int, default=1)
     asked.add_argument("--minutes", type=float, default=600)
     asked.add_argument("--runs", type=Path, default=Path("runs"))
+    asked.add_argument("--data-root")
     asked.add_argument("--results", type=Path, default=RESULTS)
     given = asked.parse_args()
-    end, wanted = time.time() + 60 * given.minutes, configs(given.profile, given.seeds, given.protocol)
+    end, wanted = time.time() + 60 * given.minutes, configs(given.profile, given.seeds, given.protocol, given.data_root)
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
         working = [pool.submit(work, config, given.runs, end) for config in wanted]
         for number, done in enumerate(as_completed(working), 1):
-            if done.result():
+            if (error := done.exception()) is not None:
+                print(f"failed: {error}", flush=True)  # the others go on
+            elif done.result():
                 print(f"{number} of {len(wanted)}", flush=True)
     given.results.mkdir(parents=True, exist_ok=True)
     pack([run for run in RunStore(given.runs).all() if run.finished], given.results / f"{given.profile}{ENDING}")

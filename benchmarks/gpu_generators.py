@@ -155,7 +155,7 @@ def sampling(weights: Weights, yardstick: Yardstick) -> None:
     settings: list[dict[str, object]] = [{"guidance": 1.0, "compiled": not SMALL}, {"compiled": not SMALL}]
     settings += [{"solver": "ddpm", "guidance": 1.0}, {"solver": "ddim", "steps": 50, "guidance": 1.0}]
     settings += [{"steps": steps, "guidance": 1.0} for steps in (10, 30, 50)]
-    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)]
+    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)] + [{"steps": steps} for steps in (10, 13, 16)]
     for each in settings:
         images, seconds, begin, about = our_images(weights, labels, **each)
         speed = len(labels) / seconds

@@ -1,6 +1,7 @@
 """How fast is local training on a GPU, does it compute the same, and how does it grow? Needs a GPU.
 
 ``throughput STEM``  images a second of each algorithm against the eager fp32 reference, on the paper's client sizes
+``steps STEM``       milliseconds of a recorded step for one to ten clients, beside what the chip allows
 ``growth STEM``      images a second as clients grow, and as the federation grows at fixed participants
 ``correctness STEM`` weights after an epoch, the fast engine against the reference, in fp32
 ``ablation``         what each part of the fast engines brings, on both stems
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from measure import save
 
-from fedeas.algorithms import parse_algorithm
+from fedeas.algorithms import local_sgd, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
@@ -40,7 +41,8 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
-from fedeas.gpu.devices import torch_precision
+from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu.devices import load_kernels, torch_precision
 from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -161,6 +163,74 @@ def usual_loop(size: int, stem: str) -> int:
     return round(size / (time.perf_counter() - start))
 
 
+def steps(stem: str) -> None:
+    """A step of as many clients as still train, each with a batch of 64, replayed alone."""
+    sizes, precision = [64 * (client + 1) for client in range(10)], "fp32" if SMALL else "bf16"
+    own = worker("fedavg", sizes, precision, 4, stem)
+    engine = fast(own, sizes, "fused")
+    images_per_second(engine, sizes, list(range(10)), 1)
+    assert isinstance(engine, FusionEngine)
+    recorded = {int(str(key[0])): step for key, step in engine.fused.steps.items()}
+    speeds = chip_speeds()
+    rows: list[dict[str, object]] = []
+    for clients, step in sorted(recorded.items()):
+        ms, least = milliseconds(step, engine.fused.number), least_milliseconds(stem, clients, *speeds)
+        rows.append({"clients": clients, "ms": round(ms, 3), "images/s": round(64000 * clients / ms)})
+        rows[-1] |= {"least ms, arithmetic": round(least[0], 3), "least ms, memory": round(least[1], 3)}
+        print(rows[-1], flush=True)
+    engine.close()
+    rates = f"{speeds[0] / 1e12:.0f} TFLOP/s and {speeds[1] / 1e12:.1f} TB/s measured"
+    save(f"gpu-rounds-steps{SUFFIX[stem]}", f"One step of SGD, batches of 64, {precision}, {stem} stem; {rates}", rows)
+
+
+def milliseconds(step: Captured, number: torch.Tensor, times: int = 40) -> float:
+    for warm in (True, False):
+        number.zero_()
+        wait()
+        start = time.perf_counter()
+        for _ in range(3 if warm else times):
+            step()
+        wait()
+    return 1000 * (time.perf_counter() - start) / times
+
+
+def chip_speeds() -> tuple[float, float]:
+    """Multiplications and additions a second in large products, and bytes a second in large copies."""
+    size, dtype = (64, torch.float32) if SMALL else (8192, torch.bfloat16)
+    square, block = torch.ones(size, size, dtype=dtype, device=DEVICE), torch.ones(size * size * 4, device=DEVICE)
+    other = torch.empty_like(block)
+    spent = []
+    for work in (lambda: square @ square, lambda: other.copy_(block)):
+        work()
+        wait()
+        start = time.perf_counter()
+        for _ in range(10):
+            work()
+        wait()
+        spent.append((time.perf_counter() - start) / 10)
+    return 2 * size**3 / spent[0], 2 * block.numel() * 4 / spent[1]
+
+
+def least_milliseconds(stem: str, clients: int, arithmetic: float, memory: float) -> tuple[float, float]:
+    """Time for the arithmetic of the convolutions alone, and for reading and writing what no kernel can avoid.
+
+    A pass back takes twice the arithmetic of a pass forward. Of each activation a step moves at least 20 bytes (two
+    layers forward, three tensors for each of them back, in bf16), of each trained weight 22 (its short form twice and
+    new, its gradient twice, itself twice).
+    """
+    model = new_model(stem)
+    operations = values = weights = 0
+    for name, (height, width) in stacked._map_sizes(model, SHAPE).items():
+        conv = model.get_submodule(name)
+        window = stacked.KernelWindow.of(conv, height, width)
+        seen = (window.rows.stop - window.rows.start) * (window.columns.stop - window.columns.start)
+        outputs = conv.out_channels * -(-height // conv.stride[0]) * -(-width // conv.stride[1])
+        operations += 6 * outputs * conv.in_channels * seen
+        values, weights = values + outputs, weights + conv.out_channels * conv.in_channels * seen
+    moved = clients * (64 * values * 20 + weights * 22)
+    return 1000 * 64 * clients * operations / arithmetic, 1000 * moved / memory
+
+
 def growth(stem: str) -> None:
     precision, rows = "fp32" if SMALL else "bf16", list[dict[str, object]]()
     federations = [[size] * 10 for size in ((64, 640) if SMALL else (64, 200, 640, 2000, 6400))]
@@ -242,9 +312,12 @@ LANES_WITHOUT = {
     "short weights": [(lanes_module, "shortened", lambda model: nullcontext())],
 }
 FUSED_WITHOUT = {
-    "own kernels": [(stacked, "_kernels_for", lambda images: None)],
-    "short weights": [(stacked.Stack, "shortened", lambda stack: nullcontext())],
+    "own kernels": [(stacked, "_kernels_for", lambda images, name="": None)],
+    "short weights": [(stacked.Stack, "shorten", lambda stack: None)],
+    "the loss in one kernel": [(local_sgd, "load_kernels", lambda name: None)],
 }
+if (kernels := load_kernels("stacked_kernels")) is not None:
+    FUSED_WITHOUT["the second stream"] = [(kernels, "_side_stream", lambda device: None)]
 
 
 def ablation() -> None:
@@ -307,5 +380,5 @@ def whole(stem: str, *folders: str) -> None:
 
 
 if __name__ == "__main__":
-    tasks = [throughput, growth, correctness, rounding, ablation, agreement, whole]
+    tasks = [throughput, steps, growth, correctness, rounding, ablation, agreement, whole]
     {task.__name__: task for task in tasks}[sys.argv[1]](*sys.argv[2:])

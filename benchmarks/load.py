@@ -1,6 +1,6 @@
 """Does the planner hold under many sessions, and a plan under a cap on memory? Started by hand: it loads the machine.
 
-``python benchmarks/load.py sessions`` or ``capped`` measures one of the two.
+``python benchmarks/load.py sessions``, ``capped`` or ``fleet`` measures one of the three.
 """
 
 from __future__ import annotations
@@ -32,15 +32,49 @@ import json, os, resource, sys, time
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Arrow's own pool reserves a gigabyte that it does not use
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]),) * 2)
 from measure import peak_resident_bytes
-from fedeas import FedEAS
-from fedeas.planning.request import plan_chunks
-from fedeas.planning.tables import count_chunks
+from fedeas import parse_policy
+from fedeas.planning.request import plan_file
+from fedeas.planning.tables import CountTable
 
-start = time.perf_counter()
-summary = plan_chunks(count_chunks(sys.argv[1]), FedEAS(12), sys.argv[2])
-seconds = time.perf_counter() - start
-print(json.dumps({"seconds": seconds, "peak": peak_resident_bytes(), "clients": summary.clients}))
+class Counted(CountTable):
+    passes = 0
+
+    def chunks(self, *options, **more):
+        self.passes += 1
+        return super().chunks(*options, **more)
+
+table, start = Counted(sys.argv[1]), time.perf_counter()
+summary = plan_file(table, parse_policy(sys.argv[4]), sys.argv[2])
+found = {"seconds": time.perf_counter() - start, "peak": peak_resident_bytes(), "passes": table.passes}
+print(json.dumps({**found, "clients": summary.clients, "samples": summary.synthetic}))
 """
+
+FLEET_POLICIES = ("greedy(budget=fedeas(beta=4))", "optimal(budget=fedeas(beta=4))", "kl(budget=fedeas(beta=4))")
+
+
+def fleet() -> None:
+    """One budget for ten million clients, in as many passes as it takes, under the same cap."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counts.parquet"
+        write(path, CLIENTS)
+        rows = [capped_plan(path, policy) for policy in FLEET_POLICIES]
+    save("load-fleet", "One budget for all clients, in a process that gets no more memory than the cap", rows)
+
+
+def capped_plan(path: Path, policy: str) -> dict[str, object]:
+    """Plan a table in a process with capped memory."""
+    done = in_fresh_process(PLAN, path, path.with_name("plan.parquet"), CAP_BYTES, policy)
+    assert done["clients"] == CLIENTS
+    assert done["peak"] <= CAP_BYTES, f"{done['peak']:,} bytes"
+    return {
+        "policy": policy,
+        "clients": CLIENTS,
+        "samples": done["samples"],
+        "cap, MB": CAP_BYTES // 10**6,
+        "peak resident MB": round(done["peak"] / 1e6),
+        "passes": done["passes"],
+        "seconds": round(done["seconds"]),
+    }
 
 
 def capped() -> None:
@@ -51,7 +85,7 @@ def capped() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.parquet"
         write(path, CLIENTS)
-        done = in_fresh_process(PLAN, path, Path(folder) / "plan.parquet", CAP_BYTES)
+        done = in_fresh_process(PLAN, path, Path(folder) / "plan.parquet", CAP_BYTES, "fedeas(beta=12)")
     assert done["clients"] == CLIENTS
     assert done["peak"] <= CAP_BYTES, f"{done['peak']:,} bytes"
     row: dict[str, object] = {
@@ -137,8 +171,8 @@ def _wait(address: str) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or ("sessions", "capped"):
-        {"sessions": sessions, "capped": capped}[name]()
+    for name in sys.argv[1:] or ("sessions", "capped", "fleet"):
+        {"sessions": sessions, "capped": capped, "fleet": fleet}[name]()
 
 
 if __name__ == "__main__":

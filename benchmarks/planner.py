@@ -1,12 +1,26 @@
-"""How long is the wait for the planner's page? The page's whole script runs as Streamlit runs it, without a browser."""
+"""How long is the wait for the planner's page? The page's whole script runs as Streamlit runs it, without a browser.
+
+    python benchmarks/planner.py browser
+
+times steps of the slider in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and playwright): from the
+key to the page that has been drawn anew. CPU times depend little on other work of the machine.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from statistics import median
+from typing import Any
 
+import psutil
 from measure import save
 from streamlit.testing.v1 import AppTest
 
@@ -16,6 +30,18 @@ from fedeas.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9
+CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
+WATCH = """() => {
+  const figures = () => [...document.querySelectorAll("[data-testid=stMetricValue]")].map(e => e.innerText).join()
+  const running = () => !document.querySelector("[data-testid=stApp][data-test-script-state=notRunning]")
+  const before = figures()
+  window.redrawn = new Promise(done => document.addEventListener("keydown", event => {
+    const start = event.timeStamp
+    const look = () => figures() === before || running() ? requestAnimationFrame(look)
+      : requestAnimationFrame(() => requestAnimationFrame(now => done(now - start)))
+    look()
+  }, {once: true, capture: true}))
+}"""
 
 
 def opened() -> AppTest:
@@ -59,10 +85,77 @@ def main() -> None:
     save("planner", f"The planner's page after a new file of counts and after a step of beta, {UPLOADS} each", rows)
 
 
+@contextmanager
+def served(folder: str) -> Iterator[tuple[str, psutil.Process]]:
+    """The address of a planner, and its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "fedeas", "planner", "--port", str(port), "--runs", folder]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        while process.poll() is None:
+            with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health"):
+                break
+            time.sleep(0.2)
+        yield address, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def stepped_in_browser(page: Any) -> float:
+    """Milliseconds from a key on the slider to the second frame after the new figures and the end of the script."""
+    page.get_by_role("slider").first.focus()
+    page.evaluate(WATCH)
+    page.keyboard.press("ArrowRight")
+    return float(page.evaluate("window.redrawn"))
+
+
+def in_browser() -> None:
+    from playwright.sync_api import sync_playwright
+
+    clients, classes = 20, 10
+    content = downloads.counts_file(sources.drawn(clients, classes, 500, 0.1, 0).counts)
+    with tempfile.TemporaryDirectory() as nothing, served(nothing) as (address, server), sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
+        page.set_default_timeout(60_000)
+        page.goto(address)
+        page.get_by_text("My file", exact=True).click()
+        file = {"name": "counts.csv", "mimeType": "text/csv", "buffer": content}
+        page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)
+        page.get_by_text(f"{clients} clients").first.wait_for()
+        stepped_in_browser(page)  # loads what the others need
+        before = cpu_seconds([server]), cpu_seconds(browsers())
+        times = [stepped_in_browser(page) for _ in range(STEPS)]
+        after = cpu_seconds([server]), cpu_seconds(browsers())
+        browser.close()
+    planner_ms, browser_ms = (round(1000 * (end - start) / STEPS) for start, end in zip(before, after, strict=True))
+    row = {"clients x classes": f"{clients} x {classes}", "fastest, ms": round(min(times)), **spread("step", times)}
+    rows = [{**row, "CPU of planner, ms": planner_ms, "CPU of browser, ms": browser_ms}]
+    save(
+        "planner-browser",
+        f"A step of beta in a real browser without a GPU, from the key to the new page, {STEPS} steps",
+        rows,
+    )
+
+
+def browsers() -> list[psutil.Process]:
+    """The processes of the browser that this one started."""
+    return [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    """CPU seconds that these processes have used."""
+    return float(sum(sum(each.cpu_times()[:2]) for each in processes))
+
+
 def spread(name: str, times: list[float]) -> dict[str, int]:
     """The median and the worst."""
     return {f"{name}: median, ms": round(median(times)), f"{name}: worst, ms": round(max(times))}
 
 
 if __name__ == "__main__":
-    main()
+    in_browser() if sys.argv[1:] == ["browser"] else main()

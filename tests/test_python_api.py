@@ -82,3 +82,8 @@ def test_public_names_are_shown_and_work():
     assert not {"planning", "core", "import_module"} & set(dir(fedeas))
     for name in dir(fedeas):
         assert getattr(fedeas, name) is not None
+
+
+def test_planning_for_a_dataset_from_python_names_the_command():
+    with pytest.raises(fedeas.InputError, match=r"fedeas plan folder:images .*--out plan.csv"):
+        fedeas.plan("folder:images", auto=True)

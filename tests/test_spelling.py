@@ -13,7 +13,7 @@ from fedeas.algorithms import ALGORITHMS, parse_algorithm
 from fedeas.core.spec import Described
 from fedeas.errors import FedEASError
 from fedeas.generators.registry import GENERATORS, Diffusion, parse_generator
-from fedeas.hyperparameters import ALGORITHM_NAMES, parse_hyperparameters
+from fedeas.hyperparameters import HYPERPARAMETERS, parse_hyperparameters
 from fedeas.planning.policies import POLICIES
 
 FAMILIES = {
@@ -136,7 +136,7 @@ def test_impossible_numbers_are_refused(number):
 
 
 def test_hyperparameters_are_those_of_the_algorithms():
-    assert tuple(ALGORITHMS) == ALGORITHM_NAMES
+    assert list(ALGORITHMS) == list(HYPERPARAMETERS)
     for name, algorithm in ALGORITHMS.items():
         plain = parse_hyperparameters(name)
         assert isinstance(parse_algorithm(name), type(plain))

@@ -5,7 +5,6 @@ The images are those of a federated run: the same policy, generator and client n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, checked_address, plan_addresses
@@ -136,7 +136,7 @@ def augment(
     num_classes: int,
     generator: Generator | str | Callable[[IntArray, IntArray], Any],
     policy: AllocationPolicy | str | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    cache: PathLike | None = None,
     *,
     client: int | str = 0,
     budget: Plan | Allocation | ArrayLike | None = None,
@@ -169,7 +169,7 @@ def augment(
     """
     classes = _checked_labels(dataset, labels, num_classes)
     number, row = _row(policy, budget, client, classes, num_classes)
-    made, index = _addresses(number, row)
+    made, index = plan_addresses(number, row)
     ready = _maker(generator)
     if not row.any():  # neither load the generator nor read the dataset
         return Augmented(classes.size, row, dataset, ())
@@ -206,8 +206,10 @@ def _row(
         row = plan.n[number]
     elif isinstance(client, str):
         raise InputError(f"client {client!r}: a name needs a plan with names as budget; give the number")
+    elif not isinstance(client, int | np.integer):
+        raise InputError(f"client must be a whole number, not {client!r}")
     else:
-        number = client
+        number = int(client)
         row = _budget(policy or PAPER, classes, num_classes) if plan is None else whole_numbers(plan, "a budget")
     if row.shape != (num_classes,) or row.min() < 0:
         raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
@@ -225,19 +227,12 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
     return np.asarray(chosen.allocate(counts).n[0])
 
 
-def _addresses(client: int, budget: IntArray) -> tuple[IntArray, IntArray]:
-    """Labels and indices of this client's images, the same as in a federated run."""
-    if not isinstance(client, int | np.integer):
-        raise InputError(f"client must be a whole number, not {client!r}")
-    return plan_addresses(int(client), budget)
-
-
 def _maker(generator: Any) -> Callable[[Any, int], Generator]:
     """A function from a real image and the number of classes to the generator; refuse an unusable one at once."""
     if isinstance(generator, str):
         source = parse_generator(generator)
         _check_needs_no_data(source)
-        return lambda image, num_classes: source.ready(_setting(image, num_classes))
+        return lambda image, num_classes: source.ready(_context(image, num_classes))
     if callable(getattr(generator, "sample", None)) and hasattr(generator, "num_classes"):
         return lambda image, num_classes: generator
     if callable(generator) or callable(getattr(generator, "sample", None)):
@@ -261,7 +256,7 @@ def _check_needs_no_data(source: object) -> None:
             _check_needs_no_data(other)
 
 
-def _setting(image: Any, num_classes: int) -> GeneratorContext:
+def _context(image: Any, num_classes: int) -> GeneratorContext:
     """What a client knows for its generator: the number of classes and the shape of its images."""
     names = tuple(map(str, range(num_classes)))
     nothing = np.empty((0, *_shape(image)), np.uint8), np.empty(0, np.int64)

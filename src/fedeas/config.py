@@ -133,6 +133,11 @@ class ModelConfig(_Section):
         """The norm; for ``auto`` the usual one of the model."""
         return {"resnet18": "batch", "small-cnn": "none"}.get(self.name, "auto") if self.norm == "auto" else self.norm
 
+    def named(self, name: str) -> ModelConfig:
+        """The same for the model of this name, with its norm."""
+        model = self.model_copy(update={"name": name})
+        return model.model_copy(update={"norm": model.usual_norm})
+
 
 class TrainConfig(_Section):
     """Local training; the defaults are the paper's, and off where the paper says nothing.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,14 +34,22 @@ BASE = RunConfig(
 )
 
 
-def run_demo(store: RunStore, seeds: int, console: Console) -> list[Run]:
-    """Run every policy with every seed, one run on each core at a time, and return the runs in order."""
+def run_demo(
+    store: RunStore, seeds: int, console: Console, on_first: Callable[[float], None] = lambda left: None
+) -> list[Run]:
+    """Run every policy with every seed, one run on each core at a time, and return the runs in order.
+
+    After the first run, `on_first` gets the seconds that the others will take.
+    """
     configs = list(demo_configs(seeds))
-    workers = min(cores(), len(configs))
+    workers, start = min(cores(), len(configs)), time.perf_counter()
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool, Progress(console=console, transient=True) as bar:
         jobs = [pool.submit(_execute, config, str(store.root)) for config in configs]
-        for job in bar.track(as_completed(jobs), total=len(jobs), description="federated runs"):
+        done = bar.track(as_completed(jobs), total=len(jobs), description="federated runs")
+        for number, job in enumerate(done):
             job.result()
+            if number == 0:
+                on_first((time.perf_counter() - start) * (len(jobs) / workers - 1))
     return [read_run(job.result()) for job in jobs]
 
 

@@ -23,13 +23,10 @@ class FedAvg(Described):
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """Hyperparameters of FedProx; the default is the paper's, supplement D.
-
-    Args:
-        mu: weight of the proximal term; 0 is FedAvg.
-    """
+    """Hyperparameters of FedProx; the default is the paper's, supplement D."""
 
     mu: float = 0.01
+    """Weight of the proximal term; 0 is FedAvg."""
 
     def __post_init__(self) -> None:
         _check_not_negative(self, "mu")
@@ -37,17 +34,14 @@ class FedProx(FedAvg):
 
 @dataclass(frozen=True)
 class SCAFFOLD(FedAvg):
-    """Hyperparameters of SCAFFOLD.
-
-    Args:
-        server_lr: the server's step size along the mean of the clients' updates.
-        option: how a client updates its control variate: from the full gradient (I) or from its own update (II).
-        weighting: weights of the clients, by ``"size"`` N_k or ``"uniform"``.
-    """
+    """Hyperparameters of SCAFFOLD."""
 
     server_lr: float = 1.0
+    """The server's step size along the mean of the clients' updates."""
     option: Literal["I", "II"] = "II"
+    """How a client updates its control variate: from the full gradient (I) or from its own update (II)."""
     weighting: Literal["size", "uniform"] = "size"
+    """Weights of the clients, by their sizes N_k or all alike."""
 
     def __post_init__(self) -> None:
         _check_positive(self, "server_lr")
@@ -64,15 +58,12 @@ class SCAFFOLD(FedAvg):
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
-    """Hyperparameters of MOON; the defaults are the paper's, supplement D.
-
-    Args:
-        mu: weight of the contrastive loss; 0 is FedAvg.
-        tau: temperature of the similarities.
-    """
+    """Hyperparameters of MOON; the defaults are the paper's, supplement D."""
 
     mu: float = 5.0
+    """Weight of the contrastive loss; 0 is FedAvg."""
     tau: float = 0.5
+    """Temperature of the similarities."""
 
     def __post_init__(self) -> None:
         _check_not_negative(self, "mu")
@@ -132,7 +123,6 @@ class FedMix(FedAvg):
 HYPERPARAMETERS: dict[str, type[FedAvg]] = {
     each.name(): each for each in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
 }
-ALGORITHM_NAMES = tuple(HYPERPARAMETERS)
 
 
 def parse_hyperparameters(text: str) -> FedAvg:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.planning.plan import Plan
 from fedeas.runs.store import Record, Run, RunStore
-
-PathLike = str | os.PathLike[str]
 
 
 def run(

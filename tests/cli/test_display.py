@@ -71,3 +71,9 @@ def test_unfinished_runs_are_listed_with_their_progress(add):
     run.append_round({"round": 1, "accuracy": 0.1})
     (line,) = [" ".join(cells) for cells in shown([run], width=100) if cells != [""]]
     assert line == f"unfinished: {run.path.name} (1 of 200 rounds)"
+
+
+def test_runs_with_one_label_are_told_apart_by_their_policy(add):
+    lines = shown([add("mine", 0, 0.5), add("mine", 0, 0.6, "full-balance")])
+    assert row(lines, "mine: no-generation")[2] == "50.0"
+    assert row(lines, "mine: full-balance")[2] == "60.0"

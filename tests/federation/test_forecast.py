@@ -11,6 +11,9 @@ from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.model_choice import for_this_machine
 from fedeas.federation.parts import Parts
 from fedeas.generators.diffusion import Trainer, preset
+from fedeas.generators.gaussian import GaussianGenerator
+from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
+from fedeas.paper.reproduction import Places, Training
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 
@@ -50,6 +53,29 @@ def test_only_what_takes_over_a_minute_is_announced(capsys):
     assert "2 min 30 s" in line and "1,234" in line
 
 
+def test_many_runs_are_announced_once_and_as_one():
+    told = []
+    ahead = Training(Places(), False, None, None, told.append)._forecast_of(runs=7)
+    ahead(Forecast(2.0, 5, 30))
+    ahead(Forecast(9.0, 5, 30))
+    assert told == [Forecast(14.0, 35, 30)]
+
+
+def test_an_upper_bound_is_announced_as_one(capsys):
+    say_how_long(Forecast(150.0, 5, 0, is_bound=True))
+    assert "at most" in capsys.readouterr().err
+
+
+def test_the_forecast_of_a_check_counts_images_and_draws_no_random_number():
+    images, state, cpu = np.zeros((40, 1, 16, 16), np.uint8), torch.get_rng_state(), torch.device("cpu")
+    gaussian = GaussianGenerator.fit(images, np.arange(40) % 2, 2, components=2)
+    assert training_seconds(images, 2, cpu) > 0
+    assert drawing_seconds(gaussian, 10, cpu) > 0
+    assert comparing_seconds(images, 10, cpu) > 0
+    assert comparing_seconds(images, 0, cpu) == 0
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize(("seconds", "limit", "lines"), [(30, 0, 0), (600, 0, 1), (9 * HOUR, 0, 2), (9 * HOUR, 600, 2)])
 def test_a_training_of_hours_on_a_cpu_offers_the_generator_that_needs_none(capsys, seconds, limit, lines):
     _say_how_long(seconds, 1000, limit)
@@ -58,12 +84,14 @@ def test_a_training_of_hours_on_a_cpu_offers_the_generator_that_needs_none(capsy
     assert ("gaussian" in said) == (seconds > HOUR)
 
 
-def test_the_forecast_of_a_training_draws_no_random_number():
+def test_the_forecast_of_a_training_leaves_it_alone():
     images = np.zeros((8, 1, 8, 8), np.uint8)
     trainer = Trainer(images, np.arange(8) % 2, ["a", "b"], preset("digits"), updates=10)
     before = trainer.random.get_state()
+    weights = [parameter.detach().clone() for parameter in trainer.parameters]
     assert trainer.forecast() > 0
     assert torch.equal(trainer.random.get_state(), before)
+    assert all(map(torch.equal, weights, trainer.parameters))
     trainer.update_number = 10
     assert trainer.forecast() == 0
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedeas.models.build import build_model, fuse_norms
-from fedeas.models.norm import BatchNorm, norm_layer, norm_relu
+from fedeas.models.build import build_model
+from fedeas.models.norm import BatchNorm, fuse_norms, norm_layer, norm_relu
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

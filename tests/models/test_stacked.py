@@ -173,9 +173,12 @@ def test_small_feature_maps_gather_less():
 @pytest.fixture
 def kernels(monkeypatch):
     """The kernels' module, used on whatever device there is."""
-    module = importlib.import_module("fedeas.gpu.stacked_kernels")
-    monkeypatch.setattr(stacked, "_kernels_for", lambda x: module)
-    return module
+
+    def load(x, name="stacked_kernels"):
+        return importlib.import_module(f"fedeas.gpu.{name}")
+
+    monkeypatch.setattr(stacked, "_kernels_for", load)
+    return load(None)
 
 
 def drawn(*shape, seed=0):
@@ -232,7 +235,7 @@ class TestKernels:
     def test_norms_count_valid_rows_only(self, monkeypatch, kernels, shape, relu, add):
         plain, found = ({} for _ in range(2))
         for results, module in ((plain, None), (found, kernels)):
-            monkeypatch.setattr(stacked, "_kernels_for", lambda x, module=module: module)
+            monkeypatch.setattr(stacked, "_kernels_for", lambda x, name="", module=module: module)
             norm = StackedBatchNorm(BatchNorm(shape[1]), 3, torch.tensor([2, 1 + (shape[2] == 1), 2])).to(DEVICE)
             norm.valid = norm.valid.to(DEVICE, torch.int32)
             nn.init.uniform_(norm.weight, 0.5, 1.5, generator=torch.Generator(DEVICE).manual_seed(0))

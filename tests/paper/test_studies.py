@@ -11,7 +11,7 @@ from fedeas.config import load_config
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import counts_of
-from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, STARTS, study, with_seeds
+from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, PROTOCOLS, STARTS, study, with_seeds
 
 CONFIGS = Path(fedeas.__file__).parent / "configs" / "paper"
 
@@ -27,8 +27,10 @@ def test_the_full_study_runs_what_the_shipped_configs_say(where, name):
     assert study("full").config(place, method).fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("protocol", ["paper", "clean"])
+STUDIES = [(name, protocol) for name in PROFILES for protocol in PROTOCOLS[: 1 if PROFILES[name].held_out else None]]
+
+
+@pytest.mark.parametrize(("profile", "protocol"), STUDIES)
 def test_every_artefact_has_valid_runs_each_once(profile, protocol):
     chosen = study(profile, protocol)
     for artefact in ARTEFACTS:
@@ -49,8 +51,7 @@ def test_the_papers_numbers_are_shown_only_with_its_own_protocol():
             for sheet in artefact.sheets(study(profile, protocol))
             for cell in sheet.cells
         )
-        for profile in PROFILES
-        for protocol in ("paper", "clean")
+        for profile, protocol in STUDIES
     }
     assert [key for key, shown in beside.items() if shown] == [("full", "paper")]
 
@@ -75,6 +76,13 @@ def test_every_start_is_another_run_with_its_own_stem():
     assert study("full").config(where, FEDEAS) == runs["cifar100-imagenet-stem"]
 
 
+def test_a_profile_with_a_split_of_its_own_has_the_clean_protocol_alone():
+    with pytest.raises(InputError, match="clean protocol"):
+        study("fashion", "paper")
+    runs = [config for artefact in ARTEFACTS for config in artefact.configs(study("fashion", "clean"))]
+    assert {run.data.held_out for run in runs} == {10_000}
+
+
 def test_digits_start_only_from_scratch():
     with pytest.raises(InputError, match="scratch"):
         study("digits", start="cifar100")
@@ -90,7 +98,7 @@ def test_partitions_are_redrawn_on_request():
 
 
 def test_errors_for_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="full, digits, smoke"):
+    with pytest.raises(InputError, match="full, digits, fashion, smoke"):
         study("short")
     with pytest.raises(InputError, match="table1, table2"):
         artefacts("table9")
@@ -99,7 +107,7 @@ def test_errors_for_unknown_names_list_the_known_ones():
 def test_titles_say_how_a_study_differs_from_the_papers():
     assert study("full").named("Here") == "Here"
     assert study("full", "clean", "scratch").named("Here") == "Here (clean protocol, start scratch)"
-    studies = [study(profile, protocol) for profile in PROFILES for protocol in ("paper", "clean")]
+    studies = [study(profile, protocol) for profile, protocol in STUDIES]
     for artefact in ARTEFACTS:
         titles = [sheet.title for chosen in studies for sheet in artefact.sheets(chosen)]
         assert len(set(titles)) == len(titles)

@@ -7,10 +7,12 @@ from fedeas import (
     FedEAS,
     InputError,
     LabelCounts,
+    Optimal,
     Policy,
     PolicyError,
     Summary,
     images_for_share,
+    parse_policy,
     removed,
     select_beta,
     synthetic_share,
@@ -119,6 +121,16 @@ def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
     assert {plans[name].total for name in ("uniform", "by-size", "missing-only", "greedy", "optimal")} == {mine.total}
     assert plans["fedeas"].total <= mine.total
     assert removed(COUNTS, plans["greedy"]) <= removed(COUNTS, plans["optimal"]) + 1e-12
+
+
+def test_a_comparison_takes_the_target_of_the_chosen_policy():
+    policy = Optimal(budget=500, target="global")
+    compared = {
+        plan.policy.partition("(")[0]: plan for plan in compare_policies(COUNTS, policy, policy.allocate(COUNTS))
+    }
+    for name in ("kl", "round-bias", "greedy", "optimal"):
+        assert parse_policy(compared[name].policy).target == "global"
+        assert policy.imbalance(COUNTS, compared["optimal"]) <= policy.imbalance(COUNTS, compared[name]) + 1e-12
 
 
 def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():

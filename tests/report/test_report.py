@@ -11,13 +11,14 @@ from scipy import stats
 
 from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.paper.results import keep
 from fedeas.planning import scores
 from fedeas.plotting.figures import Look
 from fedeas.report import write_report
 from fedeas.report.breakdown import client_accuracy
 from fedeas.report.figures import MethodCurves, convergence
 from fedeas.runs.accuracy_curves import AccuracyCurve
-from fedeas.runs.store import RunStore
+from fedeas.runs.store import RunStore, read_run
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
 TOTALS = {"no-generation": 0, "full-balance": 49}  # any other policy of these tests has the budget
@@ -439,6 +440,14 @@ def test_heat_maps_show_each_plan_once(five, page):
     captions = [data for tag, data in page(*five).texts if tag == "figcaption"]
     maps = ["real: 79 samples", "fedeas, missing-only, uniform: 12 synthetic", "full-balance: 49 synthetic"]
     assert [caption for caption in captions if "samples" in caption or "synthetic" in caption] == maps
+
+
+def test_kept_results_have_the_same_tables_but_no_heat_maps(five, page, tmp_path):
+    whole = page(*five)
+    kept = page(*(read_run(keep(run, tmp_path / "kept")) for run in five))
+    assert kept.result() == whole.result() and kept.result(WORK) == whole.result(WORK)
+    maps = [chart for found in (whole, kept) for chart in found.charts() if chart["data"][0]["type"] == "heatmap"]
+    assert len(maps) == 3 and len(kept.charts()) == len(whole.charts()) - 3
 
 
 def test_runs_without_an_evaluation_yet_have_no_curve(add, page):

@@ -7,7 +7,6 @@ clients are at the end. All batches have one size: rows that only fill up a batc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +27,10 @@ from fedeas.algorithms.local_sgd import (
     plan_batches,
 )
 from fedeas.algorithms.sgd import Descent
+from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
+from fedeas.gpu.devices import load_kernels
 from fedeas.models.stacked import Stack, normalised, tensors_of
 
 CPU = torch.device("cpu")
@@ -49,6 +50,35 @@ class Part(NamedTuple):
         return LocalResult(len(self.plan.sizes), seen, finite(total / seen, self.job))
 
 
+class StackedDescent(Descent):
+    """SGD of a stack, which also keeps the short weights of its convolutions up to date."""
+
+    def __init__(self, stack: Stack, train: TrainConfig, rate: float) -> None:
+        super().__init__(stack.model, train, rate)
+        self.stack, self.kernels = stack, load_kernels("sgd_kernels")
+        plain = not (self.momentum or self.weight_decay)
+        self.short = stack.short_weights if plain and self.kernels is not None else []
+        apart = {id(weight) for weight, _ in self.short}
+        self.parameters = [parameter for parameter in self.parameters if id(parameter) not in apart]
+        self.velocities = [None] * len(self.parameters)
+
+    def clear(self) -> None:
+        """Drop the gradients."""
+        super().clear()
+        for weight, _ in self.short:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters and the short weights, in one kernel where the rule is plain."""
+        super().step()
+        if self.kernels is None or not self.short:
+            self.stack.refresh_short()
+            return
+        weights, copies = zip(*self.short, strict=True)
+        self.kernels.descend(weights, [weight.grad for weight in weights], copies, self.rate)
+
+
 class FusedSGD:
     """`local_sgd` for clients that are trained together.
 
@@ -64,7 +94,7 @@ class FusedSGD:
         self.device = normalise.scale.device
         self.tensors: dict[nn.Module, list[Tensor]] = {}
         self.stacks: dict[int, Stack] = {}
-        self.descents: dict[int, Descent] = {}
+        self.descents: dict[int, StackedDescent] = {}
         self.buffers: dict[str, Tensor] = {}
         self.steps: dict[tuple[object, ...], Captured] = {}
         self.pool = graph_pool(self.device)
@@ -105,7 +135,9 @@ class FusedSGD:
             shape, whole = (channels, height, width), train.weight_decay > 0
             self.stacks[self.clients] = Stack(self.model, self.clients, shape, whole)
             self.stacks[self.clients].model.train()
-            descent = self.descents[self.clients] = Descent(self.stacks[self.clients].model, train, rate)
+            if jobs[0].precision == "bf16" and self.device.type == "cuda":
+                self.stacks[self.clients].shorten()
+            descent = self.descents[self.clients] = StackedDescent(self.stacks[self.clients], train, rate)
             if train.momentum:
                 descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
         for each in self.descents.values():
@@ -149,29 +181,32 @@ class FusedSGD:
         stack, descent = self._narrowed(width, job)
         shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
         own = Objective(objective.loss, shared, correct=objective.correct)
-        short: Callable[[], AbstractContextManager[None]] = stack.shortened if job.precision == "bf16" else nullcontext
 
         def work() -> Tensor:
             dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
             batch = self._batch(stack, drawn, dtype, shared.get(TERMS))
-            with short():
-                value = one_step(stack.model, descent, own, batch, job.precision)
+            value = one_step(stack.model, descent, own, batch, job.precision)
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
             self.number.add_(1)
             return value
 
         return work
 
-    def _narrowed(self, width: int, job: ClientJob) -> tuple[Stack, Descent]:
+    def _narrowed(self, width: int, job: ClientJob) -> tuple[Stack, StackedDescent]:
         if width not in self.stacks:
             whole = self.descents[self.clients]
             self.stacks[width] = self.stacks[self.clients].narrowed(width)
-            descent = self.descents[width] = Descent(self.stacks[width].model, job.train, learning_rate(job))
+            descent = self.descents[width] = StackedDescent(self.stacks[width], job.train, learning_rate(job))
             descent.rate = whole.rate
             descent.velocities = [None if each is None else each[:width] for each in whole.velocities]
         return self.stacks[width], self.descents[width]
 
     def _batch(self, stack: Stack, drawn: tuple[str, ...], dtype: torch.dtype, terms: Tensor | None) -> Batch:
+        kernels = load_kernels("stacked_kernels") if self.device.type == "cuda" and not drawn else None
+        if kernels is not None:
+            images, labels, shares = kernels.batch_of(self.buffers, self.number, stack.valid, self.normalise, dtype)
+            return Batch(images, labels, shares=shares, terms=terms)
+
         def now(name: str) -> Tensor:
             return self.buffers[name].index_select(0, self.number)[0, : stack.clients]
 

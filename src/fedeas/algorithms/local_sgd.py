@@ -16,7 +16,7 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
 from fedeas.errors import RunError
-from fedeas.gpu.devices import autocast
+from fedeas.gpu.devices import autocast, load_kernels
 from fedeas.hyperparameters import CrossEntropy, parse_loss
 
 TERMS = "loss/terms"
@@ -55,6 +55,14 @@ class Batch:
         """The mean over samples: one number, or one for each client."""
         return values.mean() if self.shares is None else (values.view(self.shares.shape) * self.shares).sum(dim=1)
 
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """The mean loss over samples, with the logits as the run's loss takes them."""
+        logits, kernels = self.adjusted(logits), load_kernels("head_kernels") if self.images.is_cuda else None
+        if self.shares is None or kernels is None or not kernels.fits(self.shares.shape[1], logits):
+            return self.mean(functional.cross_entropy(logits, self.labels, reduction="none"))
+        fused: Tensor = kernels.mean_cross_entropy(logits, self.labels, self.shares)
+        return fused
+
     def total(self, values: Tensor) -> Tensor:
         """The sum over a tensor shaped like a model's parameter: one number, or one for each client."""
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
@@ -66,8 +74,7 @@ Correction = Callable[[nn.Module, Arrays], None]
 
 def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
     """The loss of plain training."""
-    logits = batch.adjusted(model(batch.images))
-    return batch.mean(functional.cross_entropy(logits, batch.labels, reduction="none"))
+    return batch.cross_entropy(model(batch.images))
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,10 +95,8 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
 
         Batches are shuffled: with sorted classes the statistics of batch norm would differ from those in training.
         """
-        objective, rng = (
-            self.objective(job).knowing_counts(job),
-            stream("scaffold-gradient", job.seed, job.round, job.client),
-        )
+        objective = self.objective(job).knowing_counts(job)
+        rng = stream("scaffold-gradient", job.seed, job.round, job.client)
         job.model.train()
         job.model.zero_grad(set_to_none=True)
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -245,6 +246,12 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def announce(seconds: float, what: str, about: str = "about") -> None:
+    """Say beforehand how long a command will take, in one line, if that is over a minute."""
+    if seconds >= LONG:
+        print(f"{about} {duration(seconds)} {what}", file=sys.stderr, flush=True)
+
+
 def next_step(text: str) -> None:
     """Suggest what to do next, in one line and only on a terminal."""
     console = Console()
@@ -253,14 +260,19 @@ def next_step(text: str) -> None:
 
 
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
-    """Finished runs grouped by config without the seed, with the label of the first."""
+    """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
     methods: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.finished:
             methods.setdefault(run.config.method, {})[run.config.seed] = run
+    configs = [next(iter(members.values())).config for members in methods.values()]
+    labels = [config.label for config in configs]
     return [
-        (next(iter(members.values())).config.label, Seeds({seed: run.summary() for seed, run in members.items()}))
-        for members in methods.values()
+        (
+            config.label if labels.count(config.label) == 1 else f"{config.label}: {config.policy}",
+            Seeds({seed: run.summary() for seed, run in members.items()}),
+        )
+        for config, members in zip(configs, methods.values(), strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import LONG, duration
+from fedeas.cli.display import announce, duration
 from fedeas.core.foreign_text import printable
 from fedeas.data.sources import NAMES
 from fedeas.errors import InputError
@@ -72,20 +72,28 @@ def _shape(text: str | None) -> tuple[int, int, int] | None:
 def _progress() -> Iterator[OnImages]:
     """A bar with images, rate and time left; a line every few seconds without a terminal."""
     console = Console(stderr=True)
-    start, last = time.perf_counter(), 0.0
+    start, last, announced = time.perf_counter(), 0.0, False
     first: list[int] = []
 
     def rate(images: int) -> float:
         return (images - first[0]) / max(time.perf_counter() - start, 1e-9)
 
+    def estimate(images: int, of: int) -> float:
+        """Seconds left; the first time that any are known, they are announced if they are many."""
+        nonlocal announced
+        first[:] = first or [images]
+        left = (of - images) / max(rate(images), 1e-9)
+        if images > first[0] and not announced:
+            announced = True
+            announce(left, f"for the {of - images:,} images that are left")
+        return left
+
     if not console.is_terminal:
 
         def say(images: int, of: int) -> None:
             nonlocal last
-            first[:] = first or [images]
-            left = (of - images) / max(rate(images), 1e-9)
-            long, begun = not last and images > first[0] and left >= LONG, time.perf_counter() - start
-            if long or begun - last >= SECONDS_PER_LINE:
+            left, begun = estimate(images, of), time.perf_counter() - start
+            if begun - last >= SECONDS_PER_LINE:
                 last = begun
                 rest = f"about {duration(left)} left"
                 console.print(f"{images:,} of {of:,} images, {rate(images):,.1f} a second, {rest}")
@@ -97,7 +105,7 @@ def _progress() -> Iterator[OnImages]:
         task = bar.add_task("images")
 
         def show(images: int, of: int) -> None:
-            first[:] = first or [images]
+            estimate(images, of)
             bar.update(task, completed=images, total=of, description=f"images, {rate(images):,.0f} a second")
 
         yield show

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedeas.cli.display import LONG, duration, foreign_text
+from fedeas.cli.display import announce, duration, foreign_text
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
 from fedeas.core.provenance import Seen, data_digest
@@ -23,6 +23,7 @@ from fedeas.core.records import read_record, write_record
 from fedeas.core.weight_files import folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
+    from fedeas.generators.base import Generator
     from fedeas.generators.diffusion import Weights
     from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.metrics import Report
@@ -33,13 +34,14 @@ Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion
 Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
+LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generator is recommended
 
 
 @generator.command()
 def train(
     dataset: Dataset,
-    preset: Annotated[str, typer.Option(help="digits, compact or paper; by the size of the images if not given.")] = "",
+    preset: Annotated[str, typer.Option(help="digits, quick, compact or paper; else one that suits.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; weights/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
     updates: Annotated[int, typer.Option(min=0, help="Updates in all; 0 for the preset's number.")] = 0,
@@ -59,32 +61,48 @@ def train(
     from fedeas.gpu.devices import chosen_device
 
     data = load_dataset(dataset, data_root)
-    preset = preset or ("digits" if max(data.shape[1:]) < 16 else "compact")
+    where = chosen_device(device)
+    preset = preset or diffusion.suited_preset(data.shape, where)
     recipe = diffusion.preset(preset)
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = diffusion.Trainer(
-        images, labels, data.classes, recipe, updates=updates, seed=seed, device=chosen_device(device),
+        images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
         compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes)
     with _shown(trainer.updates) as show:
+        look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
-        weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=grid)
+        weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
 
 
 def _say_how_long(seconds: float, updates: int, limit: float) -> None:
     """Say how long a training on a CPU will take, if that is over a minute, and what to do if it is hours."""
-    if seconds >= LONG:
-        within = f", of which --minutes allows {duration(limit)}" if 0 < limit < seconds else ""
-        print(f"about {duration(seconds)} for {updates:,} updates on this CPU{within}", file=sys.stderr, flush=True)
+    within = f", of which --minutes allows {duration(limit)}" if 0 < limit < seconds else ""
+    announce(seconds, f"for {updates:,} updates on this CPU{within}")
     if seconds >= TOO_LONG:
-        advice = "too long for a CPU: train on a GPU, or use generator=gaussian, which needs no training"
+        advice = "too long for a CPU: use --preset quick, a GPU, or generator=gaussian, which needs no training"
         print(advice, file=sys.stderr, flush=True)
+
+
+def _announcing(show: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Also say how long the training will take, once its pace is known."""
+    looks = 0
+
+    def look(now: Any) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == LOOKS_TO_PACE:
+            left = (now.updates - now.update) * now.images / now.update / now.images_per_second
+            announce(left, f"for the {now.updates - now.update:,} updates that are left")
+        show(now)
+
+    return look
 
 
 @generator.command()
@@ -125,6 +143,7 @@ def check(
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
     source = parse_generator(spec)
     made = source.ready(GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place))
+    announce(_check_seconds(made, data, per_class, classifier, place), "to judge these images")
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     report = check_generator(made, yardstick, per_class)
@@ -189,15 +208,30 @@ def _quality_rows(path: Path) -> list[tuple[str, str]]:
     ]
 
 
+def _check_seconds(made: Generator, data: Any, per_class: int, classifier: Path | None, place: str) -> float:
+    """Seconds that a check will take: drawing images, comparing them, and training a classifier if there is none."""
+    import torch
+
+    from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
+
+    device, count = torch.device(place), per_class * data.num_classes
+    seconds = drawing_seconds(made, count, device)
+    seconds += comparing_seconds(data.images, count + len(data.test_images), device)
+    if classifier is None or not classifier.exists():
+        seconds += training_seconds(data.images, data.num_classes, device)
+    return seconds
+
+
 def _judge(data: Any, path: Path | None, device: str) -> Classifier:
-    from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.classifier import Classifier, suited_judge
 
     if path is not None and path.exists():
         return Classifier.load(path, device)
     seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
     judge = Classifier.train(
-        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen
-    )
+        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen,
+        architecture=suited_judge(data.shape, device),
+    )  # fmt: skip
     judge = judge.measured(data.test_images, data.test_labels)
     if path is not None:
         make_folder(path.parent)

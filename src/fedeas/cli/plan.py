@@ -30,9 +30,10 @@ from fedeas.data.sources import NAMES, is_place
 from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
+from fedeas.planning.advice import SHOWN
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, Policy
-from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks, write_plan
+from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_file, reads_in_parts, write_plan
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
@@ -95,8 +96,8 @@ def plan(
     if config_file is not None and own is None:
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     out = None if config_file else out
-    if file is not None and chosen.is_local and not (limits.needs_counts or compare or plot or classes):
-        _show_plan(plan_chunks(file.chunks(), chosen, out), chosen.spec, as_json)
+    if file is not None and not (compare or plot or classes) and reads_in_parts(file, chosen, limits):
+        _show_plan(plan_file(file, chosen, out), chosen.spec, as_json)
         _remark(f"read {file.path} as {file.how}", as_json)
         _suggest_after_plan(out, as_json)
         return
@@ -113,6 +114,7 @@ def plan(
         _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, chosen.spec))
+    _advise(limits, as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
         _remark(f"plot: {plot}", as_json)
@@ -175,6 +177,12 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
+
+
+def _advise(limits: Limits, as_json: bool) -> None:
+    """Tell what experiments recommend, if the budget is left to us."""
+    if limits.auto:
+        _remark(SHOWN.text, as_json)
 
 
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:

@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
-from fedeas.cli.runs import Folder, progress
+from fedeas.cli.runs import Folder, progress, say_how_long
+from fedeas.core.files import make_folder
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
+from fedeas.paper.findings import Findings, findings_markdown
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
-from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction, make_folder
+from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.run_queue import RunOutcome, stays_here
 from fedeas.paper.studies import Precision, Protocol, study
@@ -69,10 +72,11 @@ def reproduce_summary(
     said = headline(Workbook(study("full", "clean"), found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
-        from fedeas.paper.figures.gallery import save_overview
+        from fedeas.paper.figures.gallery import overview
+        from fedeas.plotting.figures import save_all
 
         make_folder(out)
-        save_overview(found, out)
+        save_all([("results-overview", overview(found))], out)
 
 
 @reproduce.command("ledger")
@@ -84,9 +88,23 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
     print(ledger_markdown(lines, remarks)) if as_markdown else Console().print(ledger_table(lines, remarks))
 
 
+@reproduce.command("findings")
+def reproduce_findings(
+    profile: Annotated[str, typer.Option(help="full, digits or fashion.")] = "digits",
+    protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "clean",
+    as_markdown: AsMarkdown = False,
+    results: Kept = RESULTS,
+    folder: Folder = RUNS,
+) -> None:
+    """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
+    found = Findings.of(Workbook(study(profile, protocol), Places(folder, results).scan()))
+    text = findings_markdown(found)
+    print(text) if as_markdown else Console().print(Markdown(text))
+
+
 def reproduce_artefact(
     context: typer.Context,
-    profile: Annotated[str, typer.Option(help="full, digits (on a CPU) or smoke (a minute).")] = "full",
+    profile: Annotated[str, typer.Option(help="full, digits or fashion (on a CPU), or smoke (a minute).")] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
@@ -122,6 +140,7 @@ def reproduce_artefact(
         out=folder_of_tables,
         watch=progress,
         tell=_say,
+        on_start=say_how_long,
     )
     if only_estimate:
         Console().print(estimate_table(done.estimates(seeds), done.study.says))

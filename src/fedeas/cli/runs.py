@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import LONG, duration, run_record, runs_tables, states_table
+from fedeas.cli.display import announce, duration, run_record, runs_tables, states_table
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 RUNS = Path("runs")
+SECONDS_PER_LINE = 60.0  # within a round, without a terminal
 Trackers = Sequence[Callable[[], Tracker]]
 
 
@@ -113,7 +115,7 @@ def demo(
     from fedeas.report import write_report
 
     console = Console()
-    finished = run_demo(RunStore(out / "runs"), seeds, console)
+    finished = run_demo(RunStore(out / "runs"), seeds, console, lambda left: announce(left, "left for the other runs"))
     write_report(finished, out / "report.html", "FedEAS on digits")
     console.print(runs_tables(finished, REFERENCE))
     console.print(conclude(finished), markup=False, highlight=False)
@@ -145,10 +147,9 @@ def _note_on_model(given: RunConfig, chosen: RunConfig) -> str:
 
 def say_how_long(ahead: Forecast) -> None:
     """Say how long a run will take, if that is more than a minute."""
-    if ahead.seconds >= LONG:
-        images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
-        rounds = f"{ahead.rounds:,} rounds on this machine"
-        print(f"about {duration(ahead.seconds)} of training for {rounds}{images}", file=sys.stderr, flush=True)
+    images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
+    about = "at most about" if ahead.is_bound else "about"
+    announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
 
 
 def _print_resolved(config: RunConfig) -> None:
@@ -192,7 +193,8 @@ def _execute(
 
         try:
             if config.engine.name != "flower":
-                return execute(config, store, on_round, bank, pause=pause, on_start=None if quiet else on_start)
+                start = None if quiet else on_start
+                return execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
             if pause is not None:
                 raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
             return _simulate(config, store, on_round)
@@ -213,41 +215,67 @@ def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
 
 @contextmanager
 def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
-    """Show each round: a live line in a terminal, plain lines elsewhere, nothing if `quiet`."""
+    """Show each round, and clients within long ones: a live line in a terminal, plain lines elsewhere."""
     console = Console()
     if quiet:
-        yield lambda record: None
+        yield Silence()
         return
     if not console.is_terminal:
         yield PlainLines(config.label, config.seed, config.rounds.total)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        name = f"{config.label}, seed {config.seed}"
-        task = bar.add_task(name, total=config.rounds.total)
+        yield RoundBar(bar, f"{config.label}, seed {config.seed}", config.rounds.total)
 
-        images = 0
 
-        def show(record: Record) -> None:
-            nonlocal images
-            images += record.get("generated", 0)
-            accuracy = f"  accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-            synthetic = f"  {images:,} synthetic images" if images else ""
-            text = f"{name}  {len(record['clients'])} clients{synthetic}{accuracy}"
-            bar.update(task, completed=record["round"], description=text)
+class Silence:
+    """Shows nothing."""
 
-        yield show
+    def __call__(self, record: Record) -> None:
+        """A round has ended."""
+
+    def on_client(self, done: int, of: int) -> None:
+        """A client of the current round is done."""
+
+
+class RoundBar:
+    """A live line: clients of the current round, synthetic images, accuracy, a bar of rounds, and the time left."""
+
+    def __init__(self, bar: Progress, name: str, total: int) -> None:
+        self.bar, self.name = bar, name
+        self.task = bar.add_task(name, total=total)
+        self.round = self.images = 0
+        self.accuracy = ""
+
+    def __call__(self, record: Record) -> None:
+        """A round has ended."""
+        self.round = record["round"]
+        self.images += record.get("generated", 0)
+        if "accuracy" in record:
+            self.accuracy = f"  accuracy {record['accuracy']:.1%}"
+        self._show(f"{len(record['clients'])} clients", 0.0)
+
+    def on_client(self, done: int, of: int) -> None:
+        """A client of the current round is done."""
+        self._show(f"{done} of {of} clients", done / of)
+
+    def _show(self, clients: str, share: float) -> None:
+        synthetic = f"  {self.images:,} synthetic images" if self.images else ""
+        text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
+        self.bar.update(self.task, completed=self.round + share, description=text)
 
 
 class PlainLines:
     """Print a line for each round, for log files: accuracy, loss, new images, seconds, and the time left.
 
-    The time left is that of the remaining rounds at the mean pace so far, without the time for images.
+    The time left is that of the remaining rounds at the mean pace so far, without the time for images. Within a round
+    that takes minutes, there is a line every minute.
     """
 
     def __init__(self, label: str, seed: int, total: int) -> None:
         self.name, self.total = f"{label} seed {seed}", total
         self.records: list[Record] = []
+        self.last = time.monotonic()
 
     def __call__(self, record: Record) -> None:
         """Print the line of a round."""
@@ -256,9 +284,20 @@ class PlainLines:
         left = seconds_left(self.records, self.total) or 0.0
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
         images = f"{record['generated']:,} new images, " if record.get("generated") else ""
-        where = f"{printable(self.name)}, round {record['round']:,} of {self.total:,}"
         loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
-        print(f"{where}: {tested}{loss}{images}{spent:.1f} s, {duration(left)} left", flush=True)
+        self._print(record["round"], f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left")
+
+    def on_client(self, done: int, of: int) -> None:
+        """Print a line if the last one is a minute ago."""
+        if done < of and time.monotonic() - self.last >= SECONDS_PER_LINE:
+            # A resumed run does not know its round before the first one ends.
+            number = self.records[-1]["round"] + 1 if self.records else None
+            self._print(number, f"{done} of {of} clients")
+
+    def _print(self, number: int | None, text: str) -> None:
+        self.last = time.monotonic()
+        where = f", round {number:,} of {self.total:,}" if number is not None else ""
+        print(f"{printable(self.name)}{where}: {text}", flush=True)
 
 
 @contextmanager

@@ -23,7 +23,8 @@ def ls() -> None:
     for head in ("name", "for", "size", "file"):
         table.add_column(head, justify="right" if head == "size" else "left", overflow="fold")
     for name, file in all_files().items():
-        table.add_row(foreign_text(name), _use(name), decimal(file.stat().st_size), foreign_text(file))
+        use = "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"
+        table.add_row(foreign_text(name), use, decimal(file.stat().st_size), foreign_text(file))
     Console().print(table)
     print("searched, in this order:")
     for folder in search_folders():
@@ -40,7 +41,3 @@ def get(
 
     path: Path = get_weights(source, name)
     print(path)
-
-
-def _use(name: str) -> str:
-    return "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
+ByteArray = NDArray[np.uint8]
 
 # About this many cells at a time, so that temporaries stay in the processor's cache.
 BLOCK_CELLS = 2**15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.weight_files import description
 from fedeas.errors import InputError
 
@@ -111,24 +111,24 @@ def seen_in(about: Mapping[str, Any]) -> Seen:
     return Seen.under(about.get("protocol"), about.get("dataset"), about.get("data"))
 
 
-def seen_by(path: str | os.PathLike[str]) -> Seen:
+def seen_by(path: PathLike) -> Seen:
     """What the weights in a file have seen."""
     return seen_in(description(path))
 
 
-def check_clean(path: str | os.PathLike[str], dataset: str, remedy: str) -> None:
+def check_clean(path: PathLike, dataset: str, remedy: str) -> None:
     """Refuse weights that have seen test images of the dataset; for runs in the clean protocol."""
     seen = seen_by(path)
     if seen.seen_test_images_of(dataset):
         raise InputError(f"{path}: trained on {seen}, which a clean run on {dataset} tests on; {remedy}")
 
 
-def unknown_to_be_clean(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
+def unknown_to_be_clean(path: PathLike, dataset: str) -> tuple[str, ...]:
     """A note if no record tells whether these weights have seen test images of the dataset; else nothing."""
     return (which_images(path),) if seen_by(path).seen_test_images_of(dataset) is None else ()
 
 
-def which_images(place: str | os.PathLike[str]) -> str:
+def which_images(place: PathLike) -> str:
     """The note on weights whose training data are unknown.
 
     >>> which_images("torchvision")

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
 from fedeas.errors import InputError
 
 Record = dict[str, Any]
-PathLike = str | os.PathLike[str]
 
 DIGEST = "digest"  # the key in a record
 KIND = "sha256:"  # what its value begins with
@@ -60,7 +59,7 @@ def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> 
         try:
             found.append(_opened(line))
         except (ValueError, TypeError, RecursionError) as error:
-            raise damaged(path, f"line {number}: {_reason(error)}", remedy) from None
+            raise damaged(path, f"line {number}: {reason_of(error)}", remedy) from None
     return found
 
 
@@ -125,12 +124,12 @@ def read_bytes(path: PathLike) -> bytes:
 
 def unreadable(path: PathLike, error: OSError) -> InputError:
     """The error for a file that exists and cannot be read."""
-    return InputError(f"{path}: cannot be read ({_reason(error)})")
+    return InputError(f"{path}: cannot be read ({reason_of(error)})")
 
 
 def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
     """The error for a file whose content cannot be used."""
-    return InputError(f"{path}: damaged ({_reason(reason)}); {remedy}")
+    return InputError(f"{path}: damaged ({reason_of(reason)}); {remedy}")
 
 
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
@@ -158,5 +157,6 @@ def _digest(content: Record) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _reason(error: object) -> str:
+def reason_of(error: object) -> str:
+    """The first line of an error's message."""
     return str(getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__)

@@ -163,10 +163,6 @@ def _literal(value: object, kind: Any) -> str:
     return str(value)
 
 
-def _is_needed(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
 def _takes_numbers(kind: Any) -> bool:
     return kind is float or float in get_args(kind)
 
@@ -305,7 +301,8 @@ class _Reader:
         for name in arguments:
             if name not in known:
                 raise self._error(f"{kind.name()} has no field {name!r}; it has {', '.join(known) or 'none'}")
-        missing = [name for name, field in known.items() if _is_needed(field) and name not in arguments]
+        needed = (name for name, each in known.items() if each.default is each.default_factory is MISSING)
+        missing = [name for name in needed if name not in arguments]
         if missing:
             raise self._error(f"{kind.name()} needs {', '.join(missing)}, as in {kind.name()}({missing[0]}=...)")
         try:

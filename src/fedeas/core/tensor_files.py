@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from fedeas.core.files import temporary, written_whole
+from fedeas.core.files import PathLike, temporary, written_whole
+from fedeas.core.records import reason_of
 from fedeas.errors import InputError
 
 log = logging.getLogger("fedeas")
 
-PathLike = str | os.PathLike[str]
 Framework = Literal["torch", "numpy"]
 
 DIGEST = "digest"  # the name in the metadata
@@ -77,7 +77,7 @@ def read_tensors(
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not a readable .safetensors file ({_reason(error)})") from None
+        raise InputError(f"{path}: not a readable .safetensors file ({reason_of(error)})") from None
     return about, tensors
 
 
@@ -165,7 +165,3 @@ def _system_error(error: Exception) -> Exception:
     """The operating system's error behind a safetensors error, whose text alone names it."""
     found = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from fedeas.core.files import cache_folder
+from fedeas.core.files import PathLike, cache_folder
 from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
 from fedeas.errors import InputError
 
@@ -35,8 +35,6 @@ MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} 
 """Commands that make initial weights, by the suffix after the dataset's name."""
 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
-
-PathLike = str | os.PathLike[str]
 
 
 def is_name(place: PathLike) -> bool:
@@ -107,7 +105,8 @@ def generator_weights(place: PathLike) -> Path:
         return Path(place)
     found = named_file(str(place))
     if found is None:
-        remedy = f"name one of {', '.join(_generator_names())}, or make some with `fedeas generator train`"
+        generators = (name for name in all_files() if not name.endswith(tuple(MADE_BY)))  # not classifiers
+        remedy = f"name one of {', '.join(generators)}, or make some with `fedeas generator train`"
         raise _none_called(str(place), remedy)
     return found
 
@@ -169,11 +168,6 @@ def checkout_of(package: Path) -> Path | None:
         return None
     is_ours = source.name == "src" and project.get("project", {}).get("name") == "fedeas"
     return root if is_ours else None
-
-
-def _generator_names() -> list[str]:
-    """Names of all weights except those of classifiers."""
-    return [name for name in all_files() if not name.endswith(tuple(MADE_BY))]
 
 
 def _none_called(name: str, remedy: str) -> InputError:

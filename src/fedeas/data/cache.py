@@ -20,21 +20,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from numpy.typing import NDArray
 
-from fedeas.core.arrays import IntArray, cores, frozen
-from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
+from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
+from fedeas.core.files import PathLike, cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PathLike = str | os.PathLike[str]
-ByteArray = NDArray[np.uint8]
 
 DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
@@ -262,17 +259,15 @@ def _open(folder: Path, source: str) -> Decoded | None:
             return None
         # All bytes are checked each time: CIFAR-10's 184 MB take 0.2 s, and a changed image that nobody noticed would
         # make all later results wrong.
-        if not all(_is_intact(folder / f"{name}.npy", entry) for name, entry in content["arrays"].items()):
-            return None
+        for name, entry in content["arrays"].items():
+            path = folder / f"{name}.npy"
+            if path.stat().st_size != entry["bytes"] or _file_checksum(path) != entry["sha256"]:
+                return None
         images, test_images = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images"))
         labels, test_labels = (frozen(np.load(folder / f"{name}.npy")) for name in ("labels", "test_labels"))
         return Decoded(images, labels, test_images, test_labels, tuple(content["classes"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
-    return bool(path.stat().st_size == entry["bytes"]) and _file_checksum(path) == entry["sha256"]
 
 
 def _discard(folder: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedeas.core.arrays import IntArray, frozen, frozen_integers
+from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
+from fedeas.core.files import PathLike
 from fedeas.core.records import plain_array
-from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded
+from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
 from fedeas.data.parquet import files_for_testing, read_parquet_part, split_files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
+from fedeas.core.files import PathLike
 from fedeas.core.inputs import checked_archive
 from fedeas.core.records import damaged, read_arrays, read_optional_array, write_arrays
 from fedeas.data.known import known_dataset
@@ -64,7 +64,7 @@ class Partition:
         """SHA-256 of the index lists; it does not depend on the recipe."""
         return digest_of_arrays((*self.indices, *self.test_indices))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write everything to one ``.npz`` file, whole or not at all."""
         arrays = (
             self.labels,
@@ -79,7 +79,7 @@ class Partition:
         write_arrays(path, **dict(zip(SAVED, arrays, strict=True)), **names)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> Partition:
+    def load(path: PathLike) -> Partition:
         """Read a file of `save`."""
         remedy = "make it with `fedeas partition`"
         checked_archive(path)

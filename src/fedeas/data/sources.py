@@ -22,14 +22,15 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.arrays import IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
+from fedeas.core.arrays import ByteArray, IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
+from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
 from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
-from fedeas.data.cache import ByteArray, Encoded, PathLike, fingerprint, load_decoded, train_extra
+from fedeas.data.cache import Encoded, fingerprint, load_decoded, train_extra
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.folders import ImageFiles, find_images, share_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
@@ -320,10 +321,7 @@ def parquet_folder(name: str, root: PathLike | None) -> Path:
     if kind == "parquet":
         return Path(place)
     below = place if kind == "hub" else name
-    return _hub_folder(HUB_REPOSITORIES.get(name, below), below, root)
-
-
-def _hub_folder(repository: str, below: str, root: PathLike | None) -> Path:
+    repository = HUB_REPOSITORIES.get(name, below)
     if root is not None:
         folder = Path(root) / below
         if not folder.is_dir():

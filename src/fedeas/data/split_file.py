@@ -49,14 +49,10 @@ def _saved(path: str, dataset: Dataset) -> SplitFile:
             f"{path}: made for {split.labels.size:,} other samples; {dataset.name} gives clients "
             f"{dataset.labels.size:,}; make it again with `fedeas partition {dataset.name} --out {path}`"
         )
-    _check_overlap(path, split)
-    return SplitFile(replace(split, recipe={**split.recipe, "file": path}))
-
-
-def _check_overlap(path: str, split: Partition) -> None:
     held = np.concatenate(split.indices)
     if np.unique(held).size < held.size:
         raise InputError(f"{path}: some sample is with two clients; give each to one")
+    return SplitFile(replace(split, recipe={**split.recipe, "file": path}))
 
 
 def _table(path: str, dataset: Dataset) -> SplitFile:

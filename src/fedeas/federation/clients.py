@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -12,6 +11,7 @@ import torch
 
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.data.client import ClientData
 from fedeas.data.sources import Dataset
 from fedeas.errors import InputError
@@ -69,7 +69,7 @@ class LocalClients:
     worker: Worker
 
     @classmethod
-    def of(cls, parts: Parts, bank: str | os.PathLike[str] | None = None) -> Self:
+    def of(cls, parts: Parts, bank: PathLike | None = None) -> Self:
         """Compute the plan and, if it needs images, make the generator, with a bank in this folder."""
         config, data = parts.config, parts.data
         refuse_own_data(config, "the clients are nodes with their own data")
@@ -121,9 +121,7 @@ def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
     }
 
 
-def ready_generator(
-    config: RunConfig, dataset: Dataset, device: torch.device, bank: str | os.PathLike[str] | None
-) -> Generator:
+def ready_generator(config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None) -> Generator:
     """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
     context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset))

@@ -1,10 +1,8 @@
-"""Estimate how long a run will train on a CPU, from a few steps that are timed before it starts."""
+"""Estimate how long a run will train, from a few steps that are timed before it starts."""
 
 from __future__ import annotations
 
 import copy
-import time
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +14,8 @@ from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.federation.parts import Parts
 from fedeas.gpu.devices import torch_threads
+from fedeas.gpu.timing import seconds_of
 from fedeas.planning.counts import Allocation
-
-MOST_STEPS, LONG_ENOUGH = 5, 0.3  # the measurement ends after this many steps or seconds, whichever comes first
 
 
 class Forecast(NamedTuple):
@@ -27,11 +24,23 @@ class Forecast(NamedTuple):
     seconds: float
     rounds: int
     images: int
+    is_bound: bool = False
+    """Whether it will take less: on a GPU, which trains several clients at once."""
+
+    def times(self, runs: int) -> Forecast:
+        """The forecast of several runs like this one; they share their images."""
+        return self._replace(seconds=self.seconds * runs, rounds=self.rounds * runs)
 
 
 def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
-    """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD."""
+    """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD.
+
+    On a GPU, it is the time of one client after the other, an upper bound.
+    """
     config = parts.config
+    if parts.device.type != "cpu":
+        steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
+        return Forecast(rounds * steps * _step_seconds(parts), rounds, allocation.total, is_bound=True)
     cores = torch.get_num_threads()
     at_once = min(cores, config.participants)
     processes = 1 if config.engine.name == "local" else min(config.engine.processes or at_once, config.participants)
@@ -52,14 +61,13 @@ def steps_of_a_round(config: RunConfig, samples: IntArray) -> float:
 def _step_seconds(parts: Parts) -> float:
     """Seconds of a step of SGD on a whole batch; the model of the run and all random streams stay as they are."""
     model, size = copy.deepcopy(parts.model), parts.config.train.batch_size
-    images = parts.normalise(torch.from_numpy(np.array(parts.data.images[:size])))
-    labels = torch.from_numpy(np.array(parts.data.labels[:size]))
-    optimiser, times = Descent(model, parts.config.train, 0.0), list[float]()
-    with torch.random.fork_rng(devices=[]):
-        while len(times) <= MOST_STEPS and sum(times) < LONG_ENOUGH:
-            start = time.perf_counter()
-            optimiser.clear()
-            functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            times.append(time.perf_counter() - start)
-    return median(times[1:] or times) * size / len(labels)  # the first step takes longer than the others
+    images = parts.normalise(torch.from_numpy(np.array(parts.data.images[:size])).to(parts.device))
+    labels = torch.from_numpy(np.array(parts.data.labels[:size])).to(parts.device)
+    optimiser = Descent(model, parts.config.train, 0.0)
+
+    def step() -> None:
+        optimiser.clear()
+        functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    return seconds_of(step, parts.device) * size / len(labels)

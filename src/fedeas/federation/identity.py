@@ -41,9 +41,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
             raise InputError(
                 f"content.{part}: {words} differ from what the config names; bring them back or drop the line"
             )
-    name = suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name
-    model = config.model.model_copy(update={"name": name})
-    model = model.model_copy(update={"norm": model.usual_norm})
+    model = config.model.named(suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name)
     return with_own_clients(config, data).model_copy(update={"model": model, "content": found})
 
 

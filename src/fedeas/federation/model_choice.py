@@ -9,8 +9,6 @@ from fedeas.errors import InputError
 from fedeas.gpu.devices import chosen_device
 from fedeas.runs.store import RunStore, read_run
 
-SMALL, LARGE = "small-cnn", "resnet18"
-
 
 def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
     """The config with the small CNN for ``model.name=auto`` without a GPU, where a ResNet-18 takes hours.
@@ -22,13 +20,8 @@ def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
     open_choice = model.name == "auto" and (model.stem, model.weights) == (ModelConfig().stem, "")
     if not open_choice or chosen_device(config.engine.device, "engine.device").type != "cpu":
         return config
-    large = _with_model(config, LARGE)
-    return config if _is_there(large, store) else _with_model(config, SMALL)
-
-
-def _with_model(config: RunConfig, name: str) -> RunConfig:
-    model = config.model.model_copy(update={"name": name})
-    return config.model_copy(update={"model": model.model_copy(update={"norm": model.usual_norm})})
+    small, large = (config.model_copy(update={"model": model.named(name)}) for name in ("small-cnn", "resnet18"))
+    return config if _is_there(large, store) else small
 
 
 def _is_there(config: RunConfig, store: RunStore) -> bool:

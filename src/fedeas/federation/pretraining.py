@@ -7,7 +7,6 @@ round: the learning rate falls from round to round, and momentum starts from zer
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import torch
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
-from fedeas.core.files import make_folder
+from fedeas.core.files import PathLike, make_folder
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
@@ -82,7 +81,7 @@ def default_file(dataset: str, stem: Stem = "3x3") -> Path:
 
 def pretrain(
     config: RunConfig,
-    out: str | os.PathLike[str],
+    out: PathLike,
     store: RunStore,
     progress: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
@@ -109,7 +108,7 @@ def pretrain(
     return provenance(path)
 
 
-def provenance(path: str | os.PathLike[str]) -> Record:
+def provenance(path: PathLike) -> Record:
     """The data and the run that the weights in a file come from; empty if `pretrain` has not written it."""
     about = description(path)
     return about if about.get("format") == FORMAT else {}

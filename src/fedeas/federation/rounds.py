@@ -77,17 +77,13 @@ def federate(
         clock.lap("probe")
         tested = evaluate(server) if schedule.evaluates(round) else {}
         clock.lap("evaluate")
-        known = {"round": round + 1, "clients": clients, **_missing(clients, replies)}
+        known: Record = {"round": round + 1, "clients": clients}
+        if missing := sorted(set(clients) - {reply.client for reply in replies}):
+            known["missing"] = missing
         record = {**known, **tested, **measured, **_of_clients(replies, clock.laps)}
         if on_round is not None and on_round(record, server):
             break
     return server
-
-
-def _missing(clients: list[int], replies: list[Reply]) -> Record:
-    """The clients that did not reply, if any."""
-    missing = sorted(set(clients) - {reply.client for reply in replies})
-    return {"missing": missing} if missing else {}
 
 
 def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
@@ -115,10 +111,8 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
 def _told(replies: list[Reply]) -> Record:
     """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
     losses = [(reply.metrics["loss"], reply.weight) for reply in replies if "loss" in reply.metrics]
-    total, epsilons = (
-        sum(weight for _, weight in losses),
-        [r.metrics["epsilon"] for r in replies if "epsilon" in r.metrics],
-    )
+    total = sum(weight for _, weight in losses)
+    epsilons = [reply.metrics["epsilon"] for reply in replies if "epsilon" in reply.metrics]
     loss = {"train_loss": sum(loss * weight for loss, weight in losses) / total} if losses else {}
     return loss | ({"epsilon": max(epsilons)} if epsilons else {})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -20,10 +19,11 @@ from fedeas import __version__
 from fedeas.algorithms import Reply
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
-from fedeas.federation.engines.base import Engine
+from fedeas.federation.engines.base import Engine, OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
@@ -32,7 +32,8 @@ from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
-from fedeas.models.build import fuse_norms, parameter_names
+from fedeas.models.build import parameter_names
+from fedeas.models.norm import fuse_norms
 from fedeas.runs.store import Record, Run, RunStore
 
 log = logging.getLogger("fedeas")
@@ -47,18 +48,20 @@ def execute(
     config: RunConfig,
     store: RunStore,
     progress: Progress | None = None,
-    bank: str | os.PathLike[str] | None = None,
+    bank: PathLike | None = None,
     make_clients: MakeClients | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
+    on_client: OnClient | None = None,
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
     If `pause` returns True after a round, the run stops there and can be resumed, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
-    `make_clients` makes the clients, if they are not on this machine. On a CPU, `on_start` gets the time that the run
-    will take, estimated from a few steps.
+    `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
+    will take, estimated from a few steps. Within a round, `on_client` gets the numbers of clients that are done and of
+    all, in any thread.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
@@ -76,9 +79,9 @@ def execute(
                 for words in parts.data.notes:
                     log.warning("%s", words)
                 _record_environment(run, device, unknown)
-                if on_start is not None and isinstance(clients, LocalClients) and device.type == "cpu":
+                if on_start is not None and isinstance(clients, LocalClients):
                     on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
-                Federation(parts, clients).run(run, progress, pause)
+                Federation(parts, clients).run(run, progress, pause, on_client)
     return run
 
 
@@ -94,7 +97,13 @@ class Federation:
     parts: Parts
     clients: Clients
 
-    def run(self, run: Run, progress: Progress | None = None, pause: Pause | None = None) -> None:
+    def run(
+        self,
+        run: Run,
+        progress: Progress | None = None,
+        pause: Pause | None = None,
+        on_client: OnClient | None = None,
+    ) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
         config, checkpoint = self.parts.config, run.checkpoint
         before = load_checkpoint(checkpoint, config.fingerprint) if checkpoint.exists() else None
@@ -114,9 +123,11 @@ class Federation:
                 progress(record)
             return paused
 
+        ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
-            schedule = self._schedule(len(done))
+            total, every = config.rounds.total, config.rounds.eval_every
+            schedule = Schedule(total, config.partition.clients, config.participants, config.seed, every, len(done))
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), on_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
@@ -132,11 +143,6 @@ class Federation:
         """Give the clients their states back; return the server's."""
         engine.restore({client: self.parts.on_device(arrays) for client, arrays in before.clients.items()})
         return self.parts.on_device(before.server)
-
-    def _schedule(self, start: int) -> Schedule:
-        config, rounds = self.parts.config, self.parts.config.rounds
-        clients = config.partition.clients
-        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def _evaluation(self) -> Evaluation:
         data, device = self.parts.data, self.parts.device

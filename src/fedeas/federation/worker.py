@@ -52,7 +52,8 @@ class Worker:
     generation_seconds: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.train.batch_size == 1 and _has_batch_norm(self.model):
+        batch_norm = nn.modules.batchnorm._BatchNorm
+        if self.train.batch_size == 1 and any(isinstance(module, batch_norm) for module in self.model.modules()):
             raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
 
     def prepare(self, clients: Iterable[int]) -> None:
@@ -114,7 +115,3 @@ class Worker:
             client: loaded[client].joined(part, own)
             for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
         }
-
-
-def _has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

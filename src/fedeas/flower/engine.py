@@ -25,7 +25,7 @@ from torch import Tensor
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.errors import InputError, RunError
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import ClientCount, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
 from fedeas.flower.window import Window
@@ -90,6 +90,7 @@ class FlowerEngine:
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
     window: Window | None = None
     """How many messages may be on their way at once; None for all."""
+    count: ClientCount = field(default_factory=ClientCount)
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have introduced themselves; with `anew`, they remove the files of earlier runs."""
@@ -122,6 +123,7 @@ class FlowerEngine:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf)
         headers = {client: self._round_header(client, round) for client in sorted(clients)}
+        self.count.start(len(clients))
         if task is Task.SETUP:
             answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
             self._check_enough(len(answers), len(clients), 1.0, "setup")
@@ -183,7 +185,9 @@ class FlowerEngine:
         if reply.weight != size:
             raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
         check_tensors(reply.arrays, broadcast)
-        return replace(reply, arrays=store.keep(reply.arrays))
+        kept = store.keep(reply.arrays)
+        self.count.add()
+        return replace(reply, arrays=kept)
 
     def _round_header(self, client: int, round: int) -> Header:
         return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}

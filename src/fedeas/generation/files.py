@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
-from fedeas.core.files import make_folder, written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.core.foreign_text import for_csv
 from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
 from fedeas.errors import InputError
-from fedeas.generation.source import PathLike, PlanSource
+from fedeas.generation.source import PlanSource
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import number_of
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
-from fedeas.generation.source import AnyGenerator, PathLike, Shape, source_for
+from fedeas.core.files import PathLike
+from fedeas.generation.source import AnyGenerator, Shape, source_for
 from fedeas.generators.bank import Bank
 from fedeas.planning.counts import Allocation
 from fedeas.planning.plan import Plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
@@ -21,8 +21,6 @@ from fedeas.planning.counts import Allocation
 Shape = tuple[int, int, int]
 AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
 """A generator, its spec, or a function from labels and indices to uint8 images."""
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +55,7 @@ def source_for(
     ready: Any
     if isinstance(generator, str):
         spec, ready = generator, parse_generator(generator).ready(_known(context, generator))
-    elif _is_generator(generator):
+    elif all(hasattr(generator, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
         spec, ready = getattr(generator, "description", type(generator).__name__), generator
     elif callable(generator) or callable(getattr(generator, "sample", None)):
         known = _known(context, getattr(generator, "__name__", "the function"))
@@ -73,10 +71,6 @@ def _class_names(plan: Allocation, generator: Generator) -> tuple[str, ...]:
     """The plan's names, if the generator makes as many classes; numbers otherwise."""
     own = plan.classes or ()
     return own if len(own) == generator.num_classes else tuple(map(str, range(generator.num_classes)))
-
-
-def _is_generator(thing: Any) -> bool:
-    return all(hasattr(thing, name) for name in ("sample", "num_classes", "shape", "fingerprint"))
 
 
 def _context(

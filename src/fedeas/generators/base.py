@@ -13,11 +13,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import FloatArray, IntArray, frozen
+from fedeas.core.arrays import ByteArray, FloatArray, IntArray, frozen
 from fedeas.errors import InputError
 
 CLIENT_BITS = 32
 """An index is ``(client << 32) + j``."""
+
+Images = ByteArray
+"""(N, channels, height, width)."""
 
 Index = TypeVar("Index", int, IntArray)
 """One index or an array of indices."""
@@ -57,7 +60,7 @@ class Generator(Protocol):
         """Hex hash of what determines the images: weights, sampler settings and precision."""
         ...
 
-    def sample(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
+    def sample(self, labels: IntArray, index: IntArray) -> Images:
         """The images of these addresses, shaped (N, channels, height, width)."""
         ...
 
@@ -133,7 +136,7 @@ def checked_address(labels: ArrayLike, index: ArrayLike, num_classes: int) -> tu
 
 
 def checked_training(
-    images: NDArray[np.uint8], labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None = None
+    images: Images, labels: ArrayLike, num_classes: int, names: tuple[str, ...] | None = None
 ) -> IntArray:
     """The labels as int64, if images, labels and names match and every class has an image."""
     if images.dtype != np.uint8 or images.ndim != 4 or not images.size:

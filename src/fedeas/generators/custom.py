@@ -12,14 +12,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.own_code import code, failed, find, sources, told
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, checked_address
-
-Images = NDArray[np.uint8]
+from fedeas.generators.base import Generator, Images, checked_address
 
 FORMAT = "fedeas-custom-1"
 """Names what the fingerprint is made of; part of it."""

@@ -12,16 +12,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import ByteArray, FloatArray, IntArray
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import Generator, GeneratorWrapper, checked_address, client_of, image_index, number_of
 
-Images = NDArray[np.uint8]
+if TYPE_CHECKING:
+    from fedeas.generators.quality.classifier import Classifier
+
 Address = tuple[int, int]
 """Class and index."""
 
@@ -29,29 +31,6 @@ FORMAT = "fedeas-filtered-1"
 
 PATIENCE = 10
 """A class is given up only after `PATIENCE` times `limit` images: fewer say little about it."""
-
-
-class Predictor(Protocol):
-    """What the filter needs from a classifier; an image's class must not depend on the rest of the batch."""
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of its images."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of what determines its predictions."""
-        ...
-
-    def predict(self, images: Images) -> IntArray:
-        """The class it sees in each image."""
-        ...
 
 
 @dataclass(eq=False)
@@ -77,17 +56,17 @@ class Filtered(GeneratorWrapper):
 
     Args:
         generator: the source.
-        classifier: has the same classes and shape.
+        classifier: has the same classes and shape; the class of an image must not depend on the rest of its batch.
         limit: most raw images that a class may need for each image kept.
     """
 
-    def __init__(self, generator: Generator, classifier: Predictor, limit: int = 50) -> None:
+    def __init__(self, generator: Generator, classifier: Classifier, limit: int = 50) -> None:
         _check(generator, classifier, limit)
         super().__init__(generator)
         self.classifier, self.limit = classifier, limit
         self._streams: dict[Address, _Stream] = {}
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
-        self._unused: dict[Address, Images] = {}  # accepted but not requested yet, by the generator's address
+        self._unused: dict[Address, ByteArray] = {}  # accepted but not requested yet, by the generator's address
 
     @cached_property
     def fingerprint(self) -> str:
@@ -112,7 +91,7 @@ class Filtered(GeneratorWrapper):
         np.divide(self._agreed, self._judged, out=shares, where=self._judged > 0)
         return shares
 
-    def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses; each depends on its own address alone, not on earlier requests."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         requests = list(zip(classes.tolist(), numbers.tolist(), strict=True))
@@ -182,7 +161,7 @@ class Filtered(GeneratorWrapper):
                     f"one in {self.limit}; train the generator further or raise the limit"
                 )
 
-    def _images(self, raw: list[Address]) -> Images:
+    def _images(self, raw: list[Address]) -> ByteArray:
         """The generator's images of these addresses; images that were dropped are drawn again, but not judged."""
         gone = list(dict.fromkeys(address for address in raw if address not in self._unused))
         found = dict(self._unused)
@@ -197,7 +176,7 @@ class Filtered(GeneratorWrapper):
             del self._unused[address]
 
 
-def _check(generator: Generator, classifier: Predictor, limit: int) -> None:
+def _check(generator: Generator, classifier: Classifier, limit: int) -> None:
     if classifier.num_classes != generator.num_classes:
         ours, theirs = generator.num_classes, classifier.num_classes
         raise InputError(f"the generator has {ours} classes, the classifier {theirs}; they are of different datasets")

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.files import PathLike
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import address_noise, checked_address, checked_training
-
-Images = NDArray[np.uint8]
+from fedeas.generators.base import Images, address_noise, checked_address, checked_training
 
 FORMAT = "fedeas-gaussian-1"
 """Version of file format and sampler; part of the fingerprint."""
@@ -139,7 +137,7 @@ class GaussianGenerator:
             noise[chosen] = self.class_means[label] + noise[chosen] @ self.roots[label].T
         return _in_steps(noise, SCORE_STEPS)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
         names = "" if self.class_names is None else json.dumps(self.class_names)
         settings = {
@@ -152,7 +150,7 @@ class GaussianGenerator:
         write_tensors(path, self._tensors(), settings, "numpy")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> GaussianGenerator:
+    def load(cls, path: PathLike) -> GaussianGenerator:
         """Read what `save` wrote."""
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
@@ -170,7 +168,7 @@ class GaussianGenerator:
         return dict(zip(TENSORS, (self.mean, self.basis, self.class_means, self.roots), strict=True))
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[GaussianGenerator, str]:
+def _read(path: PathLike) -> tuple[GaussianGenerator, str]:
     settings, tensors = read_tensors(path, "numpy")
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")

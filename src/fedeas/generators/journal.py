@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedeas.generators.base import Generator, GeneratorWrapper, client_of
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, client_of
 
 Note = dict[str, Any]
-Images = NDArray[np.uint8]
 
 
 class KeptGenerator(Generator, Protocol):
@@ -49,7 +48,10 @@ class Journal(GeneratorWrapper):
         if new:
             asked = np.isin(clients, new)
             found, made = self._kept.holdings(classes[asked], numbers[asked])
-            self._add({"clients": new, "found": found, "made": made})
+            note = {"clients": new, "found": found, "made": made}
+            self._note(note)
+            self._notes.append(note)
+            self._known.update(new)
         return self.generator.sample(classes, numbers)
 
     def skip(self, clients: Iterable[int]) -> None:
@@ -61,8 +63,3 @@ class Journal(GeneratorWrapper):
         asked = set(clients)
         notes = [each for each in self._notes if asked & set(each["clients"])]
         return {name: sum(each[name] for each in notes) for name in ("found", "made")}
-
-    def _add(self, note: Note) -> None:
-        self._note(note)
-        self._notes.append(note)
-        self._known.update(note["clients"])

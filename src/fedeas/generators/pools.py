@@ -6,14 +6,12 @@ import hashlib
 import json
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.streams import stream
-from fedeas.generators.base import GeneratorWrapper, checked_address, client_of, number_of
+from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of
 from fedeas.generators.journal import KeptGenerator
-
-Images = NDArray[np.uint8]
 
 
 class SharedPool(GeneratorWrapper):

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,30 +49,6 @@ class GeneratorContext:
         return channels, height, width
 
 
-class Source(Protocol):
-    """A generator as described in a config, before it is fitted or loaded."""
-
-    @property
-    def spec(self) -> str:
-        """One line that can be read back."""
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
-
-    def ready(self, context: GeneratorContext) -> Generator:
-        """Make the generator."""
-
-    def content(self, dataset: str) -> dict[str, str]:
-        """Hashes of what else determines the images, besides spec and dataset; does not make the generator."""
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """What affects the images, or was seen in training, but cannot be known; one sentence each."""
-
-    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
-        """Refuse a file that makes other classes or shapes; does not make the generator."""
-
-
 _TYPES: dict[type, tuple[str, Any]] = {
     bool: ("true or false", bool),
     int: ("a whole number", int),
@@ -84,7 +60,7 @@ _TYPES: dict[type, tuple[str, Any]] = {
 
 
 class GeneratorSettings(Described):
-    """Fields of a kind of generator; a value of the wrong type, such as a word for a number, is refused."""
+    """A generator as described in a config, before it is fitted or loaded; values of the wrong type are refused."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -95,15 +71,19 @@ class GeneratorSettings(Described):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it needs images of the run; by default not."""
+        """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
         return False
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the generator."""
+        raise NotImplementedError
 
     def content(self, dataset: str) -> dict[str, str]:
         """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
         return {}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """What affects the images but cannot be known."""
+        """What affects the images, or was seen in training, but cannot be known; one sentence each."""
         return ()
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
@@ -258,29 +238,24 @@ class SdTurbo(GeneratorSettings):
 class WrapperSettings(GeneratorSettings):
     """Settings of a generator that wraps another one."""
 
-    of: Described = Diffusion()
+    of: GeneratorSettings = Diffusion()
 
     @property
     def is_fitted(self) -> bool:
         """Whether the other generator is."""
-        return self._source.is_fitted
+        return self.of.is_fitted
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, with "of" before each name."""
-        return {f"of {name}": value for name, value in self._source.content(dataset).items()}
+        return {f"of {name}": value for name, value in self.of.content(dataset).items()}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """That of the other generator."""
-        return self._source.unknown(dataset, protocol)
+        return self.of.unknown(dataset, protocol)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a file of the other generator that does not fit."""
-        self._source.check_fits(dataset, classes, shape)
-
-    @property
-    def _source(self) -> Source:
-        source: Source = self.of  # type: ignore[assignment]
-        return source
+        self.of.check_fits(dataset, classes, shape)
 
 
 @dataclass(frozen=True)
@@ -303,7 +278,7 @@ class ClassifierFiltered(WrapperSettings):
     @property
     def is_fitted(self) -> bool:
         """Whether the other generator is, or the classifier is trained here."""
-        return self._source.is_fitted or not self.classifier
+        return self.of.is_fitted or not self.classifier
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, load or train the classifier, and join them."""
@@ -316,7 +291,7 @@ class ClassifierFiltered(WrapperSettings):
             judge = Classifier.load(self.classifier, context.device)
         else:
             judge = Classifier.train(context.images, context.labels, len(context.classes), device=context.device)
-        return Filtered(self._source.ready(context), judge)
+        return Filtered(self.of.ready(context), judge)
 
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, and the classifier's file if one is named."""
@@ -339,7 +314,7 @@ class Shared(WrapperSettings):
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""
-        return SharedPool(self._source.ready(context))
+        return SharedPool(self.of.ready(context))
 
 
 @dataclass(frozen=True)
@@ -388,7 +363,9 @@ class Python:
         """Nothing to check: it is told classes and shape."""
 
 
-GENERATORS: dict[str, type[Described]] = {
+Source = GeneratorSettings | Python
+
+GENERATORS: dict[str, type[GeneratorSettings]] = {
     kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
 }
 
@@ -401,8 +378,7 @@ def parse_generator(text: str) -> Source:
     """
     if own := own_code_named(text, GENERATORS, "generator"):
         return Python(own)
-    source: Source = read_spec(text, GENERATORS, "generator")  # type: ignore[assignment]
-    return source
+    return read_spec(text, GENERATORS, "generator")
 
 
 def content_digest(text: str, dataset: str) -> str:
@@ -433,7 +409,7 @@ def without_places(text: str) -> str:
     'agreeing(of=diffusion(steps=9))'
     """
     source = parse_generator(text)
-    return source.spec if isinstance(source, Python) else _unplaced(source).spec  # type: ignore[arg-type]
+    return source.spec if isinstance(source, Python) else _unplaced(source).spec
 
 
 def with_weights(text: str, place: str) -> str:
@@ -443,7 +419,7 @@ def with_weights(text: str, place: str) -> str:
     'shared(of=diffusion(weights=mine, steps=9))'
     """
     source = parse_generator(text)
-    if isinstance(source, Python) or not (moved := _moved(source, place)):  # type: ignore[arg-type]
+    if isinstance(source, Python) or not (moved := _moved(source, place)):
         raise InputError(f"generator {text} does not come as a file")
     return moved.spec
 

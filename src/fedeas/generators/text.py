@@ -187,7 +187,9 @@ class TextToImage:
             num_inference_steps=self.steps,
             guidance_scale=self.guidance,
             latents=self._latents(labels, index),
-            generator=_generators(labels, index),
+            # For schedulers that add noise; on the CPU, so that every device gets the same. Torch uses 32 bits of a
+            # seed. Two addresses that share them still start with different latents.
+            generator=[torch.Generator().manual_seed(int(key)) for key in noise_keys(labels, index)],
             output_type="pt",
         )
         return torch.as_tensor(answer.images).float().cpu()
@@ -223,14 +225,6 @@ def to_bytes(pictures: torch.Tensor, shape: tuple[int, int, int]) -> NDArray[np.
     return pixels
 
 
-def _generators(labels: IntArray, index: IntArray) -> list[torch.Generator]:
-    """One for each image, for schedulers that add noise; on the CPU, so that every device gets the same.
-
-    Torch uses 32 bits of a seed. Two addresses that share them still start with different latents.
-    """
-    return [torch.Generator().manual_seed(int(key)) for key in noise_keys(labels, index)]
-
-
 def _check_prompts(template: str, class_names: Sequence[str]) -> None:
     if template.count("{}") != 1:
         raise InputError(f"template {template!r} must contain {{}} once, where the name of the class goes")
@@ -257,22 +251,6 @@ def _device_and_dtype(device: str | torch.device, precision: str) -> tuple[torch
 
 
 def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
-    loader = _pipeline_loader()
-    if _is_path(model) and not Path(model).is_dir():
-        raise InputError(f"{model}: no such folder")
-    try:
-        with warnings.catch_warnings():
-            # Diffusers passes an argument that the Hub's client has removed; this cannot be changed here.
-            warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
-            return loader.from_pretrained(model, use_safetensors=True, dtype=dtype)
-    except Exception as error:  # four libraries raise many types; a user needs one message
-        raise InputError(
-            f"text-to-image model {model!r} cannot be loaded ({_reason(error)}); "
-            "give a folder that holds it, with its weights as safetensors"
-        ) from error
-
-
-def _pipeline_loader() -> Any:
     try:
         import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
         from diffusers import AutoPipelineForText2Image
@@ -281,12 +259,19 @@ def _pipeline_loader() -> Any:
             f"text-to-image generators need more packages ({_first_line(error)}): "
             "pip install 'fedeas[train]' transformers"
         ) from None
-    return AutoPipelineForText2Image
-
-
-def _is_path(model: str) -> bool:
-    """Whether it cannot be the name of a model on the Hub, which is ``owner/name``."""
-    return model.count("/") != 1 or model.startswith((".", "~", "/"))
+    on_the_hub = model.count("/") == 1 and not model.startswith((".", "~", "/"))  # as in owner/name
+    if not on_the_hub and not Path(model).is_dir():
+        raise InputError(f"{model}: no such folder")
+    try:
+        with warnings.catch_warnings():
+            # Diffusers passes an argument that the Hub's client has removed; this cannot be changed here.
+            warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
+            return AutoPipelineForText2Image.from_pretrained(model, use_safetensors=True, dtype=dtype)
+    except Exception as error:  # four libraries raise many types; a user needs one message
+        raise InputError(
+            f"text-to-image model {model!r} cannot be loaded ({_reason(error)}); "
+            "give a folder that holds it, with its weights as safetensors"
+        ) from error
 
 
 def _reason(error: BaseException) -> str:
@@ -307,7 +292,9 @@ def _content(part: Any, prompts: Sequence[str]) -> Iterator[bytes]:
     if hasattr(part, "config"):
         yield _settings(part.config)
     if isinstance(part, torch.nn.Module):
-        yield from _tensors(part)
+        for name, tensor in sorted(part.state_dict().items()):
+            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()
+            yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     elif hasattr(part, "batch_decode"):  # a tokenizer: its output for the prompts stands for its many files
         yield json.dumps(part(list(prompts))["input_ids"]).encode()
 
@@ -317,9 +304,3 @@ def _settings(config: Any) -> bytes:
     content = config.to_diff_dict() if hasattr(config, "to_diff_dict") else dict(config)
     kept = {key: value for key, value in content.items() if not key.startswith("_") and key not in _PROVENANCE}
     return json.dumps(kept, sort_keys=True, default=str).encode()
-
-
-def _tensors(module: torch.nn.Module) -> Iterator[bytes]:
-    for name, tensor in sorted(module.state_dict().items()):
-        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()
-        yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -368,28 +368,32 @@ def _result_of_few(
     rows, columns, pixels, momentum, eps,
     ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`_statistics` and `_result` in one, for clients whose columns a program can hold."""
+    """`_statistics` and `_result` in one, for clients whose columns a program can hold.
+
+    All loads come first: none depends on another, and those after a sum would have to wait for it.
+    """
     row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
     inside, own = column < columns, client * columns + column
-    counted = tl.load(valid + client) * pixels if MASKED else rows
-    there, counts = (row < rows)[:, None] & inside[None, :], (row < counted)[:, None] & inside[None, :]
+    there = (row < rows)[:, None] & inside[None, :]
     place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
-    value = tl.load(x + place, counts, 0.0).to(tl.float32)
-    mean = tl.sum(value, 0) / counted
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    value = tl.load(x + place, there, 0.0).to(tl.float32)
+    added = tl.load(shortcut + place, there, 0.0).to(tl.float32) if ADD else 0.0
+    gain, shift = tl.load(weight + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
+    old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
+    seen = tl.load(batches + client)
+    counts = (row < counted)[:, None] & inside[None, :]
+    mean = tl.sum(tl.where(counts, value, 0.0), 0) / counted
     away = tl.where(counts, value - mean[None, :], 0.0)
     spread = tl.sum(away * away, 0)
     inverse = 1 / tl.sqrt(spread / counted + eps)
     tl.store(mean_out + own, mean, inside)
     tl.store(inverse_out + own, inverse, inside)
-    old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
     tl.store(running_mean + own, old_mean + momentum * (mean - old_mean), inside)
     tl.store(running_var + own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
     if tl.program_id(0) == 0:
-        tl.store(batches + client, tl.load(batches + client) + 1)
-    scale, shift = inverse * tl.load(weight + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    value = away * scale[None, :] + shift[None, :]
-    if ADD:
-        value += tl.load(shortcut + place, counts, 0.0).to(tl.float32)
+        tl.store(batches + client, seen + 1)
+    value = away * (inverse * gain)[None, :] + shift[None, :] + added
     if RELU:
         value = tl.maximum(value, 0.0)
     tl.store(out + place, tl.where(counts, value, 0.0).to(out.dtype.element_ty), there)
@@ -401,19 +405,20 @@ def _slopes_of_few(
     rows, columns, pixels,
     RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`_slope_sums` and `_slopes` in one, for clients whose columns a program can hold."""
+    """`_slope_sums` and `_slopes` in one, for clients whose columns a program can hold; all loads come first."""
     row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
     inside, own = column < columns, client * columns + column
-    counted = tl.load(valid + client) * pixels if MASKED else rows
-    there, counts = (row < rows)[:, None] & inside[None, :], (row < counted)[:, None] & inside[None, :]
+    there = (row < rows)[:, None] & inside[None, :]
     place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    counted = tl.load(valid + client) * pixels if MASKED else rows
+    value, before = tl.load(slope + place, there, 0.0).to(tl.float32), tl.load(x + place, there, 0.0).to(tl.float32)
     mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
     inverse = tl.load(inverse_in + own, inside, 0.0)
     scale = inverse * tl.load(weight + own, inside, 0.0)
-    value = tl.load(slope + place, counts, 0.0).to(tl.float32)
-    away = tl.where(counts, tl.load(x + place, counts, 0.0).to(tl.float32) - mean[None, :], 0.0)
+    counts = (row < counted)[:, None] & inside[None, :]
+    value, away = tl.where(counts, value, 0.0), tl.where(counts, before - mean[None, :], 0.0)
     if RELU:
-        height = tl.load(out + place, counts, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
+        height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
         value = tl.where(height > 0, value, 0.0)
     if ADD:
         tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)

@@ -7,6 +7,9 @@ back. cuBLAS computes the products in between.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor
 
 from fedeas.gpu.norm_kernels import evaluated, norm, tickets_for
 
-__all__ = ["convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
+__all__ = ["batch_of", "convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
 
 ROWS, COLUMNS = 32, 128
 """Rows and columns of the part of a matrix that a program moves."""
@@ -53,6 +56,26 @@ def max_pooled(x: Tensor) -> Tensor:
     return result
 
 
+TABLES = ("images", "labels", "index", "shares", "valid")
+"""What all steps of a joint training read: the first two by sample, the others by step, client and row."""
+
+
+def batch_of(
+    tables: Mapping[str, Tensor], number: Tensor, valid: Tensor, normalise: Any, dtype: torch.dtype
+) -> list[Tensor]:
+    """Normalised images, labels and shares of a step, for as many clients as `valid` has; also writes to `valid`."""
+    (_, clients, rows), (_, *shape) = tables["index"].shape, tables["images"].shape
+    size, device = len(valid) * rows, valid.device
+    images = torch.empty((size, *shape), dtype=dtype, device=device, memory_format=torch.channels_last)
+    labels, shares = torch.empty(size, dtype=torch.int64, device=device), torch.empty(len(valid), rows, device=device)
+    values = images[0].numel()
+    _take[(triton.cdiv(values, WIDE), size)](
+        *(tables[name] for name in TABLES), number, normalise.scale, normalise.shift, images, labels, shares, valid,
+        values, shape[0], shape[1] * shape[2], clients, rows, WIDE,
+    )  # fmt: skip
+    return [images, labels, shares]
+
+
 def normalised(images: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 images to scale * image + shift for each channel, channels last."""
     _, channels, height, width = images.shape
@@ -82,11 +105,38 @@ class _Convolved(torch.autograd.Function):
         slope = slope.permute(0, 2, 3, 1).contiguous().view(len(short), -1, short.shape[2])
         # The product returns the precision of the weight directly, which saves a second pass over all gradients.
         options = {} if ctx.dtype == slope.dtype else {"out_dtype": ctx.dtype}
-        of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
+        with _beside(matrix, slope):
+            of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
         of_x = None
         if ctx.needs_input_grad[0]:
             of_x = _spread(torch.bmm(slope, short.transpose(1, 2)), ctx.shape, ctx.geometry)
         return of_x, of_weight, None, None
+
+
+@contextmanager
+def _beside(*tensors: Tensor) -> Iterator[None]:
+    """A context whose work runs beside the rest of the backward pass, on a stream of its own.
+
+    Gradients of weights are needed only at the end of the pass, and the products of few clients do not fill a GPU. The
+    tensors that the work reads are kept until then, so that their memory is not used for others.
+    """
+    stream = _side_stream(tensors[0].device)
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+
+    def join(*_: Tensor) -> None:
+        torch.cuda.current_stream().wait_stream(stream)
+
+    torch.autograd.Variable._execution_engine.queue_callback(partial(join, *tensors))
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 class _MaxPooled(torch.autograd.Function):
@@ -120,8 +170,8 @@ class _MaxPooled(torch.autograd.Function):
 def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
     """The inputs of each output, one row for each; padding columns are zero."""
     images, channels, height, width = x.shape
-    if geometry.sees_one_pixel and seen == channels:
-        return x.permute(0, 2, 3, 1)
+    if geometry.gathers_nothing(height, width) and seen == geometry.rows * geometry.columns * channels:
+        return x.permute(0, 2, 3, 1).reshape(-1, seen)
     rows = images * geometry.height * geometry.width
     matrix = x.new_empty((rows, seen))
     tall, wide = (ROWS, COLUMNS) if channels % ALIGNED == 0 else (NARROW_ROWS, NARROW_COLUMNS)
@@ -135,14 +185,14 @@ def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
 def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
     """The gradient of the images, from the gradient of the gathered matrix."""
     images, channels, height, width = shape
-    if geometry.sees_one_pixel and matrix.shape[-1] == channels:
+    if geometry.gathers_nothing(height, width) and matrix.shape[-1] == geometry.rows * geometry.columns * channels:
         return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
     result = torch.empty(shape, dtype=matrix.dtype, device=matrix.device, memory_format=torch.channels_last)
     pixels = images * height * width
     grid, tile = _tiles(pixels, channels)
     _sum_back[grid](
         matrix, result, pixels, matrix.shape[-1], channels, height, width, geometry.height, geometry.width,
-        geometry.stride, geometry.top, geometry.left, geometry.rows, geometry.columns, *tile,
+        geometry.top, geometry.left, geometry.stride, geometry.rows, geometry.columns, *tile,
     )  # fmt: skip
     return result
 
@@ -176,9 +226,9 @@ def _gather(
     tl.store(matrix + row.to(tl.int64)[:, None] * seen + column[None, :], value, inside)
 
 
-@triton.jit(do_not_specialize=[*_WITHOUT_VARIANTS, "out_height", "out_width", "pixels"])
+@triton.jit(do_not_specialize=["height", "width", "top", "left", "out_height", "out_width", "pixels"])
 def _sum_back(
-    matrix, result, pixels, seen, channels, height, width, out_height, out_width, stride, top, left,
+    matrix, result, pixels, seen, channels, height, width, out_height, out_width, top, left, STRIDE: tl.constexpr,
     WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sum for each pixel over all outputs that depend on it."""
@@ -189,9 +239,9 @@ def _sum_back(
     for i in tl.static_range(WINDOW_ROWS):
         for j in tl.static_range(WINDOW_COLUMNS):
             down, along = y + top - i, z + left - j
-            saw = (down >= 0) & (down % stride == 0) & (down // stride < out_height)
-            saw &= (along >= 0) & (along % stride == 0) & (along // stride < out_width)
-            row = (image.to(tl.int64) * out_height + down // stride) * out_width + along // stride
+            saw = (down >= 0) & (down % STRIDE == 0) & (down // STRIDE < out_height)
+            saw &= (along >= 0) & (along % STRIDE == 0) & (along // STRIDE < out_width)
+            row = (image.to(tl.int64) * out_height + down // STRIDE) * out_width + along // STRIDE
             place = row[:, None] * seen + (i * WINDOW_COLUMNS + j) * channels + channel[None, :]
             total += tl.load(matrix + place, inside & saw[:, None], 0.0).to(tl.float32)
     place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
@@ -241,6 +291,26 @@ def _pool_back(
         total += tl.where(its, tl.load(slope + place, known, 0.0).to(tl.float32), 0.0)
     place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
     tl.store(result + place, total.to(result.dtype.element_ty), exists[:, None] & inside)
+
+
+@triton.jit
+def _take(
+    all_images, all_labels, all_index, all_shares, all_valid, number, scale, shift, images, labels, shares, valid,
+    values, channels, pixels, clients, rows, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Each program normalises a piece of one image, the first also copies its label and share."""
+    row, place, step = tl.program_id(1), tl.program_id(0) * WIDE + tl.arange(0, WIDE), tl.load(number)
+    source = step * clients * rows + row
+    sample = tl.load(all_index + source).to(tl.int64)
+    inside, channel = place < values, place % channels
+    value = tl.load(all_images + sample * values + channel * pixels + place // channels, inside, 0).to(tl.float32)
+    value = value * tl.load(scale + channel, inside) + tl.load(shift + channel, inside)
+    tl.store(images + row.to(tl.int64) * values + place, value.to(images.dtype.element_ty), inside)
+    if tl.program_id(0) == 0:
+        tl.store(labels + row, tl.load(all_labels + sample))
+        tl.store(shares + row, tl.load(all_shares + source))
+        if row % rows == 0:
+            tl.store(valid + row // rows, tl.load(all_valid + step * clients + row // rows))
 
 
 @triton.jit(do_not_specialize=["values"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast, get_args
@@ -11,32 +10,17 @@ from typing import cast, get_args
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
 from fedeas.core.spec import Call, own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
 from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
 from fedeas.errors import InputError
-from fedeas.models.conv import shortened
-from fedeas.models.norm import Norm, fuse_norms
+from fedeas.models.norm import Norm
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
-
-__all__ = [
-    "MODELS",
-    "Model",
-    "Projected",
-    "ResNet18",
-    "SmallCNN",
-    "buffer_names",
-    "build_model",
-    "fuse_norms",
-    "parameter_names",
-    "shortened",
-    "suited_to",
-    "torchvision_weights",
-]
 
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
@@ -62,7 +46,7 @@ def build_model(
     seed: int,
     stem: Stem = "3x3",
     norm: Norm | None = None,
-    weights: str | os.PathLike[str] = "",
+    weights: PathLike = "",
     projection: int = 0,
 ) -> Model:
     """A classifier on the CPU; its initial weights depend on `seed` alone, and no random state changes.
@@ -95,7 +79,9 @@ def build_model(
         model = build(shape, num_classes, stem, norm)
     if weights:
         path = model_weights(weights)
-        tensors = torchvision_weights(name) if path is None else _read(str(path))
+        if path is not None and not str(path).endswith(SUFFIX):
+            raise InputError(f"{path}: weights must be {CHOICES}")
+        tensors = torchvision_weights(name) if path is None else read_tensors(path)[1]
         _load(model, tensors, TORCHVISION if path is None else str(path))
     return _projected(model, projection, num_classes, seed) if projection else model
 
@@ -108,16 +94,6 @@ def parameter_names(model: nn.Module) -> tuple[str, ...]:
     """
     trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     return tuple(name for name in model.state_dict() if name in trainable)
-
-
-def buffer_names(model: nn.Module) -> tuple[str, ...]:
-    """Names of the state dict's other tensors, mainly the running statistics of batch norm.
-
-    >>> buffer_names(nn.BatchNorm2d(3))
-    ('running_mean', 'running_var', 'num_batches_tracked')
-    """
-    trainable = set(parameter_names(model))
-    return tuple(name for name in model.state_dict() if name not in trainable)
 
 
 def _projected(model: Model, width: int, num_classes: int, seed: int) -> Projected:
@@ -174,12 +150,6 @@ def own_model(call: Call, shape: Shape, num_classes: int, stem: Stem, norm: Norm
     if head.out_features != num_classes:
         raise InputError(f"{call.name}: its head has {head.out_features} outputs for {num_classes} classes")
     return cast(Model, model)
-
-
-def _read(path: str) -> dict[str, Tensor]:
-    if not path.endswith(SUFFIX):
-        raise InputError(f"{path}: weights must be {CHOICES}")
-    return read_tensors(path)[1]
 
 
 def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:

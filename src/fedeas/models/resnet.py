@@ -86,7 +86,7 @@ class ResNet18(nn.Module):
         x = self.pool(norm_relu(self.bn1, self.conv1(x)))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
-        return x.mean(dim=(2, 3))
+        return x.flatten(1) if x.shape[2:] == (1, 1) else x.mean(dim=(2, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, (B, classes)."""

@@ -11,6 +11,8 @@ from fedeas.models.norm import Norm, norm_layer, norm_relu
 GRID = 4
 """Feature maps are averaged down to GRID x GRID cells, whatever the size of the image."""
 
+WIDTHS, HIDDEN = (16, 32), 48  # channels of the two convolutions, and size of the hidden layer
+
 
 class SmallCNN(nn.Module):
     """Two 3x3 convolutions, the first of stride 2, one hidden layer and a linear head.
@@ -22,30 +24,23 @@ class SmallCNN(nn.Module):
         channels: of the input images.
         num_classes: outputs of the head.
         norm: ``"none"``, ``"batch"`` or ``"group"``, after each convolution.
-        widths: channels of the two convolutions.
-        hidden: size of the hidden layer, the output of `features`.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        num_classes: int,
-        norm: Norm = "none",
-        widths: tuple[int, int] = (16, 32),
-        hidden: int = 48,
-    ) -> None:
+    def __init__(self, channels: int, num_classes: int, norm: Norm = "none") -> None:
         super().__init__()
-        self.conv1 = Conv(channels, widths[0], 3, stride=2, padding=1)
-        self.norm1 = norm_layer(norm, widths[0])
-        self.conv2 = Conv(widths[0], widths[1], 3, padding=1)
-        self.norm2 = norm_layer(norm, widths[1])
-        self.hidden = nn.Linear(widths[1] * GRID**2, hidden)
-        self.head = nn.Linear(hidden, num_classes)
+        self.conv1 = Conv(channels, WIDTHS[0], 3, stride=2, padding=1)
+        self.norm1 = norm_layer(norm, WIDTHS[0])
+        self.conv2 = Conv(*WIDTHS, 3, padding=1)
+        self.norm2 = norm_layer(norm, WIDTHS[1])
+        self.hidden = nn.Linear(WIDTHS[1] * GRID**2, HIDDEN)
+        self.head = nn.Linear(HIDDEN, num_classes)
         for layer in (self.conv1, self.conv2, self.hidden):
-            _initialise(layer)
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
     def features(self, x: Tensor) -> Tensor:
-        """The input of the head: (B, hidden)."""
+        """The input of the head: (B, 48)."""
         x = norm_relu(self.norm1, self.conv1(x))
         x = norm_relu(self.norm2, self.conv2(x))
         if x.shape[2:] != (GRID, GRID):  # 8x8 images need no averaging, which would take time
@@ -56,9 +51,3 @@ class SmallCNN(nn.Module):
         """Logits, (B, classes)."""
         logits: Tensor = self.head(self.features(x))
         return logits
-
-
-def _initialise(layer: nn.Conv2d | nn.Linear) -> None:
-    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -125,10 +124,11 @@ class Geometry:
     height: int
     width: int
 
-    @property
-    def sees_one_pixel(self) -> bool:
-        """Whether each output depends on one input pixel only, so that nothing has to be gathered."""
-        return (self.rows, self.columns, self.stride, self.top, self.left) == (1, 1, 1, 0, 0)
+    def gathers_nothing(self, height: int, width: int) -> bool:
+        """Whether images of this size are already rows of what an output sees: one pixel each, or one whole image."""
+        seen, inside = (self.rows, self.columns), (self.top, self.left) == (0, 0)
+        whole_image = seen == (height, width) and (self.height, self.width) == (1, 1)
+        return inside and (whole_image or (*seen, self.stride) == (1, 1, 1))
 
 
 def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
@@ -261,8 +261,13 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs, client after client."""
-        rows = x.view(len(self.weight), -1, x.shape[-1])
-        return torch.baddbmm(self.bias[:, None], rows, self.weight.transpose(1, 2)).flatten(0, 1)
+        rows, kernels = x.view(len(self.weight), -1, x.shape[-1]), _kernels_for(x, "head_kernels")
+        if kernels is None or not kernels.fits(rows.shape[1], self.bias):
+            return torch.baddbmm(self.bias[:, None], rows, self.weight.transpose(1, 2)).flatten(0, 1)
+        if torch.is_autocast_enabled(x.device.type):
+            rows = rows.to(torch.get_autocast_dtype(x.device.type))
+        result: Tensor = kernels.linear(rows, self.weight, self.bias).flatten(0, 1)
+        return result
 
 
 class Stack:
@@ -308,7 +313,8 @@ class Stack:
         twin = copy.copy(self)
         for cached in ("_convolutions", "_slots"):
             twin.__dict__.pop(cached, None)
-        shared = {id(tensor): tensor[:clients] for tensor in (*self.model.buffers(), self.valid)}
+        copies = (copy for _, copy in self.short_weights)
+        shared = {id(tensor): tensor[:clients] for tensor in (*self.model.buffers(), self.valid, *copies)}
         shared |= {id(tensor): nn.Parameter(tensor.data[:clients]) for tensor in self.model.parameters()}
         twin.clients, twin.valid, twin.model = clients, shared[id(self.valid)], copy.deepcopy(self.model, shared)
         twin.kernels = {name: tensor[:clients] for name, tensor in self.kernels.items()}
@@ -325,6 +331,7 @@ class Stack:
         copy_all(self._slots, [tensor for tensors in models for tensor in tensors])
         for name, layer in self._convolutions.items():
             layer.weight.copy_(layer.laid_out(self.kernels[f"{name}.weight"]))
+        self.refresh_short()
 
     @torch.no_grad()
     def unload(self, models: Sequence[Sequence[Tensor]]) -> None:
@@ -333,23 +340,26 @@ class Stack:
             layer.put_back(self.kernels[f"{name}.weight"])
         copy_all([tensor for tensors in models for tensor in tensors], self._slots)
 
-    @contextmanager
-    def shortened(self) -> Iterator[None]:
-        """A context in which all convolutions compute with bfloat16 copies of their weights, made together.
+    def shorten(self) -> None:
+        """Let convolutions compute with bfloat16 copies of their weights, which must follow each change of these.
 
         Gradients flow to the weights themselves, in their own precision.
         """
-        layers = self._convolutions.values() if _kernels_for(self.valid) else ()
-        weights = [layer.weight.detach() for layer in layers]
-        copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights]
-        copy_all(copies, weights)
-        for layer, short in zip(layers, copies, strict=True):
-            layer.short = short
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.short = None
+        for layer in self._convolutions.values():
+            layer.short = torch.empty_like(layer.weight, dtype=torch.bfloat16, requires_grad=False)
+
+    @property
+    def short_weights(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """The weights that have a bfloat16 copy, each with its copy."""
+        layers = self._convolutions.values()
+        return [(layer.weight, layer.short) for layer in layers if layer.short is not None]
+
+    @torch.no_grad()
+    def refresh_short(self) -> None:
+        """Copy the weights to their bfloat16 copies."""
+        if pairs := self.short_weights:
+            weights, copies = zip(*pairs, strict=True)
+            copy_all(copies, weights)
 
     @cached_property
     def _convolutions(self) -> dict[str, StackedConv]:
@@ -416,5 +426,5 @@ def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple
     return sizes
 
 
-def _kernels_for(x: Tensor) -> ModuleType | None:
-    return load_kernels("stacked_kernels") if x.is_cuda else None
+def _kernels_for(x: Tensor, name: str = "stacked_kernels") -> ModuleType | None:
+    return load_kernels(name) if x.is_cuda else None

@@ -14,6 +14,7 @@ from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
 
 BALANCED = "balanced-softmax"
+BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
 CEILING = "Central training"
 SERVER_EPOCHS = 20
@@ -38,7 +39,7 @@ def methods_at(beta: float) -> list[Method]:
 
 
 def _balanced(method: Method) -> Method:
-    return replace(method, title=f"{method.title}, balanced softmax", loss=BALANCED)
+    return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
 def beyond_sheets(study: Study) -> list[Sheet]:
@@ -54,8 +55,8 @@ def beyond_sheets(study: Study) -> list[Sheet]:
 
 
 CONTROL = {
-    name for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean") for name in (title, f"{title}, balanced softmax")
-}
+    name for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean") for name in (title, f"{title}, {BALANCED_TITLE}")
+} | {"Pool to the largest class"}
 """The methods that are also compared at equal work."""
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
-from functools import cached_property
 
 import numpy as np
 
@@ -62,8 +61,9 @@ class Claim:
 
 def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
-    printed = [*_totals(), *_sweep(), *_ablation(), *_facts(), *_efficiency(), *_as_printed()]
-    return [*printed, *_recorded(), *_partitions(slow)]
+    facts = _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
+    more = _from_counts("Not printed, recorded with the partition", recorded().facts)
+    return [*_totals(), *_sweep(), *_ablation(), *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
 
 
 def _totals() -> Iterator[Claim]:
@@ -90,18 +90,10 @@ def _ablation() -> Iterator[Claim]:
         yield Claim("Budget-factor ablation", policy.spec, "Table 2", printed, policy.allocate(counts).total)
 
 
-def _facts() -> Iterator[Claim]:
-    return _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
-
-
-def _recorded() -> Iterator[Claim]:
-    return _from_counts("Not printed, recorded with the partition", recorded().facts)
-
-
 def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
-    example = _Example(example_counts())
+    numbers = _numbers_of(example_counts())
     for fact in facts:
-        yield Claim(group, fact.says, fact.where or "-", fact.value, example.number(fact.id), fact.disagrees)
+        yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id](), fact.disagrees)
 
 
 def _efficiency() -> Iterator[Claim]:
@@ -150,80 +142,58 @@ def _rounded(value: Number, like: Decimal) -> Decimal:
     return Decimal(repr(value)).quantize(Decimal(1).scaleb(int(like.as_tuple().exponent)), ROUND_HALF_UP)
 
 
-class _Example:
+def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
     """The facts of one partition, by their ids in the data files."""
+    policy = FedEAS(float(published().totals.beta))
+    fedeas, uniform, demand = (each.allocate(counts) for each in (policy, Uniform(policy), FullBalance()))
+    class_major = Allocation(spread_evenly(fedeas.total, counts.n.size).reshape(counts.n.T.shape).T)
+    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
+    real, synthetic = float(np.median(counts.sizes)), float(np.median(fedeas.per_client))
 
-    def __init__(self, counts: LabelCounts) -> None:
-        self.counts = counts
-        self.policy = FedEAS(float(published().totals.beta))
-        self.fedeas = self.policy.allocate(counts)
-        self.uniform = Uniform(self.policy).allocate(counts)
-        self.demand = FullBalance().allocate(counts)
+    def gap_to(other: Allocation) -> float:
+        return 100 * (scores.removed(counts, fedeas) - scores.removed(counts, other))
 
-    def number(self, fact: str) -> Number:
-        return self._numbers[fact]()
+    def at_negative_gain(allocation: Allocation) -> int:
+        return int(allocation.n[scores.negative_gain(counts)].sum())
 
-    @cached_property
-    def _numbers(self) -> dict[str, Callable[[], Number]]:
-        counts, fedeas, demand = self.counts, self.fedeas, self.demand
-        whole, without_entropy, linear = (self._total(policy) for policy in ABLATION.values())
-        return {
-            "full-balance-saving": lambda: 100 * (1 - fedeas.total / demand.total),
-            "full-balance-fraction": lambda: 100 * fedeas.total / demand.total,
-            "top-imbalance": lambda: 100 * float(scores.concentration(counts, fedeas).imbalance[4]),
-            "top-budget": lambda: 100 * float(scores.concentration(counts, fedeas).budget[4]),
-            "removed": lambda: 100 * scores.removed(counts, fedeas),
-            "uniform-gap": lambda: self._gap_to(self.uniform),
-            "uniform-negative": lambda: self._at_negative_gain(self.uniform),
-            "uniform-negative-share": lambda: 100 * self._at_negative_gain(self.uniform) / fedeas.total,
-            "uniform-each": lambda: fedeas.total // counts.n.size,
-            "median-cache": lambda: float(np.median(fedeas.per_client)),
-            "beta-lo": lambda: select_beta(counts).lo,
-            "beta-hi": lambda: select_beta(counts).hi,
-            "beta-grid": self._beta_of_the_grid,
-            "budget-ratio": lambda: scores.budget_ratio(self.policy.budgets(counts)),
-            "linear-ratio": self._linear_ratio,
-            "ablation-no-entropy-extra": lambda: without_entropy - whole,
-            "ablation-linear-extra": lambda: linear - whole,
-            "ablation-no-entropy-at-8": lambda: self._total(FedEAS(8, entropy=False)),
-            "ablation-linear-at-8": lambda: self._total(FedEAS(8, gamma=1)),
-            "synthetic-share": lambda: 100 * scores.synthetic_share(counts, fedeas),
-            "median-real": lambda: float(np.median(counts.sizes)),
-            "real-fraction": self._real_fraction,
-            "real-total": lambda: counts.total,
-            "absent-pairs": lambda: int((counts.n == 0).sum()),
-            "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
-            "demand-least": lambda: int(demand.per_client.min()),
-            "demand-most": lambda: int(demand.per_client.max()),
-            "class-major-negative": lambda: self._at_negative_gain(self._class_major),
-            "class-major-gap": lambda: self._gap_to(self._class_major),
-            "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
-        }
-
-    @property
-    def _class_major(self) -> Allocation:
-        clients, classes = self.counts.n.shape
-        return Allocation(spread_evenly(self.fedeas.total, clients * classes).reshape(classes, clients).T)
-
-    def _total(self, policy: FedEAS) -> int:
-        return policy.allocate(self.counts).total
-
-    def _gap_to(self, other: Allocation) -> float:
-        return 100 * (scores.removed(self.counts, self.fedeas) - scores.removed(self.counts, other))
-
-    def _at_negative_gain(self, allocation: Allocation) -> int:
-        return int(allocation.n[scores.negative_gain(self.counts)].sum())
-
-    def _beta_of_the_grid(self) -> float:
-        interval = select_beta(self.counts)
+    def beta_of_the_grid() -> float:
+        interval = select_beta(counts)
         (beta,) = [float(beta) for beta in published().beta_sweep.beta if beta is not None and float(beta) in interval]
         return beta
 
-    def _linear_ratio(self) -> float:
-        linear = FedEAS(gamma=1)
-        beta = beta_for_total(linear, self.counts, self.fedeas.total).beta
-        return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(self.counts))
+    def linear_ratio() -> float:
+        beta = beta_for_total(FedEAS(gamma=1), counts, fedeas.total).beta
+        return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
 
-    def _real_fraction(self) -> float:
-        real, synthetic = np.median(self.counts.sizes), np.median(self.fedeas.per_client)
-        return float(100 * real / (real + synthetic))
+    return {
+        "full-balance-saving": lambda: 100 * (1 - fedeas.total / demand.total),
+        "full-balance-fraction": lambda: 100 * fedeas.total / demand.total,
+        "top-imbalance": lambda: 100 * float(scores.concentration(counts, fedeas).imbalance[4]),
+        "top-budget": lambda: 100 * float(scores.concentration(counts, fedeas).budget[4]),
+        "removed": lambda: 100 * scores.removed(counts, fedeas),
+        "uniform-gap": lambda: gap_to(uniform),
+        "uniform-negative": lambda: at_negative_gain(uniform),
+        "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / fedeas.total,
+        "uniform-each": lambda: fedeas.total // counts.n.size,
+        "median-cache": lambda: synthetic,
+        "beta-lo": lambda: select_beta(counts).lo,
+        "beta-hi": lambda: select_beta(counts).hi,
+        "beta-grid": beta_of_the_grid,
+        "budget-ratio": lambda: scores.budget_ratio(policy.budgets(counts)),
+        "linear-ratio": linear_ratio,
+        "ablation-no-entropy-extra": lambda: without_entropy - whole,
+        "ablation-linear-extra": lambda: linear - whole,
+        "ablation-no-entropy-at-8": lambda: FedEAS(8, entropy=False).allocate(counts).total,
+        "ablation-linear-at-8": lambda: FedEAS(8, gamma=1).allocate(counts).total,
+        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, fedeas),
+        "median-real": lambda: real,
+        "real-fraction": lambda: 100 * real / (real + synthetic),
+        "real-total": lambda: counts.total,
+        "absent-pairs": lambda: int((counts.n == 0).sum()),
+        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
+        "demand-least": lambda: int(demand.per_client.min()),
+        "demand-most": lambda: int(demand.per_client.max()),
+        "class-major-negative": lambda: at_negative_gain(class_major),
+        "class-major-gap": lambda: gap_to(class_major),
+        "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
+    }

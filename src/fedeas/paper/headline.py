@@ -36,7 +36,11 @@ def headline(book: Workbook) -> str:
     if FEDAVG.title in reached:
         said.append(f"FedAvg, without synthetic images, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
     if differences:
-        said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {_listed(differences)}.")
+        shown = (
+            f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'one seed'})"
+            for name, found in differences.items()
+        )
+        said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {', '.join(shown)}.")
         said.append(_conclusion(differences))
     return " ".join([*said, _papers()])
 
@@ -52,12 +56,6 @@ def _work(rows: Mapping[str, Mapping[str, Entry | None]]) -> str:
     if own is None or other is None or own.ours is None or other.ours is None:
         return ""
     return f" with {100 * own.ours.mean / other.ours.mean:.0f} % of FedEAS's training steps"
-
-
-def _listed(differences: Mapping[str, Difference]) -> str:
-    return ", ".join(
-        f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'one seed'})" for name, found in differences.items()
-    )
 
 
 def _conclusion(differences: Mapping[str, Difference]) -> str:

@@ -141,10 +141,8 @@ def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
 
 
 def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> LedgerLine:
-    def find(view: View) -> Finding:
-        return _size(view.minus(where, FEDEAS, other), paper)
-
-    return _line(f"FedEAS above {other.title}, points", where, str(paper), views, find)
+    says = f"FedEAS above {other.title}, points"
+    return _line(says, where, str(paper), views, lambda view: _size(view.minus(where, FEDEAS, other), paper))
 
 
 def _rounds_line(where: Setting, views: Views) -> LedgerLine:
@@ -187,10 +185,8 @@ def _levels(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decima
         return ABSENT
     far = {name: points for name, points in apart.items() if abs(points) > LEVEL_POINTS}
     said = f"{len(apart) - len(far)} of {len(apart)} within {LEVEL_POINTS:g} points"
-    if far:
-        said += (
-            f"; not within: {', '.join(f'{METHODS[name].title} {signed(points, 2)}' for name, points in far.items())}"
-        )
+    named = ", ".join(f"{METHODS[name].title} {signed(points, 2)}" for name, points in far.items())
+    said += f"; not within: {named}" if far else ""
     return Finding(_share(len(apart) - len(far), len(apart)), said)
 
 
@@ -204,8 +200,9 @@ def _order(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal
     pairs = [(high, low) for high, low in pairs if printed[high] != printed[low]]
     if not pairs:
         return ABSENT
-    shown = {pair: _verdict(run[pair[0]], run[pair[1]]) for pair in pairs}
-    same, other = ([pair for pair in pairs if shown[pair] is each] for each in (Verdict.HIGHER, Verdict.LOWER))
+    apart = {pair: paired_difference(run[pair[0]], run[pair[1]]) for pair in pairs}
+    shown = {pair: found.verdict for pair, found in apart.items() if found is not None}
+    same, other = ([pair for pair in pairs if shown.get(pair) is each] for each in (Verdict.HIGHER, Verdict.LOWER))
     said = [_chain(sorted(run, key=lambda name: mean(run[name].values()), reverse=True))]
     said.append(f"{len(same)} of {len(pairs)} pairs are shown to be in the paper's order")
     said += [f"the other way round: {_named(other)}"] if other else []
@@ -218,11 +215,6 @@ def _named(pairs: Sequence[tuple[str, str]]) -> str:
     if len(pairs) > MOST_NAMED:
         return f"{len(pairs)} pairs"
     return ", ".join(f"{METHODS[high].title} over {METHODS[low].title}" for high, low in pairs)
-
-
-def _verdict(one: Mapping[int, float], other: Mapping[int, float]) -> Verdict:
-    found = paired_difference(one, other)
-    return Verdict.ONE_SEED if found is None else found.verdict
 
 
 def _size(ours: Difference | None, paper: Decimal) -> Finding:

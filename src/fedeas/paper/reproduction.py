@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
@@ -22,10 +22,14 @@ from fedeas.paper.tables import Filled, comma_separated, latex, markdown
 from fedeas.paper.workbook import Workbook
 from fedeas.runs.store import Record, Run, RunStore
 
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
+
 log = logging.getLogger("fedeas")
 
-Folder = str | os.PathLike[str]
+Folder = PathLike
 OnRound = Callable[[Record], None]
+OnStart = Callable[["Forecast"], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
 
 RUNS, RESULTS = Path("runs"), Path("results")
@@ -113,13 +117,14 @@ class Reproduction:
 
     def write(self, folder: Folder) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
-        from fedeas.paper.figures.gallery import save_figures
+        from fedeas.paper.figures.gallery import figures
+        from fedeas.plotting.figures import save_all
 
         out = Path(folder)
         make_folder(out)
         for artefact in self.artefacts:
             _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
-            save_figures(artefact.name, self.book, out)
+            save_all(figures(artefact.name, self.book), out)
             if artefact.name == "samples":
                 _save_samples(self.study, out / "samples.png")
 
@@ -139,6 +144,7 @@ def reproduce(
     out: Folder | None = None,
     watch: Watch = lambda config: nullcontext(lambda record: None),
     tell: Callable[[str], None] = log.info,
+    on_start: OnStart | None = None,
 ) -> Reproduction:
     """Make the missing runs of an artefact (``table1``, ``fig4``, ... or ``all``) and fill its tables.
 
@@ -156,6 +162,7 @@ def reproduce(
         out: folder for tables and figures, if they should be written.
         watch: called with each run; the context that it returns is called with each round.
         tell: called with a line of text about each run that has ended.
+        on_start: called with the time that the runs will take, before the first one trains.
 
     >>> found = reproduce("references", profile="smoke", train=False)
     >>> [table.title for table in found.tables]
@@ -167,7 +174,7 @@ def reproduce(
     if train:
         able, outcomes = split_by_data([places.with_data_folder(config) for config in book.missing(configs)], tell)
         places.prepare(folder)
-        outcomes += Training(places, name == TIMED, watch, tell).of(able, book.results, minutes)
+        outcomes += Training(places, name == TIMED, watch, tell, on_start).of(able, book.results, minutes)
         keep_all(configs, book.results, places)
     done = Reproduction(book, wanted, configs, outcomes)
     if folder is not None and not done.is_fruitless:
@@ -183,11 +190,13 @@ class Training:
     timed: bool
     watch: Watch
     tell: Callable[[str], None]
+    on_start: OnStart | None = None
 
     def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[RunOutcome]:
         """Make these runs one after the other; add finished ones to the results and keep them at once."""
         deadline, outcomes = None if minutes is None else Deadline(minutes), list[RunOutcome]()
-        for outcome in carry_out(configs, lambda config: self._run(config, deadline), deadline):
+        ahead = self._forecast_of(len(configs))
+        for outcome in carry_out(configs, lambda config: self._run(config, deadline, ahead), deadline):
             outcomes.append(outcome)
             self.tell(f"{len(outcomes)} of {len(configs)}  {describe_outcome(outcome)}")
             if outcome.run is not None and outcome.run.finished:
@@ -195,12 +204,22 @@ class Training:
                 keep_all([outcome.config], results, self.places)
         return outcomes
 
-    def _run(self, config: RunConfig, deadline: Deadline | None) -> Run:
+    def _forecast_of(self, runs: int) -> OnStart:
+        """Passes the forecast of the first run on, as that of all runs; later ones are not passed on."""
+        left = [runs]
+
+        def once(first: Forecast) -> None:
+            if left and self.on_start is not None:
+                self.on_start(first.times(left.pop()))
+
+        return once
+
+    def _run(self, config: RunConfig, deadline: Deadline | None, ahead: OnStart) -> Run:
         from fedeas.federation.run import execute
 
         store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
         with self.watch(config) as on_round:
-            return execute(config, store, on_round, bank, pause=deadline)
+            return execute(config, store, on_round, bank, pause=deadline, on_start=ahead)
 
 
 def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
@@ -209,14 +228,6 @@ def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> No
     for copies in [found.copies(config) for config in configs] if places.keeps else ():
         if copies and not any(kept in run.path.resolve().parents for run in copies):
             keep(copies[0], places.results)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: the folder cannot be created ({error.strerror})") from None
 
 
 def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:
@@ -231,5 +242,5 @@ def _save_samples(chosen: Study, path: Path) -> None:
     from fedeas.generators.diffusion import DiffusionGenerator, Weights
     from fedeas.generators.quality.grid import sample_grid
 
-    weights = Weights.load("digits" if chosen.profile.clients else "cifar10")
+    weights = Weights.load("digits" if chosen.profile.dataset else "cifar10")
     sample_grid(DiffusionGenerator(weights), weights.class_names, path)

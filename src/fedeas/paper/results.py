@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
-from fedeas.core.files import make_folder, written_whole
+from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.core.records import write_record
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
@@ -28,7 +27,7 @@ KEPT = ("env.json", "generator.json", PACKED_ROUNDS, "summary.json")
 class Results:
     """The finished runs below some folders; a run's label, machine and folder do not matter."""
 
-    def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
+    def __init__(self, folders: Iterable[PathLike]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
         self._summaries: dict[Path, Record] = {}
         self._content: dict[tuple[str, str, str], tuple[str, str]] = {}
@@ -73,7 +72,8 @@ class Results:
         """Apply `measure` to the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
         shared = sorted(set.intersection(*(set(each) for each in runs)))
-        return {seed: _finite(measure(*(self._summaries[each[seed].path] for each in runs))) for seed in shared}
+        found = {seed: measure(*(self._summaries[each[seed].path] for each in runs)) for seed in shared}
+        return {seed: value if value is not None and math.isfinite(value) else None for seed, value in found.items()}
 
     def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
         """Names of datasets, weights and generators that stood for different content in these runs."""
@@ -120,10 +120,6 @@ def keep(run: Run, folder: Path) -> Path:
             with written_whole(copy / name) as part:
                 shutil.copyfile(run.path / name, part)
     return copy
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _find_finished(folder: Path) -> Iterator[Run]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from fedeas.config import PartitionConfig, RunConfig
-from fedeas.core.arrays import IntArray
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import PAPER_SEED
+from fedeas.data.sources import load_dataset
 from fedeas.federation.split import set_aside, split_as
 from fedeas.paper.published import published
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -32,19 +32,11 @@ def _plan(policy: str, dataset: str, partition: PartitionConfig, held_out: int) 
 @cache
 def _counts(dataset: str, partition: PartitionConfig, held_out: int) -> LabelCounts:
     if partition.scheme != "paper":
-        labels = _training_labels(dataset)
+        # The official training part; digits have none and are split when they are loaded.
+        labels = load_dataset(dataset).labels if dataset == "digits" else known_dataset(dataset).labels(merged=False)
         return split_as(labels[set_aside(labels, held_out)[0]] if held_out else labels, partition).counts
     here = dataset, partition.clients, partition.alpha, partition.seed
     for known in published().settings:
         if here == (known.dataset, known.clients, float(known.alpha), PAPER_SEED):
             return known.counts()  # the slowest partition takes most of a minute to draw
     return split_as(known_dataset(dataset).labels(merged=True), partition).counts
-
-
-def _training_labels(dataset: str) -> IntArray:
-    """Labels of the official training part; digits have none and are split when they are loaded."""
-    if dataset != "digits":
-        return known_dataset(dataset).labels(merged=False)
-    from fedeas.data.sources import load_dataset
-
-    return load_dataset(dataset).labels

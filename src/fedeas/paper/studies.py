@@ -149,7 +149,9 @@ class Profile:
         generator, other_generator: the generator, and the one it is compared with.
         precision: precision of the training.
         as_printed: whether the training is the paper's, so that the paper's numbers can be shown beside ours.
-        clients: on digits, how many clients replace 20 and 100; if empty, the paper's data are used.
+        dataset: replaces the paper's datasets, if given.
+        held_out: training images that go to no client, in all runs; needs the clean protocol.
+        clients: on such a dataset, how many clients replace 20 and 100.
         budget: the FedEAS policy whose total the other policies match.
         betas: FedEAS's beta for the budgets of ``beyond``.
         equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
@@ -165,6 +167,8 @@ class Profile:
     other_generator: str = "sd-turbo"
     precision: Precision = "bf16"
     as_printed: bool = False
+    dataset: str = ""
+    held_out: int = 0
     clients: Mapping[int, int] = field(default_factory=dict)
     budget: str = PAPERS_BUDGET
     betas: tuple[float, ...] = (4, 12)
@@ -188,12 +192,20 @@ PROFILES = {
         "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
         "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
-        clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
+        dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
+    ),
+    "fashion": Profile(
+        "Fashion-MNIST with the small CNN on a CPU, about a minute for each run: 50 rounds of one local epoch with "
+        "learning rate 0.05. A split of our own: 10,000 of the 60,000 training images go to no client. They are the "
+        "images that policies place, as if a generator were perfect; two clients may get the same one.",
+        (HEADLINE,), TrainConfig(lr=0.05, epochs=1), 50, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
+        held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=10,
     ),
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
         MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion", "fp32",
-        clients={20: 8, 100: 12}, betas=(2,), equal_steps=2, algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
+        dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps=2,
+        algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
     ),
 }  # fmt: skip
 
@@ -220,7 +232,7 @@ class Study:
     def says(self) -> str:
         """A description of what is run."""
         split = ", a partition of its own for each seed" if self.redraw else ""
-        start = "" if self.profile.clients else f", {STARTS[self.start].says}"
+        start = "" if self.profile.dataset else f", {STARTS[self.start].says}"
         return f"{self.profile.says} Protocol {self.protocol}, {self._precision}{start}{split}."
 
     @property
@@ -229,9 +241,9 @@ class Study:
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""
-        if not self.profile.clients:
+        if not self.profile.dataset:
             return where.title
-        return f"digits, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
+        return f"{self.profile.dataset}, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
 
     @property
     def is_the_papers(self) -> bool:
@@ -257,12 +269,14 @@ class Study:
         profile = self.profile
         policy = method.policy.format(budget=profile.budget)
         return RunConfig(
-            label=f"{self._place(where)}-{_name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
+            label=f"{self._place(where)}-{self._name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
             policy=policy,
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
             data=DataConfig(
-                dataset=self._dataset(where), protocol=self.protocol, held_out=self._held_out(where) * method.held_out
+                dataset=profile.dataset or where.dataset,
+                protocol=self.protocol,
+                held_out=profile.held_out or self._held_out(where) * method.held_out,
             ),
             partition=self._central(where) if method.central else self._partition(where),
             model=self._model(where),
@@ -272,6 +286,12 @@ class Study:
             ),
             engine=EngineConfig(precision=self._precision),
         )
+
+    def _name(self, method: Method) -> str:
+        """A name that leaves out what all runs of the profile have, so that runs that are the same have one name."""
+        usual = self._generator(method) == self.profile.generator
+        apart = method.held_out and not self.profile.held_out
+        return _name(replace(method, held_out=apart, generator="" if usual else method.generator))
 
     def _generator(self, method: Method) -> str:
         if method.generator:
@@ -290,20 +310,23 @@ class Study:
         return TrainConfig.model_validate(usual.model_dump() | changed)
 
     def _held_out(self, where: Setting) -> int:
-        return 200 if self.profile.clients else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
+        return (
+            200
+            if self.profile.dataset == "digits"
+            else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
+        )
 
     def _model(self, where: Setting) -> ModelConfig:
-        if self.profile.clients:
+        if self.profile.dataset:
             return ModelConfig(name="small-cnn")
         stem, weights, _ = STARTS[self.start]
         return ModelConfig(name="resnet18", stem=stem, weights=weights.format(other=OTHER[where.dataset]))
 
     def _place(self, where: Setting) -> str:
         """The setting's short name in this study."""
-        return f"digits-k{self.profile.clients[where.clients]}-a{where.alpha}" if self.profile.clients else where.id
-
-    def _dataset(self, where: Setting) -> str:
-        return "digits" if self.profile.clients else where.dataset
+        if not self.profile.dataset:
+            return where.id
+        return f"{self.profile.dataset}-k{self.profile.clients[where.clients]}-a{where.alpha}"
 
     def _central(self, where: Setting) -> PartitionConfig:
         if self.protocol == "paper":
@@ -323,11 +346,13 @@ def study(
     precision: Precision | None = None,
     redraw: bool = False,
 ) -> Study:
-    """The study of this profile: ``full``, ``digits`` or ``smoke``."""
+    """The study of this profile: ``full``, ``digits``, ``fashion`` or ``smoke``."""
     if profile not in PROFILES:
         raise InputError(f"no profile is called {profile!r}; choose one of {', '.join(PROFILES)}")
     chosen = PROFILES[profile]
-    known = [SCRATCH] if chosen.clients else list(STARTS)
+    if chosen.held_out and protocol != "clean":
+        raise InputError(f"profile {profile} has a split of its own; use the clean protocol")
+    known = [SCRATCH] if chosen.dataset else list(STARTS)
     if start is not None and start not in known:
         raise InputError(f"profile {profile} has no start {start!r}; choose one of {', '.join(known)}")
     return Study(chosen, protocol, start or chosen.start, precision, redraw)

@@ -55,29 +55,22 @@ class Sheet:
         return (cell for row in self.rows.values() for cell in row if cell is not None)
 
 
-def accuracy(run: Record) -> float:
-    """Mean accuracy over the window, in percent."""
-    return 100 * float(run["accuracy"])
+def _percent(key: str) -> Callable[[Record], float]:
+    return lambda run: 100 * float(run[key])
 
 
-def final(run: Record) -> float:
-    """Accuracy after the last round, in percent."""
-    return 100 * float(run["final"])
+def _number(key: str) -> Callable[[Record], float | None]:
+    """The measure of a number that a run may lack."""
+    return lambda run: None if run[key] is None else float(run[key])
 
 
-def peak(run: Record) -> float:
-    """Best accuracy of all rounds, in percent."""
-    return 100 * float(run["peak"])
-
-
-def steps(run: Record) -> float | None:
-    """SGD steps of all clients in all rounds."""
-    return None if run["steps"] is None else float(run["steps"])
-
-
-def images_seen(run: Record) -> float | None:
-    """Images that these steps trained on; an image counts each time it is seen."""
-    return None if run["samples"] is None else float(run["samples"])
+accuracy = _percent("accuracy")  # mean over the window
+final = _percent("final")  # after the last round
+peak = _percent("peak")  # best of all rounds
+steps = _number("steps")  # of all clients in all rounds
+images_seen = _number("samples")  # an image counts each time it is seen
+gamma_hat = _number("gamma_hat")  # median dissimilarity of the clients' updates
+rounds_to_threshold = _number("rounds_to_threshold")  # None if it was never reached
 
 
 def gain(run: Record, base: Record) -> float:
@@ -90,21 +83,10 @@ def efficiency(run: Record, base: Record) -> float | None:
     return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
 
 
-def gamma_hat(run: Record) -> float | None:
-    """Median dissimilarity of the clients' updates."""
-    return None if run["gamma_hat"] is None else float(run["gamma_hat"])
-
-
 def minutes(run: Record) -> float | None:
     """Minutes of generation and training; None if images were in the bank already, which shortens the run."""
     found = (run["images"] or {}).get("found", 0)
     return None if found else float(run["seconds"]["total"]) / 60
-
-
-def rounds_to_threshold(run: Record) -> float | None:
-    """The first round at the threshold; None if it was never reached."""
-    found = run["rounds_to_threshold"]
-    return None if found is None else float(found)
 
 
 def gamma_reduction(run: Record, base: Record) -> float | None:

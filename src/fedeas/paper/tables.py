@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
@@ -172,7 +172,9 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if not found or len(values) < len(found):
         return Entry(None, cell.paper, cell.decimals, _absent(cell, len(values), len(found)))
     ours = (Difference if cell.compares else Measured).of(list(values.values()))
-    return Entry(ours, cell.paper, cell.decimals, values=values, final=_final(cell, results))
+    finals = results.values(cell.configs, final).values() if cell.with_final else ()
+    last = Measured.of([value for value in finals if value is not None])
+    return Entry(ours, cell.paper, cell.decimals, values=values, final=last)
 
 
 def _absent(cell: Cell, known: int, seeds: int) -> str:
@@ -180,11 +182,6 @@ def _absent(cell: Cell, known: int, seeds: int) -> str:
     if not seeds:
         return NOT_RUN
     return f"{cell.otherwise} by {seeds - known} of {seeds} seeds" if known else cell.otherwise
-
-
-def _final(cell: Cell, results: Results) -> Measured | None:
-    values = results.values(cell.configs, final).values() if cell.with_final else ()
-    return Measured.of([value for value in values if value is not None])
 
 
 def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
@@ -205,15 +202,12 @@ def markdown(*tables: Filled) -> str:
 
 
 def _markdown_table(table: Filled) -> str:
-    lines = [f"### {table.title}", "", _line(["", *table.heads]), _line(["---", *["---:"] * len(table.heads)])]
+    rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)]]
     for name in table.rows:
         cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-        lines.append(_line([name, *table.lead(name), *cells]))
-    return "\n".join([*lines, "", *([table.remarks, ""] if table.remarks else [])])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        rows.append([name, *table.lead(name), *cells])
+    lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return "\n".join([*lines, *([table.remarks, ""] if table.remarks else [])])
 
 
 def _markdown_entry(entry: Entry | None, count: bool) -> str:

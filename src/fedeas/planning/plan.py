@@ -16,6 +16,8 @@ from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import read_counts, write_allocation
 
+DATASETS = ("folder", "npz", "hub")  # what stands before the colon of a dataset
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -86,6 +88,7 @@ def plan(
     >>> plan([[900, 80, 20], [10, 300, 690]], beta=6)
     <fedeas(beta=6): 85 samples for 2 clients x 3 classes>
     """
+    _refuse_dataset(counts)
     table = read_counts(counts) if isinstance(counts, str | os.PathLike) else as_counts(counts)
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if isinstance(policy, str):
@@ -95,3 +98,12 @@ def plan(
     else:
         chosen = policy
     return Plan(table, chosen.allocate(table), chosen)
+
+
+def _refuse_dataset(counts: Any) -> None:
+    """Say how to plan for the clients of a dataset, which the command line can read."""
+    if isinstance(counts, str) and counts.startswith(tuple(f"{name}:" for name in DATASETS)):
+        raise InputError(
+            f"{counts}: a dataset, not a table of counts; `fedeas plan {counts} --auto --out plan.csv` plans for its "
+            "clients, and fedeas.generate('plan.csv', ...) takes the plan"
+        )

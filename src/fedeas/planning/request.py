@@ -36,8 +36,12 @@ from fedeas.planning.policies import (
     policy_class,
 )
 from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, PathLike, allocation_writer
+from fedeas.planning.tables import Chunk, CountTable, PathLike, allocation_writer
+
+WHOLE_CELLS = 2**24
+"""Tables with more counts are planned in parts where that is possible."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,11 @@ class Limits:
         """Whether the limit can only be turned into a policy once the whole table is known."""
         return self.given and self.beta is None
 
-    def images(self, counts: LabelCounts) -> int | None:
-        """The limit as a number of images; None if it limits something else."""
+    def images(self, counts: LabelCounts | None) -> int | None:
+        """The limit as a number of images; None if it limits something else, or needs counts that are not given."""
         if self.minutes is not None and self.images_per_second is not None:
             return images_in(self.minutes, self.images_per_second)
-        if self.max_synthetic is not None and not self.auto:
+        if counts is not None and self.max_synthetic is not None and not self.auto:
             return images_for_share(counts, self.max_synthetic)
         return self.total
 
@@ -93,7 +97,7 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     """
     kind = policy_class(text.strip())
     if kind is not None and issubclass(kind, Budgeted | Pool):
-        images = None if counts is None else limits.images(counts)
+        images = limits.images(counts)
         return kind(_fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
     if isinstance(policy, FedEAS):
@@ -120,6 +124,21 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
     if math.isinf(found.beta):  # every client is balanced, so any beta generates nothing
         return policy
     return replace(policy, beta=rounded_down(policy, counts, found.beta))
+
+
+def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
+    """Whether a plan needs the table in parts only, one after the other."""
+    if policy.is_local:
+        return not limits.needs_counts
+    known = not limits.needs_counts or limits.images(None) is not None
+    return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
+
+
+def plan_file(file: CountTable, policy: Policy, out: PathLike | None = None) -> Summary:
+    """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
+    if policy.is_local:
+        return plan_chunks(file.chunks(), policy, out)
+    return write_plan(plan_in_passes(file, policy), policy.spec, out)
 
 
 def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = None) -> Summary:
@@ -153,17 +172,19 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
     """The allocation of `policy`, and those of the built-in policies that generate as many images (FedEAS: at most).
 
-    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
+    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent. If `policy` has a
+    target other than equal shares, those that can take it have it, too.
     """
     total = allocation.generated
+    target = policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
     line_up += [
-        KL(budget=total),
-        RoundBias(budget=total),
-        Greedy(budget=total),
-        Optimal(budget=total),
+        KL(budget=total, target=target),
+        RoundBias(budget=total, target=target),
+        Greedy(budget=total, target=target),
+        Optimal(budget=total, target=target),
         Pool(distinct=total),
         FullBalance(),
     ]

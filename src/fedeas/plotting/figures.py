@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError
 from fedeas.planning import scores
@@ -101,7 +100,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return in_style
 
 
-def checked_ending(path: str | os.PathLike[str]) -> str:
+def checked_ending(path: PathLike) -> str:
     """The ending of a figure's file; refuse one that cannot be drawn."""
     ending = Path(path).suffix.lower()
     if ending.removeprefix(".") not in FORMATS:
@@ -109,7 +108,7 @@ def checked_ending(path: str | os.PathLike[str]) -> str:
     return ending
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save(figure: Figure, path: PathLike) -> None:
     """Write the figure as PNG or SVG, by the file's ending; the same figure gives the same bytes."""
     undated = {"Date": None} if checked_ending(path) == ".svg" else None
     # Ticks are created only now, so the style is needed again.

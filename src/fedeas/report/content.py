@@ -76,7 +76,7 @@ def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         "curves": _curves(methods),
         "price": _price(finished) if finished else None,
         **_by_class_and_client(finished),
-        "counts_at_home": [method for method in methods if method.runs[0].planned is None],
+        "without_plan": _reasons_for_no_plan(methods),
         "federations": _federations(methods),
         "most_clients": MOST_CLIENTS,
         "samples": samples_of(methods),
@@ -287,6 +287,17 @@ def _worst_class(each: Breakdown) -> Cell:
 
 def _measured(value: Measured | None) -> str:
     return "-" if value is None else value.text(2)
+
+
+def _reasons_for_no_plan(methods: Iterable[MethodRuns]) -> dict[str, list[MethodRuns]]:
+    """Methods whose plan cannot be shown, by the reason."""
+    reasons: dict[str, list[MethodRuns]] = {}
+    for method in methods:
+        if method.runs[0].planned is None:
+            kept = method.runs[0].run.is_kept
+            reason = "counts and plan are not part of kept results" if kept else "the counts stayed with the clients"
+            reasons.setdefault(reason, []).append(method)
+    return reasons
 
 
 def _federations(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:

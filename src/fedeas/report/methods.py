@@ -29,7 +29,7 @@ class RunSnapshot:
     rounds: list[Record]
     summary: Record | None
     planned: tuple[LabelCounts, Allocation] | None
-    """Counts and plan; None if the clients did not share their counts."""
+    """Counts and plan; None if the clients did not share their counts, or if this is a small copy of a run."""
 
     @property
     def finished(self) -> bool:
@@ -128,8 +128,8 @@ def read_snapshot(run: Run) -> RunSnapshot:
     """Read a run directory; refuse one that is incomplete or has no round yet."""
     run.check()
     summary = run.summary() if run.finished else None
-    at_home = run.config.engine.name == "flower" and not run.has_allocation
-    snapshot = RunSnapshot(run, run.rounds(), summary, None if at_home else run.allocation())
+    has_none = not run.has_allocation and (run.is_kept or run.config.engine.name == "flower")
+    snapshot = RunSnapshot(run, run.rounds(), summary, None if has_none else run.allocation())
     if not snapshot.rounds:
         raise InputError(f"{run.path}: no round is recorded yet; wait for the first or leave this run out")
     return snapshot

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 
 from fedeas.core.locks import is_held
 from fedeas.core.records import Record
-from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run
+from fedeas.runs.store import LOCK, MARKS, Run
 
 
 class State(StrEnum):
@@ -37,7 +36,9 @@ def progress_of(run: Run) -> RunProgress:
     records = run.rounds()
     state = State.FINISHED if run.finished else State.RUNNING if is_held(run.path / LOCK) else State.STOPPED
     left = 0.0 if run.finished else seconds_left(records, run.config.rounds.total)
-    return RunProgress(state, len(records), run.config.rounds.total, _last_change(run.path), left)
+    files = [file for name in MARKS if (file := run.path / name).exists()]
+    changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in files))
+    return RunProgress(state, len(records), run.config.rounds.total, changed, left)
 
 
 def seconds_left(records: Sequence[Record], total: int) -> float | None:
@@ -51,8 +52,3 @@ def seconds_left(records: Sequence[Record], total: int) -> float | None:
     parts = [{**record.get("seconds", {}), "generate": 0.0} for record in records]
     paces = [sum(seconds.values()) for seconds in parts]
     return float(sum(paces) / len(paces) * (total - records[-1]["round"]))
-
-
-def _last_change(folder: Path) -> datetime:
-    files = [folder / name for name in ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")]
-    return datetime.fromtimestamp(max(file.stat().st_mtime for file in files if file.exists()))

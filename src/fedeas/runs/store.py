@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedeas.config import RunConfig
-from fedeas.core.files import append_line, make_folder, written_whole
+from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import locked
 from fedeas.core.records import Record as Record
@@ -187,6 +186,11 @@ class Run:
         """Whether counts and plan are saved; they are not if the counts stayed with the clients."""
         return (self.path / "allocation.npz").exists()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether this is a small copy of a finished run: packed rounds, and neither plan nor checkpoint."""
+        return (self.path / PACKED_ROUNDS).exists() and not (self.path / ROUNDS).exists()
+
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
         path = self.path / "allocation.npz"
@@ -220,7 +224,7 @@ class Run:
 class RunStore:
     """A folder of run directories."""
 
-    def __init__(self, root: str | os.PathLike[str] = "runs") -> None:
+    def __init__(self, root: PathLike = "runs") -> None:
         self.root = Path(root)
 
     def at(self, config: RunConfig) -> Run:
@@ -249,7 +253,7 @@ class RunStore:
         return [run for run in self.all() if all(_matches(run.config, key, value) for key, value in where.items())]
 
 
-def read_run(path: str | os.PathLike[str]) -> Run:
+def read_run(path: PathLike) -> Run:
     """The run in this directory."""
     file = Path(path) / "config.json"
     try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedeas.testing.generators import check_generator
 from fedeas.testing.policies import check_policy
 
 if TYPE_CHECKING:
     from fedeas.algorithms.base import Algorithm
-    from fedeas.generators.base import Generator
 
 __all__ = ["check_algorithm", "check_generator", "check_policy"]
 
@@ -22,15 +22,3 @@ def check_algorithm(algorithm: Algorithm) -> None:
     from fedeas.testing.algorithms import check_algorithm as check
 
     check(algorithm)
-
-
-def check_generator(generator: Generator, count: int = 12) -> None:
-    """Check that a generator makes uint8 images of its shape, each a function of its address alone.
-
-    Args:
-        generator: what is checked; a function of one's own becomes one through `fedeas.generators.custom.load_custom`.
-        count: how many images are drawn, several times each.
-    """
-    from fedeas.testing.generators import check_generator as check
-
-    check(generator, count)

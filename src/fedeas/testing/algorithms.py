@@ -29,23 +29,15 @@ def check_algorithm(algorithm: Algorithm) -> None:
     assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
     first, replies = _federate(algorithm)
     again, _ = _federate(algorithm)
-    _check_replies(algorithm, replies)
-    _check_server(first)
-    for name, tensor in first.items():
-        assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
-
-
-def _check_replies(algorithm: Algorithm, replies: list[Reply]) -> None:
     for reply in replies:
         size = SIZES[reply.client]
         assert reply.weight == size, f"client {reply.client} replies with weight {reply.weight}, but has {size} samples"
         _check_tensors(reply.arrays, f"the reply of client {reply.client}")
-
-
-def _check_server(server: Arrays) -> None:
-    missing = set(model_arrays(_model())) - set(server)
+    missing = set(model_arrays(_model())) - set(first)
     assert not missing, f"the server's state lacks {min(missing, default='')}; keep the model under {MODEL!r}"
-    _check_tensors(server, "the server's state")
+    _check_tensors(first, "the server's state")
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
 
 
 def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:

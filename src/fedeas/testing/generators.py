@@ -11,7 +11,12 @@ from fedeas.generators.base import Generator, image_index
 
 
 def check_generator(generator: Generator, count: int = 12) -> None:
-    """Check form, addresses and refusals; see `fedeas.testing.check_generator`."""
+    """Check that a generator makes uint8 images of its shape, each a function of its address alone.
+
+    Args:
+        generator: what is checked; a function of one's own becomes one through `fedeas.generators.custom.load_custom`.
+        count: how many images are drawn, several times each.
+    """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, generator.num_classes, count)
     index = image_index(client=3, count=count)

@@ -21,6 +21,7 @@ from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
+from fedeas.planning.advice import SHOWN
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES
@@ -161,6 +162,7 @@ def _choose_policy(counts: LabelCounts) -> Choice:
     usable = [name for name, kind in POLICIES.items() if kind.suits(counts)]
     policy = st.selectbox("Who gets images?", usable, key="policy")
     st.caption(POLICIES[policy].description)
+    st.caption(SHOWN.text[:1].upper() + SHOWN.text[1:] + ".")
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))

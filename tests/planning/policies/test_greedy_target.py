@@ -4,35 +4,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import label_counts
+from strategies import dirichlet_counts, label_counts
 
-from fedeas import Greedy, LabelCounts, PolicyError, imbalance
-from fedeas.planning.counts import Allocation
+from fedeas import Greedy, LabelCounts, PolicyError
 from fedeas.planning.policies.greedy import one_by_one
-from fedeas.planning.policies.kl import target_shares
+from fedeas.planning.policies.targets import target_shares
 
 budgets = st.integers(0, 40)
 
 
-@settings(max_examples=50)
-@given(label_counts(), budgets)
-def test_towards_equal_shares_single_steps_remove_as_much_as_the_search(counts, budget):
-    steps = Allocation(one_by_one(counts, target_shares(counts, "uniform"), budget))
-    assert steps.total == budget
-    assert imbalance(counts, steps) == pytest.approx(imbalance(counts, Greedy(budget=budget).allocate(counts)))
-
-
-@settings(max_examples=50)
-@given(label_counts(), budgets)
-def test_each_sample_goes_to_the_pair_of_largest_gain(counts, budget):
-    shares = target_shares(counts, "global")
-    before = counts.n + Greedy(budget=budget, target="global").allocate(counts).n
-    after = counts.n + Greedy(budget=budget + 1, target="global").allocate(counts).n
+@settings(max_examples=60)
+@given(label_counts(), budgets, st.sampled_from(["uniform", "global"]))
+def test_each_sample_goes_to_the_pair_of_largest_gain(counts, budget, target):
+    shares = target_shares(counts, target)
+    before, after = (counts.n + one_by_one(counts, shares, total) for total in (budget, budget + 1))
     sizes = before.sum(axis=1, keepdims=True)
     apart = before / sizes - shares
     gains = counts.weights[:, None] / sizes * ((apart * before / sizes).sum(axis=1, keepdims=True) - apart)
     (place,) = np.argwhere(after - before)
     assert gains[tuple(place)] == pytest.approx(gains.max(), abs=1e-12)
+
+
+def test_the_policy_takes_these_steps():
+    counts = dirichlet_counts(12, 5, 0.3, 40)
+    steps = one_by_one(counts, target_shares(counts, "global"), 100)
+    assert np.array_equal(Greedy(budget=100, target="global").allocate(counts).n, steps)
 
 
 def test_the_global_target_leaves_a_long_tail_as_it_is():

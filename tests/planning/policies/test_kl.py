@@ -12,7 +12,7 @@ from strategies import label_counts
 from fedeas import KL, FedEAS, FullBalance, LabelCounts, PolicyError, Uniform
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
-from fedeas.planning.policies.kl import target_shares
+from fedeas.planning.policies.targets import target_shares
 
 targets = st.sampled_from(["uniform", "global"])
 smoothings = st.sampled_from([0.01, 0.5, 1.0, 3.0])

@@ -12,6 +12,7 @@ from fedeas import (
     BySize,
     CostAware,
     FedEAS,
+    Feedback,
     FullBalance,
     Greedy,
     LabelCounts,
@@ -39,11 +40,13 @@ local_policies = st.one_of(
     st.just(FullBalance()),
     st.just(NoGeneration()),
 )
-budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias])
+budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback])
 budgets = st.integers(0, 60)
 pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
 budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
-any_policy = st.one_of(local_policies, budgeted, pools)
+targeted_kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias])
+targeted = st.builds(lambda kind, budget: kind(budget=budget, target="global"), targeted_kinds, budgets)
+any_policy = st.one_of(local_policies, budgeted, targeted, pools)
 
 
 def has_room(policy, counts):
@@ -63,6 +66,7 @@ def test_every_policy_is_tested():
         Optimal,
         KL,
         RoundBias,
+        Feedback,
         Pool,
     }
     assert covered == set(POLICIES.values())
@@ -111,6 +115,11 @@ def test_law_2_exact_spend(kind, budget, counts):
             policy.allocate(counts)
 
 
+@given(targeted, label_counts())
+def test_law_2_exact_spend_towards_the_global_shares(policy, counts):
+    assert policy.allocate(counts).total == policy.budget
+
+
 @given(budgeted_kinds, betas, label_counts())
 def test_law_2_a_policy_as_budget_is_the_matched_protocol(kind, beta, counts):
     fedeas = FedEAS(beta)
@@ -127,7 +136,7 @@ def test_the_iid_limit_generates_nothing(clients, classes, each, beta):
     policies = [FedEAS(beta), FedEAS(beta, fill="all"), FullBalance(), CostAware(price=beta), NoGeneration()]
     for policy in policies:
         assert policy.allocate(balanced).total == 0
-    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias):
+    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback):
         assert kind(budget=FedEAS(beta)).allocate(balanced).total == 0
 
 
@@ -138,7 +147,7 @@ def test_the_order_of_classes_does_not_change_what_searches_remove(kind, budget,
     assert squares[0] == squares[1]
 
 
-@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias])
+@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback])
 @pytest.mark.parametrize("budget", [-1, 2.5, True, "many", None])
 def test_impossible_budgets_are_refused(kind, budget):
     with pytest.raises(PolicyError, match="budget must be"):

@@ -11,7 +11,7 @@ from strategies import label_counts
 from fedeas import KL, FedEAS, LabelCounts, PolicyError, RoundBias
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
-from fedeas.planning.policies.kl import target_shares
+from fedeas.planning.policies.targets import target_shares
 
 targets = st.sampled_from(["uniform", "global"])
 shares = st.sampled_from([0.1, 0.4, 0.7, 1.0])

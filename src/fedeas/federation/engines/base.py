@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
@@ -17,8 +18,34 @@ class Task(StrEnum):
     TRAIN = "train"
 
 
+OnClient = Callable[[int, int], None]
+"""Called with the number of clients of a round that are done, and of all its clients."""
+
+
+class ClientCount:
+    """Counts the clients of a round as they are done, in any thread; `tell` gets each new number."""
+
+    def __init__(self) -> None:
+        self.tell: OnClient | None = None
+        self.done = self.of = 0
+        self.lock = threading.Lock()
+
+    def start(self, of: int) -> None:
+        """Begin to count the clients of a round."""
+        self.done, self.of = 0, of
+
+    def add(self, clients: int = 1) -> None:
+        """Count clients that are done."""
+        with self.lock:
+            self.done += clients
+            if self.tell is not None:
+                self.tell(self.done, self.of)
+
+
 class Engine(Protocol):
     """Lets clients do a task and collects their replies."""
+
+    count: ClientCount
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Do the task; the clients' replies in the order of client ids. A client may have no reply."""

@@ -96,6 +96,7 @@ class FusionEngine(LocalEngine):
         """Train all clients, largest first, as many at a time as can be trained together."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
@@ -104,6 +105,7 @@ class FusionEngine(LocalEngine):
             try:
                 replies += self._train_together(broadcast, together, round)
                 waiting = waiting[len(together) :]
+                self.count.add(len(together))
             except torch.OutOfMemoryError:
                 if self.fused.clients == 1:
                     raise
@@ -117,7 +119,9 @@ class FusionEngine(LocalEngine):
 
     def _open(self, together: int) -> None:
         self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
-        self.models = [copy.deepcopy(self.worker.model) for _ in range(together)]
+        # Models in the layout of broadcasts and replies: copies between them then take a few kernels, not hundreds.
+        plain = copy.deepcopy(self.worker.model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.models = [copy.deepcopy(plain) for _ in range(together)]
         self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
 
     def _halve(self) -> None:

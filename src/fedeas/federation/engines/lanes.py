@@ -27,7 +27,8 @@ from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
-from fedeas.models.build import fuse_norms, shortened
+from fedeas.models.conv import shortened
+from fedeas.models.norm import fuse_norms
 
 MOST_LANES = 8
 """Most lanes; more are not faster, since the GPU is fully used."""
@@ -136,6 +137,7 @@ class LanesEngine(LocalEngine):
         """Train all clients, largest first, as many at a time as there are lanes."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         start, answers = time.perf_counter(), dict[int, Answer]()
         choosing = not self.given and self.device.type == "cuda"
@@ -176,7 +178,9 @@ class LanesEngine(LocalEngine):
         return done
 
     def _train_one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
-        return self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        answer = self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
+        self.count.add()
+        return answer
 
     def _train_first(self, broadcast: Arrays, client: int, round: int) -> Answer:
         """Train one client alone, and open as many lanes as the memory it took allows."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from fedeas.algorithms.base import Arrays, Reply
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import ClientCount, Task
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import torch_threads
 
@@ -23,9 +23,11 @@ class LocalEngine:
     def __init__(self, worker: Worker, threads: int | None = None) -> None:
         self.worker, self.threads = worker, threads or torch.get_num_threads()
         self.states: dict[int, Arrays] = {}
+        self.count = ClientCount()
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Run one client after the other, in the order of client ids."""
+        self.count.start(len(clients))
         if task is Task.TRAIN:
             self.worker.prepare(clients)
         with torch_threads(self.threads):
@@ -50,4 +52,5 @@ class LocalEngine:
         reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
         if state:
             self.states[client] = state
+        self.count.add()
         return reply

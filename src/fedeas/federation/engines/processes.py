@@ -89,6 +89,7 @@ class ProcessesEngine(LocalEngine):
         """Train all clients, in processes if these pay."""
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
+        self.count.start(len(clients))
         self.worker.prepare(clients)
         replies: dict[int, Reply | None] = {}
         while left := sorted(set(clients) - set(replies)):
@@ -164,10 +165,12 @@ class ProcessesEngine(LocalEngine):
                 errors[client] = answer
             else:
                 replies[client] = self._take_over(busy[pipe].block, client, answer)
+                self.count.add()
 
     def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
         """Store the client's state and return its reply; tensors are copied, since the block is used again."""
-        arrays, state = (_copied(block.read(places)) for places in (answer.arrays, answer.state))
+        read = (block.read(places) for places in (answer.arrays, answer.state))
+        arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
         if state:
             self.states[client] = state
         generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
@@ -207,7 +210,3 @@ class ProcessesEngine(LocalEngine):
 
 def _shared_already(client: int) -> ClientData:
     raise AssertionError(f"client {client}: its data must lie in shared memory")
-
-
-def _copied(arrays: Arrays) -> Arrays:
-    return {name: tensor.clone() for name, tensor in arrays.items()}

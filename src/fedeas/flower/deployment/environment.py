@@ -34,7 +34,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 
 def search_path() -> str:
     """The caller's search path for programs, after the folder of this interpreter's programs."""
-    return os.pathsep.join(filter(None, (str(_programs()), os.environ.get("PATH"))))
+    return os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
 
 
 def program(name: str) -> str:
@@ -57,7 +57,3 @@ def without_proxies() -> Iterator[None]:
             del os.environ["no_proxy"]
         else:
             os.environ["no_proxy"] = before
-
-
-def _programs() -> Path:
-    return Path(sys.executable).parent

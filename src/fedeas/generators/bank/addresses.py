@@ -8,12 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import BoolArray, IntArray
 from fedeas.generators.base import client_of
-
-Mask = NDArray[np.bool_]
 
 
 class Address(NamedTuple):
@@ -40,7 +37,7 @@ class Addresses:
         """The client of each image."""
         return client_of(self.index)
 
-    def at(self, rows: IntArray | Mask | slice) -> Addresses:
+    def at(self, rows: IntArray | BoolArray | slice) -> Addresses:
         """The addresses in these rows."""
         return Addresses(self.labels[rows], self.index[rows])
 
@@ -63,7 +60,7 @@ def stretches(*keys: IntArray) -> Iterator[tuple[int, int]]:
     return pairwise([*np.flatnonzero(_starts(*keys)).tolist(), keys[0].size])
 
 
-def _starts(*keys: IntArray) -> Mask:
+def _starts(*keys: IntArray) -> BoolArray:
     """Where a key differs from its predecessor."""
     starts = np.ones(keys[0].size, dtype=bool)
     starts[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
@@ -22,7 +22,6 @@ from fedeas.generators.bank.slots import (
     HEADER,
     HEX,
     NAME_LENGTH,
-    ByteArray,
     Disk,
     Header,
     Verification,
@@ -30,9 +29,7 @@ from fedeas.generators.bank.slots import (
     image_files,
     remedy,
 )
-from fedeas.generators.base import Generator, GeneratorWrapper, checked_address
-
-PathLike = str | os.PathLike[str]
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 
 MOST_LOCKS = 128  # open at a time; every system allows a process at least 256 open files
 
@@ -159,7 +156,7 @@ class BankedGenerator(GeneratorWrapper):
         kept = int(self._disk.filled(at).sum())
         return kept, at.labels.size - kept
 
-    def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
+    def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses."""
         at, inverse = distinct(*checked_address(labels, index, self.num_classes))
         images = np.empty((len(at.labels), *self.shape), dtype=np.uint8)
@@ -169,13 +166,13 @@ class BankedGenerator(GeneratorWrapper):
         in_order = np.array_equal(inverse, np.arange(inverse.size))
         return images if in_order else images[inverse]
 
-    def _look(self, at: Addresses, images: ByteArray, rows: IntArray) -> IntArray:
+    def _look(self, at: Addresses, images: Images, rows: IntArray) -> IntArray:
         """Read the images of these rows; return the rows that are missing."""
         good = self._disk.read(at.at(rows), images.reshape(-1, self._disk.pixels), rows)
         self.found += int(good.sum())
         return rows[~good]
 
-    def _complete(self, at: Addresses, images: ByteArray, missing: IntArray) -> None:
+    def _complete(self, at: Addresses, images: Images, missing: IntArray) -> None:
         """Make the missing images under the locks of their clients, in full batches across clients.
 
         Clients are locked in ascending order, each until its last image is written, so that no two processes wait for
@@ -195,7 +192,7 @@ class BankedGenerator(GeneratorWrapper):
             if pending.size:
                 self._make_batch(at, images, pending)
 
-    def _make_batch(self, at: Addresses, images: ByteArray, pending: IntArray) -> IntArray:
+    def _make_batch(self, at: Addresses, images: Images, pending: IntArray) -> IntArray:
         """Make and write one batch; return the rows that are left."""
         rows = pending[: self.batch_size]
         batch = at.at(rows)

@@ -20,17 +20,14 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import BoolArray, ByteArray, IntArray
 from fedeas.core.files import written_whole
 from fedeas.core.locks import locked
 from fedeas.errors import InputError
-from fedeas.generators.bank.addresses import Address, Addresses, Mask, stretches
+from fedeas.generators.bank.addresses import Address, Addresses, stretches
 from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
 from fedeas.generators.base import CLIENT_BITS, Generator, number_of
-
-ByteArray = NDArray[np.uint8]
 
 FORMAT = "fedeas-bank-1"
 HEADER = "generator.json"
@@ -168,7 +165,7 @@ class Disk:
         with locked(self.folder / "locks" / f"k{client}"):
             yield
 
-    def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> Mask:
+    def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> BoolArray:
         """Read the good images into these rows; return which rows were read."""
         good = np.zeros(rows.size, dtype=bool)
         for start, stop in stretches(at.labels, at.clients):
@@ -180,7 +177,7 @@ class Disk:
                     images[rows[first:last]] = slots[:, : self.pixels]  # bad ones will be overwritten
         return good
 
-    def filled(self, at: Addresses) -> Mask:
+    def filled(self, at: Addresses) -> BoolArray:
         """Which of these slots are not empty; they may be damaged."""
         filled = np.zeros(at.labels.size, dtype=bool)
         for start, stop in stretches(at.labels, at.clients):
@@ -201,15 +198,16 @@ class Disk:
 
     def count(self) -> int:
         """Number of slots that are not empty."""
-        return sum(int(self._filled(slots).sum()) for *_, path in self._files() for _, slots in self._scan(path))
+        paths = (path for *_, path in image_files(self.folder))
+        return sum(int(self._filled(slots).sum()) for path in paths for _, slots in self._scan(path))
 
     def verify(self, clear: bool) -> Verification:
         """Hash every slot that is not empty; `clear` empties the damaged ones."""
         checked, damaged = 0, list[Address]()
-        for label, client, path in self._files():
+        for label, client, path in image_files(self.folder):
             for start, slots in self._scan(path):
                 filled = np.flatnonzero(self._filled(slots))
-                at = _client_addresses(label, client, start + filled)
+                at = Addresses(np.full(filled.size, label), start + filled + (client << CLIENT_BITS))
                 suspects = at.at(~self._good(at, slots[filled]))
                 checked += filled.size
                 damaged += self._confirm_damaged(suspects, client, clear) if suspects.labels.size else []
@@ -234,9 +232,6 @@ class Disk:
 
     def _path(self, at: Addresses, row: int) -> Path:
         return self.folder / f"c{at.labels[row]}" / f"k{at.clients[row]}.images"
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        return image_files(self.folder)
 
     def _runs(self, at: Addresses, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Runs of rows whose slots follow each other in one file, at most a block each."""
@@ -263,11 +258,11 @@ class Disk:
                 for start in range(first, last, self.block):
                     yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
 
-    def _filled(self, slots: ByteArray) -> Mask:
+    def _filled(self, slots: ByteArray) -> BoolArray:
         """Which slots have a digest; a slot without one was not written completely."""
         return np.asarray(slots[:, self.pixels :].any(axis=1))
 
-    def _good(self, at: Addresses, slots: ByteArray) -> Mask:
+    def _good(self, at: Addresses, slots: ByteArray) -> BoolArray:
         good = self._filled(slots)
         filled = slots if good.all() else slots[good]  # usually all are good, and no copy is needed
         digests = self._digests(at.at(good), filled[:, : self.pixels])
@@ -292,10 +287,6 @@ class Disk:
 
 def _number(at: Addresses, row: int) -> int:
     return number_of(int(at.index[row]))
-
-
-def _client_addresses(label: int, client: int, numbers: IntArray) -> Addresses:
-    return Addresses(np.full(numbers.size, label), numbers + (client << CLIENT_BITS))
 
 
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:

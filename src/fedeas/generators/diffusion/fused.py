@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from diffusers import UNet2DModel
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,7 +32,7 @@ PADDED = 8
 
 def can_fuse(network: Any) -> bool:
     """Whether `FusedNetwork` can evaluate this network of `Network.build` on its device."""
-    return _kernels() is not None and network.config.in_channels < PADDED
+    return _kernels() is not None and type(network) is UNet2DModel and network.config.in_channels < PADDED
 
 
 class FusedNetwork:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,11 @@ from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
 from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu.timing import seconds_of
 
 log = logging.getLogger("fedeas")
 
-QUICK = 0.05  # seconds for an image, below which several are timed at once
+QUICK, FEW = 0.2, 64  # an image that takes less than these seconds is timed among so many
 
 
 class Trainer:
@@ -123,24 +123,28 @@ class Trainer:
         self.update_number += 1
         self.images_seen += self.batch
 
-    @torch.no_grad()
     def forecast(self) -> float:
         """Seconds of the updates that are left on a CPU, from timing the network on one image or a few.
 
-        An update goes through the network and back, which takes about three times as long. No random number is drawn.
+        No random number is drawn and no weight changes.
         """
-        self._forward_seconds(1)  # the first time takes longer
-        each = self._forward_seconds(1)
+        each = self._seconds_of_images(1)
         if each < QUICK:
-            each = self._forward_seconds(16) / 16
-        return 3 * each * self.batch * (self.updates - self.update_number)
+            each = self._seconds_of_images(min(FEW, self.batch)) / min(FEW, self.batch)
+        return each * self.batch * (self.updates - self.update_number)
 
-    def _forward_seconds(self, images: int) -> float:
+    def _seconds_of_images(self, images: int) -> float:
+        """Seconds through the network and back with so many images."""
         noisy = torch.zeros(images, *self.shape, device=self.device)
         levels = torch.zeros(images, dtype=torch.int64, device=self.device)
-        start = time.perf_counter()
-        self.called(noisy, levels, class_labels=levels)
-        return time.perf_counter() - start
+
+        def there_and_back() -> None:
+            self.optimiser.zero_grad(set_to_none=True)
+            self.called(noisy, levels, class_labels=levels).sample.square().mean().backward()
+
+        seconds = seconds_of(there_and_back, self.device)
+        self.optimiser.zero_grad(set_to_none=True)
+        return seconds
 
     def averaged(self, **provenance: Any) -> Weights:
         """A copy of the averaged weights."""
@@ -203,14 +207,20 @@ class Trainer:
         noise = torch.randn(clean.shape, generator=self.random, device=self.device)
         level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
         noisy = self.scheduler.add_noise(clean, noise, level)
-        target = noise
-        if self.preset.network.target == "v_prediction":
-            target = self.scheduler.get_velocity(clean, noise, level)
+        target = self._target(clean, noise, level)
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
             predicted = self.called(noisy, level, class_labels=classes).sample
         errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
         loss: Tensor = (errors * self.loss_weight[level]).mean()
         return loss
+
+    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        """What the network should predict."""
+        kind = self.preset.network.target
+        if kind == "v_prediction":
+            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
+            return velocity
+        return clean if kind == "sample" else noise
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images scaled to [-1, 1], and their classes, some of them dropped."""
@@ -260,9 +270,13 @@ class Trainer:
 
 
 def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
-    """The weight of each noise level: min(SNR, gamma) / SNR for a network that predicts noise, / (SNR + 1) for v."""
+    """The weight of each noise level: min(SNR, gamma), divided by what the target itself weighs (Hang et al. 2023).
+
+    That is SNR for a network that predicts noise, SNR + 1 for v, and 1 for clean images.
+    """
     if not preset.min_snr:
         return torch.ones(NOISE_LEVELS)
     ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
-    weight: Tensor = ratio.clamp(max=preset.min_snr) / (ratio + (preset.network.target == "v_prediction"))
+    own = {"epsilon": ratio, "v_prediction": ratio + 1, "sample": torch.ones_like(ratio)}[preset.network.target]
+    weight: Tensor = ratio.clamp(max=preset.min_snr) / own
     return weight.nan_to_num(1.0)

@@ -46,31 +46,20 @@ def train(
     still good.
     """
     with locked(folder / LOCK, f"{folder}: another process is training here; wait for it, or choose another folder"):
-        return _train(trainer, folder, minutes, provenance or {}, on_look, on_save)
-
-
-def _train(
-    trainer: Trainer,
-    folder: Path,
-    minutes: float,
-    provenance: dict[str, Any],
-    on_look: Callable[[Progress], None] | None,
-    on_save: Callable[[Weights], None] | None,
-) -> Weights:
-    if (folder / STATE).exists():
-        trainer.restore(folder / STATE)
-    watch, keeper = _Watch(trainer, minutes), _Keeper(trainer, folder, provenance, on_save)
-    try:
-        while trainer.update_number < trainer.updates and not watch.over:
-            progress = watch.look()
-            keeper.take(progress)
-            if on_look is not None:
-                on_look(progress)
-            keeper.save_now_and_then()
-    except KeyboardInterrupt:
+        if (folder / STATE).exists():
+            trainer.restore(folder / STATE)
+        watch, keeper = _Watch(trainer, minutes), _Keeper(trainer, folder, provenance or {}, on_save)
+        try:
+            while trainer.update_number < trainer.updates and not watch.over:
+                progress = watch.look()
+                keeper.take(progress)
+                if on_look is not None:
+                    on_look(progress)
+                keeper.save_now_and_then()
+        except KeyboardInterrupt:
+            keeper.save()
+            raise
         keeper.save()
-        raise
-    keeper.save()
     return keeper.weights
 
 

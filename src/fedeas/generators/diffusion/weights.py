@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.files import PathLike
 from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
@@ -25,25 +25,16 @@ FORMAT = "fedeas-diffusion-1"
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The result of a training.
-
-    Args:
-        network: the network that the tensors belong to.
-        shape: channels, height and width of the images.
-        class_names: one for each class.
-        tensors: by name, float16.
-        solver, steps, guidance: the default sampler.
-        provenance: which data were seen under which protocol, for how long, where.
-    """
+    """The result of a training; solver, steps and guidance are those of the default sampler."""
 
     network: Network
     shape: Shape
     class_names: tuple[str, ...]
-    tensors: Mapping[str, Tensor] = field(repr=False)
+    tensors: Mapping[str, Tensor] = field(repr=False)  # float16
     solver: str = "dpm"
     steps: int = 20
     guidance: float = 1.0
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # which data under which protocol, how long, where
 
     @property
     def num_classes(self) -> int:
@@ -77,7 +68,7 @@ class Weights:
         network.load_state_dict({name: tensor.float() for name, tensor in self.tensors.items()})
         return network.eval().requires_grad_(False)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the file, whole or not at all."""
         about = {
             "format": FORMAT,
@@ -91,7 +82,7 @@ class Weights:
         write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
     @staticmethod
-    def load(place: str | os.PathLike[str]) -> Weights:
+    def load(place: PathLike) -> Weights:
         """Read a file, or weights by name, such as those of a dataset that come with the package.
 
         >>> Weights.load("digits").shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,14 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import checked_address, checked_training
+from fedeas.generators.base import Images, checked_address, checked_training
 from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
-Images = NDArray[np.uint8]
 Device = torch.device | str
 Progress = Callable[[int, int], None]
 """Called after each epoch with the epochs done and the total."""
@@ -38,7 +37,7 @@ MOMENT_BLOCK = 4096  # images at a time
 class Classifier:
     """A trained network with the normalisation of its inputs; make one with `train` or `load`.
 
-    The network is the one that a run uses for images of this shape.
+    The network is the one that a run uses for images of this shape, unless another is chosen.
     """
 
     model: Model = field(repr=False)
@@ -68,6 +67,7 @@ class Classifier:
         class_names: Sequence[str] | None = None,
         progress: Progress | None = None,
         seen: Seen = NOT_KNOWN,
+        architecture: str = "",
     ) -> Classifier:
         """Train on real images; on a CPU the same arguments give the same weights.
 
@@ -83,11 +83,12 @@ class Classifier:
             class_names: for messages, and kept with the classifier.
             progress: called after each epoch with the epochs done and the total.
             seen: which images these are, kept with the classifier.
+            architecture: ``resnet18`` or ``small-cnn``; by default by the size of the images.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
         shape = (images.shape[1], images.shape[2], images.shape[3])
-        architecture = suited_to(shape)
+        architecture = architecture or suited_to(shape)
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
@@ -170,7 +171,7 @@ class Classifier:
             wanted = ", ".join(map(str, self.shape))
             raise InputError(f"images must be uint8 of (N, {wanted}), not {images.dtype} {images.shape}")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
         about = {
             "architecture": self.architecture,
@@ -187,7 +188,7 @@ class Classifier:
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: Device = "cpu") -> Classifier:
+    def load(cls, path: PathLike, device: Device = "cpu") -> Classifier:
         """Read a file of `save`; anything else is refused, in particular pickled weights."""
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
@@ -203,7 +204,12 @@ class Classifier:
         return classifier
 
 
-def _read(path: str | os.PathLike[str], device: Device) -> tuple[Classifier, str]:
+def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
+    """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
+    return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
+
+
+def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
     settings, tensors = read_tensors(path)
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")

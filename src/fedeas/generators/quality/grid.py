@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, checked_address, image_index
-
-Images = NDArray[np.uint8]
-Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
+from fedeas.generators.base import Generator, Images, checked_address, image_index
 
 MARGIN = 16
 """White pixels around the sheet and between names and images."""
@@ -34,7 +30,7 @@ def save_grid(
     images: Images,
     labels: ArrayLike,
     class_names: Sequence[str],
-    path: str | os.PathLike[str],
+    path: PathLike,
     columns: int = 10,
     scale: int = 4,
 ) -> None:
@@ -58,14 +54,13 @@ def save_grid(
 def sample_grid(
     generator: Generator,
     class_names: Sequence[str],
-    path: str | os.PathLike[str],
+    path: PathLike,
     columns: int = 10,
     scale: int = 4,
-    client: int = 0,
 ) -> None:
-    """Write a sheet of a client's first images of every class, without a selection."""
+    """Write a sheet of the first client's first images of every class, without a selection."""
     labels = np.repeat(np.arange(generator.num_classes), columns)
-    index = np.tile(image_index(client, columns), generator.num_classes)
+    index = np.tile(image_index(0, columns), generator.num_classes)
     save_grid(generator.sample(labels, index), labels, class_names, path, columns, scale)
 
 
@@ -95,8 +90,8 @@ def _tile(image: Images) -> Image.Image:
 def _sheet(rows: list[tuple[str, Images]], columns: int, scale: int) -> Image.Image:
     """Names in one column, right-aligned and centred on their row, then the images."""
     height, width = (scale * side + GAP for side in rows[0][1].shape[2:])
-    font = _font(height - GAP)
-    left = MARGIN + _widest([name for name, _ in rows], font) + MARGIN
+    font = ImageFont.load_default(size=min(max(11, (height - GAP) // 4), 28))  # Pillow's own, as high as images allow
+    left = MARGIN + int(np.ceil(max(font.getbbox(name)[2] for name, _ in rows))) + MARGIN
     sheet = Image.new("RGB", (left + columns * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
     pen = ImageDraw.Draw(sheet)
     for row, (name, images) in enumerate(rows):
@@ -110,15 +105,6 @@ def _sheet(rows: list[tuple[str, Images]], columns: int, scale: int) -> Image.Im
 def _enlarged(image: Images, scale: int) -> Image.Image:
     colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
     return Image.fromarray(np.ascontiguousarray(colour.repeat(scale, axis=0).repeat(scale, axis=1)))
-
-
-def _font(height: int) -> Font:
-    """Pillow's own font, in a size that suits the height of the images."""
-    return ImageFont.load_default(size=min(max(11, height // 4), 28))
-
-
-def _widest(names: Sequence[str], font: Font) -> int:
-    return int(np.ceil(max(font.getbbox(name)[2] for name in names)))
 
 
 def _checked(images: Images, labels: ArrayLike, num_classes: int, columns: int, scale: int) -> IntArray:

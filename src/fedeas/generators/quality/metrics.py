@@ -6,8 +6,8 @@ Every measure is reported beside the same measure of real test images, which sho
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,38 +17,15 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, checked_address, image_index
+from fedeas.generators.base import Generator, Images, checked_address, image_index
+from fedeas.generators.quality.classifier import Classifier
 
-Images = NDArray[np.uint8]
 Features = NDArray[np.floating[Any]]
 
 CHECK_CLIENT = 2**31 - 1
 """The largest possible client number: images drawn under it for a check belong to no client."""
 
 BLOCK = 4096  # images at a time
-
-
-class Judge(Protocol):
-    """What the measures need from a classifier."""
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where distances are computed."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of weights and settings."""
-        ...
-
-    def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
-        """Classes and features of images."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +46,7 @@ class Nearness:
 class Yardstick:
     """Measures of real images, computed once and used for every generator of the same dataset."""
 
-    classifier: Judge
+    classifier: Classifier
     training_images: Images = field(repr=False)
     training_features: Features = field(repr=False)
     test_labels: IntArray = field(repr=False)
@@ -80,7 +57,7 @@ class Yardstick:
     """Distance of each test image to the nearest training image."""
 
     @staticmethod
-    def of(classifier: Judge, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
+    def of(classifier: Classifier, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
         """Measure real images: those that generator and classifier were trained on, and unseen ones."""
         labels = _checked("test", test_images, test_labels, classifier.num_classes)
         if len(training_images) < 2 or len(test_images) < 2:
@@ -135,10 +112,8 @@ class Report:
         return None if not self.seconds else self.images / self.seconds
 
     def as_dict(self) -> dict[str, Any]:
-        """Numbers, texts, lists and dictionaries, ready for JSON."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        plain = {name: _plain(value) for name, value in values.items()}
-        return plain | {"images_per_second": self.images_per_second}
+        """The measures by name, ready for JSON."""
+        return asdict(self) | {"images_per_second": self.images_per_second}
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Measure, its value for the generated images and, if meaningful, its value for real test images."""
@@ -292,13 +267,6 @@ def _checked(what: str, images: Images, labels: ArrayLike, num_classes: int) -> 
         raise InputError(f"{what} images: {error}") from None
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Nearness):
-        return {"median": value.median, "first_percentile": value.first_percentile}
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _worst(shares: tuple[float | None, ...]) -> str:
-    known = [(share, label) for label, share in enumerate(shares) if share is not None]
-    share, label = min(known)
+    share, label = min((share, label) for label, share in enumerate(shares) if share is not None)
     return f"{share:.2%} ({label})"

@@ -6,7 +6,7 @@ They take plain numbers and do not depend on runs. A method that was not run is 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -94,7 +94,8 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
     printed = [*chain.from_iterable(sweep.paper for sweep in sweeps), *(bar.paper for bar in references)]
     if not _known(values):
         say_not_run(axes, bare=not _known(printed))
-    keys = _budget_keys(sweeps, references, looks)
+    keys = [key(_run_part(sweep), looks[sweep.name]) for sweep in sweeps]
+    keys += [key(f"{bar.name}: {NOT_RUN}", looks[bar.name]) for bar in references if bar.ours is None]
     keys += [Line2D([], [], color=plots.GREY, label="the paper", **PAPER)] if _known(printed) else []
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
@@ -155,12 +156,6 @@ def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
         axes.plot(sweep.totals, paper, marker="o", markerfacecolor="white", color=colour, **PAPER)
     if _known(sweep.ours):
         axes.errorbar(sweep.totals, ours, np.nan_to_num(spread), fmt="o-", color=colour, capsize=3, elinewidth=1.2)
-
-
-def _budget_keys(sweeps: Sequence[Sweep], references: Sequence[Bar], looks: Mapping[str, Look]) -> list[Line2D]:
-    """Legend keys of the sweeps, and of references without a line."""
-    keys = [key(_run_part(sweep), looks[sweep.name]) for sweep in sweeps]
-    return keys + [key(f"{bar.name}: {NOT_RUN}", looks[bar.name]) for bar in references if bar.ours is None]
 
 
 def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.planning import scores
 from fedeas.planning.beta import MAX_SYNTHETIC, MIN_REMOVED, beta_path, select_beta
@@ -75,7 +73,8 @@ def reduction_figure() -> Figure:
     greedy, slack = _greedy_curve(counts, budgets)
     uniform = scores.budget_path(counts, (Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
     at = np.searchsorted(budgets, matched)
-    name = f"greedy (optimal is within {_bound(100 * slack)} points)"
+    bound = 10.0 ** np.ceil(np.log10(max(100 * slack, 1e-9)))  # the next power of ten
+    name = f"greedy (optimal is within {bound:g} points)"
     axes.plot(budgets, greedy, "--", color=plots.INK, linewidth=1.4, label=name)
     axes.plot(path.total, path.removed, "o-", color=plots.BLUE, markevery=list(steps), label="FedEAS")
     axes.plot(budgets, uniform, "s-", color=plots.ORANGE, markevery=list(at), label="uniform, at the same budgets")
@@ -166,15 +165,6 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def draw_count_figures(folder: Path) -> list[Path]:
-    """Write every figure as PNG and SVG into the folder, which is created if it is missing."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: the folder cannot be created ({error.strerror or error})") from None
-    return plots.save_all(((name, draw()) for name, draw in COUNT_FIGURES.items()), folder)
-
-
 @cache
 def _example() -> LabelCounts:
     return example_counts()
@@ -218,16 +208,9 @@ def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, f
     return greedy, float((bound - greedy).max())
 
 
-def _bound(value: float) -> str:
-    """The smallest power of ten that is at least this value."""
-    return f"{10.0 ** np.ceil(np.log10(max(value, 1e-9))):g}"
-
-
 def _bracket(axes: Any, low: float, high: float) -> None:
-    at, arrow = (
-        _plan().total,
-        {"arrowstyle": "|-|", "color": plots.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5},
-    )
+    at = _plan().total
+    arrow = {"arrowstyle": "|-|", "color": plots.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
     axes.annotate("", (at, low), (at, high), arrowprops=arrow)
     text = f"+{100 * (high - low):.1f} points"
     axes.annotate(text, (at, low + 0.68 * (high - low)), (9, 0), textcoords="offset points", va="center")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -40,7 +39,6 @@ from fedeas.paper.table_spec import Cell, accuracy
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
 from fedeas.planning.policies import FedEAS
-from fedeas.plotting import figures as plots
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured
 from fedeas.runs.store import Run
@@ -158,16 +156,6 @@ def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
             yield name, draw_counts()
     for name, draw in RUN_FIGURES.get(artefact, {}).items():
         yield name, draw(book)
-
-
-def save_figures(artefact: str, book: Workbook, folder: Path) -> list[Path]:
-    """Write the figures of an artefact as PNG and SVG."""
-    return plots.save_all(figures(artefact, book), folder)
-
-
-def save_overview(results: Results, folder: Path) -> list[Path]:
-    """Write the summary figure as PNG and SVG."""
-    return plots.save_all([("results-overview", overview(results))], folder)
 
 
 def _bar(name: str, entry: Entry | None) -> Bar:

@@ -6,6 +6,7 @@ from fedeas.planning.policies.base import AllocationPolicy, Policy
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
 from fedeas.planning.policies.fedeas import FedEAS
+from fedeas.planning.policies.feedback import Feedback
 from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
 from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
@@ -23,6 +24,7 @@ POLICIES: dict[str, type[Policy]] = {
         Optimal,
         KL,
         RoundBias,
+        Feedback,
         Pool,
         CostAware,
         FullBalance,
@@ -66,6 +68,7 @@ __all__ = [
     "CertifiedAllocation",
     "CostAware",
     "FedEAS",
+    "Feedback",
     "FullBalance",
     "Greedy",
     "MissingOnly",

@@ -13,7 +13,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.kl import Target, check_target, target_shares
+from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -59,23 +59,36 @@ class Greedy(Budgeted):
             samples = curves.demand.copy()
             samples[0] += surplus  # all gains are equal from here on: ties go to the lowest client
         else:
-            samples = _by_falling_gain(curves, total)
+            samples = by_falling_gain(curves, total)
         return Allocation(curves.fill(samples), self.spec)
 
 
-def one_by_one(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
+def one_by_one(
+    counts: LabelCounts,
+    shares: FloatArray,
+    total: int,
+    importance: FloatArray | None = None,
+    before: IntArray | None = None,
+) -> IntArray:
     """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
 
     The gain of a sample of class c is 2 p_k / N_k ((q_k - t) q_k - (q_k^c - t_c)), Eq. (gain) for any target. So a
-    client's next sample is of the class that lacks most, and a heap finds the next client.
+    client's next sample is of the class that lacks most, and a heap finds the next client. With the `importance` of
+    each class gains are multiplied by it; `before` are samples that are there already.
     """
-    after, weights = counts.n.astype(np.float64), counts.weights
+    start = counts.n if before is None else counts.n + before
+    after, weights = start.astype(np.float64), counts.weights
 
     def next_gain(client: int) -> tuple[float, int, int]:
         size = after[client].sum()
         lacking = shares - after[client] / size
-        best = int(lacking.argmax())
-        gain = weights[client] / size * (lacking[best] - lacking @ after[client] / size)
+        if importance is None:
+            best = int(lacking.argmax())
+            gain = weights[client] / size * (lacking[best] - lacking @ after[client] / size)
+        else:
+            gains = weights[client] / size * (lacking - lacking @ after[client] / size) * importance
+            best = int(gains.argmax())
+            gain = gains[best]
         return -float(gain), client, best
 
     heap = [next_gain(client) for client in range(counts.num_clients)]
@@ -84,10 +97,11 @@ def one_by_one(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
         _, client, best = heap[0]
         after[client, best] += 1
         heapq.heapreplace(heap, next_gain(client))
-    return after.astype(np.int64) - counts.n
+    return after.astype(np.int64) - start
 
 
-def _by_falling_gain(curves: Waterfill, total: int) -> IntArray:
+def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
+    """The samples of each client if `total` are placed one after the other; fewer than balance all clients."""
     too_low, enough = 0.0, float(curves.gain_at(curves.sorted[:, 0]).max()) * (1 + SAFE_MARGIN)
     while enough - too_low > enough * SAFE_MARGIN / 10:
         price = (too_low + enough) / 2
@@ -96,11 +110,12 @@ def _by_falling_gain(curves: Waterfill, total: int) -> IntArray:
         else:
             too_low = price
     samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
-    contenders = np.flatnonzero(_next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
+    contenders = np.flatnonzero(next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
     return _place_exactly(curves, samples, contenders, total - int(samples.sum()))
 
 
-def _next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
+def next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
+    """The gain of each client's next sample after `samples[k]`."""
     at = curves.round_after(samples)
     return np.take_along_axis(curves.gains_within(at), (samples - at.start)[:, None], axis=1)[:, 0]
 

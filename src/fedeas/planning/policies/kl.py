@@ -15,19 +15,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import check_positive, samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.optimal import CertifiedAllocation
+from fedeas.planning.policies.prices import round_to, spend
+from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
-
-Target = Literal["uniform", "global"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class KL(Budgeted):
         """Find the price at which the budget is spent, and round."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        curves = DivergenceCurves(counts, target_shares(counts, self.target), self.smoothing)
-        wanted, price = curves.spend(total)
+        curves = DivergenceCurves(counts.n, counts.weights, target_shares(counts, self.target), self.smoothing)
+        wanted, price = spend(curves, counts.num_clients, total)
         rounded = round_to(wanted, total)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
@@ -78,26 +77,12 @@ class KL(Budgeted):
         return float(counts.weights @ (shares * np.log(shares / given)).sum(axis=1))
 
 
-def check_target(target: object) -> None:
-    """Refuse a target that is neither of the two."""
-    if target not in get_args(Target):
-        raise PolicyError(f"target must be 'uniform' or 'global', not {target!r}")
-
-
-def target_shares(counts: LabelCounts, target: Target) -> FloatArray:
-    """The share of each class in the target; above 0, for a class that nobody holds a tiny one."""
-    if target == "uniform":
-        return np.full(counts.num_classes, 1 / counts.num_classes)
-    held = np.maximum(counts.n.sum(axis=0).astype(np.float64), 1e-9)
-    return np.asarray(held / held.sum())
-
-
 class DivergenceCurves:
     """How each client's divergence falls with the samples it gets; classes are ordered by how much they lack."""
 
-    def __init__(self, counts: LabelCounts, shares: FloatArray, smoothing: float) -> None:
-        self.weights, self.shares = counts.weights, shares
-        self.have = counts.n + smoothing
+    def __init__(self, n: IntArray, weights: FloatArray, shares: FloatArray, smoothing: float) -> None:
+        self.weights, self.shares = weights, shares
+        self.have = n + smoothing
         self.levels = np.sort(self.have / shares, axis=1)
         order = np.argsort(self.have / shares, axis=1, kind="stable")
         self.raised_shares = np.cumsum(shares[order], axis=1)
@@ -126,42 +111,24 @@ class DivergenceCurves:
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
         return np.asarray(np.maximum(level, first))
 
-    def spend(self, total: int) -> tuple[FloatArray, float]:
-        """The best samples, as real numbers that sum to `total`, and the price of the last one."""
-        full = self.at_level(self.levels[:, -1])
-        surplus = total - float(full.sum())
-        if surplus >= 0:  # all clients match the target; from there on they grow without leaving it
-            return self.at_level(self.levels[:, -1] + surplus / len(full)), 0.0
-        too_low, enough = 0.0, float((self._stage_gains[:, 0] * self.weights).max())
-        for _ in range(200):
-            price = (too_low + enough) / 2
-            if price in (too_low, enough):
-                break
-            if self.at_level(self.level_at(price)).sum() <= total:
-                enough = price
-            else:
-                too_low = price
-        return self.at_level(self.level_at(enough)), enough
+    def matched(self, more: float = 0.0) -> FloatArray:
+        """The samples with which every client matches the target, and about `more` for each beyond."""
+        return self.at_level(self.levels[:, -1] + more)
+
+    def in_whole(self, samples: IntArray) -> IntArray:
+        """The allocation for whole numbers of samples: these."""
+        return samples
+
+    @property
+    def highest_price(self) -> float:
+        """The gain of the first sample of the client to which it is worth most."""
+        return float((self._stage_gains[:, 0] * self.weights).max())
+
+    def samples_at(self, price: float) -> FloatArray:
+        """The samples whose gain is above the price."""
+        return self.at_level(self.level_at(price))
 
     @cached_property
     def _stage_gains(self) -> FloatArray:
         """Gain per sample, without the client's weight, where each class joins the raised ones; falls to 0."""
         return np.asarray(1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched))
-
-
-def round_to(samples: FloatArray, total: int) -> IntArray:
-    """Whole numbers that sum to `total`: each number is rounded down, and the largest rests are rounded up.
-
-    >>> round_to(np.array([[0.5, 1.7], [0.0, 1.8]]), 4)
-    array([[0, 2],
-           [0, 2]])
-    """
-    whole = np.floor(samples * (1 - 1e-12))  # so that rounding errors never round up
-    rests = (samples - whole).ravel()
-    rounded = whole.astype(np.int64)
-    missing = total - int(rounded.sum())
-    each, rest = divmod(missing, rests.size)
-    rounded += each
-    largest = np.argsort(-rests, kind="stable")[:rest]
-    rounded.ravel()[largest] += 1
-    return rounded

@@ -11,6 +11,9 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.prices import bisect_price, round_to, spend
+from fedeas.planning.policies.share_curves import ShareCurves
+from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
@@ -43,29 +46,55 @@ class Optimal(Budgeted):
     bisected until the budget is met, and Lagrangian duality turns the same price into a lower bound. The result is a
     `CertifiedAllocation`, whose ``gap`` bounds how much better the optimum can be.
 
+    Args:
+        budget: samples to spend.
+        target: the shares u of I: equal ones, or those of all real samples together (``global``), which leaves a long
+            tail as it is.
+
     >>> best = Optimal(budget=4).allocate(LabelCounts([[3, 4, 2], [5, 8, 7], [2, 2, 3]]))
     >>> best.n.sum(), best.gap
     (np.int64(4), 0.0)
     """
 
+    target: Target = "uniform"
     description: ClassVar[str] = (
         "The best allocation of this many images. Needs the counts of all clients; for comparison."
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        curves = Waterfill(counts, total)
-        if counts.num_clients * total**2 <= EXACT_STEPS:
+        curves = self._curves(counts, total)
+        if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
-            samples, bound = _by_convex_hulls(curves, total)
+            samples, bound = _relaxed(curves, total)
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
         return CertifiedAllocation(curves.fill(samples), self.spec, gap)
 
+    def _curves(self, counts: LabelCounts, total: int) -> Waterfill | ShareCurves:
+        if self.target == "uniform":
+            return Waterfill(counts, total)
+        return ShareCurves(counts, target_shares(counts, self.target))
 
-def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
+    def imbalance(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
+        """I with the shares of the target, which the policy minimises."""
+        after = counts.n if allocation is None else counts.joined(allocation)
+        apart = after / after.sum(axis=1, keepdims=True) - target_shares(counts, self.target)
+        return float(counts.weights @ (apart**2).sum(axis=1))
+
+
+def is_small(clients: int, total: int) -> bool:
+    """Whether dynamic programming is quick enough."""
+    return clients * total**2 <= EXACT_STEPS
+
+
+def _by_dynamic_programming(curves: Waterfill | ShareCurves, total: int) -> IntArray:
     """best[b] is the least value of the clients so far with b samples; choices remember how many the last one took."""
     num_clients = curves.counts.num_clients
     takes = np.arange(total + 1)
@@ -86,33 +115,50 @@ def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
     return samples
 
 
+def _relaxed(curves: Waterfill | ShareCurves, total: int) -> tuple[IntArray, float]:
+    return _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
+
+
 def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     """Samples for each client, and a lower bound on the sum of their values."""
     surplus = total - int(curves.demand.sum())
     if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
         return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
-    too_low, enough = 0.0, 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
-    for _ in range(200):
-        price = (too_low + enough) / 2
-        if price in (too_low, enough):
-            break
-        if curves.best_at(price).sum() <= total:
-            enough = price
-        else:
-            too_low = price
+    samples, price = on_hulls(curves, total, highest_price(curves))
+    bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
+    return _give_rest(curves, samples, total - int(samples.sum())), bound
+
+
+def highest_price(curves: Waterfill) -> float:
+    """A price at which nobody takes a sample."""
+    return 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
+
+
+def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:
+    """The best samples on the hulls, at most `total`, and their price; the next step of a client may not fit."""
+    too_low, enough = bisect_price(lambda at: curves.best_at(at.middle).sum() <= total, highest)
     samples = curves.best_at(enough)
     more = curves.best_at(too_low) if too_low > 0 else curves.demand
     # Each client's two choices are equally good at this price. Take the larger ones while they fit the budget.
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
-    samples = samples + np.where(fits, steps, 0)
-    bound = float((curves.value(samples) + 2 * enough * samples).sum()) - 2 * enough * total
-    return _give_rest(curves, samples, total - int(samples.sum())), bound
+    return samples + np.where(fits, steps, 0), enough
+
+
+def _by_relaxing(curves: ShareCurves, total: int) -> tuple[IntArray, float]:
+    """The same for any shares: the best real numbers, rounded."""
+    samples, price = spend(curves, curves.counts.num_clients, total)
+    bound = float(curves.relaxed_value(samples).sum()) + price * (float(samples.sum()) - total)
+    return round_to(samples, total), bound
 
 
 def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:
     """Give the last few samples to the one client whose value they lower most (or raise least)."""
-    change: FloatArray = curves.value(samples + rest) - curves.value(samples)
     samples = samples.copy()
-    samples[int(change.argmin())] += rest
+    samples[int(change_by(curves, samples, rest).argmin())] += rest
     return samples
+
+
+def change_by(curves: Waterfill, samples: IntArray, rest: int) -> FloatArray:
+    """How the value of each client changes if it gets all of the rest."""
+    return curves.value(samples + rest) - curves.value(samples)

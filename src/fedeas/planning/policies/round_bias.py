@@ -25,8 +25,9 @@ from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.kl import Target, check_target, round_to, target_shares
 from fedeas.planning.policies.optimal import CertifiedAllocation
+from fedeas.planning.policies.prices import round_to
+from fedeas.planning.policies.targets import Target, check_target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
 MAX_STEPS = 500

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,14 +117,27 @@ class CountTable:
             counts, names = _from_wide(self._read(), self.layout, 0)
             return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
 
-    def chunks(self, cells: int = CHUNK_CELLS) -> Iterator[Chunk]:
-        """The table in parts; see `count_chunks`."""
+    @property
+    def in_parts(self) -> bool:
+        """Whether the file can be read part by part, as often as needed."""
+        return self.suffix == ".npy" or (self.suffix == ".parquet" and not self.layout.is_long)
+
+    @property
+    def cells(self) -> int:
+        """Counts in a file that is read in parts."""
+        if self.suffix == ".npy":
+            return int(_load_npy(self.path).size)
+        return self._rows * len(self.layout.classes)
+
+    def chunks(self, cells: int = CHUNK_CELLS, named: bool = True) -> Iterator[Chunk]:
+        """The table in parts; see `count_chunks`. If not `named`, names are neither read nor checked."""
         with _naming(self.path):
             if self.suffix == ".npy":
                 yield from _npy_chunks(self.path, cells)
                 return
-            if self.suffix == ".parquet" and not self.layout.is_long:
-                yield from _parquet_chunks(self._source, self.layout, self.size, cells)
+            if self.in_parts:
+                layout = self.layout if named else replace(self.layout, client=None)
+                yield from _parquet_chunks(self._source, layout, self.size, cells)
                 return
         counts = self.counts()
         yield Chunk(counts, counts.clients, 0)

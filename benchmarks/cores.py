@@ -1,0 +1,63 @@
+"""How do rounds grow with the cores of a CPU? Small networks cannot use several cores for one client.
+
+32 clients of 640 samples train five epochs in a round: one after the other on one core, in a process for each core on
+more. What the processes take to start is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from measure import save
+
+from fedeas.algorithms import FedAvg
+from fedeas.algorithms.base import model_arrays
+from fedeas.config import TrainConfig
+from fedeas.core.arrays import cores
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.engines.processes import ProcessesEngine
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.worker import Worker
+from fedeas.models.build import build_model
+
+CLIENTS, ROUNDS, SHAPE, SAMPLES = 32, 3, (1, 8, 8), 640
+
+
+def seconds(number: int) -> float:
+    """Seconds a round on this number of cores."""
+    rng, model = np.random.default_rng(0), build_model("small-cnn", SHAPE, 10, seed=0)
+    images, labels = rng.integers(0, 256, (SAMPLES, *SHAPE), dtype=np.uint8), rng.integers(0, 10, SAMPLES)
+    data = ClientData.of(images, labels, Normaliser.of((0.5,), (0.25,)))
+    train, nothing = TrainConfig(lr=0.05, batch_size=64, epochs=5), np.zeros((CLIENTS, 10), dtype=np.int64)
+    worker = Worker(FedAvg(), model, lambda client: data, nothing, None, train, 0, ROUNDS)
+    with closing(ProcessesEngine(worker, number) if number > 1 else LocalEngine(worker)) as engine:
+        for rounds in (1, ROUNDS):  # the first is for the processes to start
+            start = time.perf_counter()
+            federate(FedAvg(), engine, model_arrays(model), Schedule(rounds, CLIENTS, CLIENTS, 0), lambda state: {})
+    return (time.perf_counter() - start) / ROUNDS
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
+    spent = {number: seconds(number) for number in numbers}
+    rows = [
+        {
+            "cores": number,
+            "rounds a second": round(1 / spent[number], 2),
+            "times one core": round(spent[1] / spent[number], 2),
+        }
+        for number in numbers
+    ]
+    save("cores", f"Rounds of {CLIENTS} clients of {SAMPLES} samples, small CNN, five epochs", rows)
+
+
+if __name__ == "__main__":
+    main()

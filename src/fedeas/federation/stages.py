@@ -1,0 +1,98 @@
+"""A run in stages: each spends a part of the budget where the model of the stage before is weak.
+
+Recall is measured on the images of ``data.held_out``, which no client has, in the clean protocol alone. Every stage is
+a run of its own, which starts from the model of the stage before and keeps its images.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedeas.algorithms.base import MODEL
+from fedeas.config import RunConfig, checked_config
+from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.tensor_files import write_tensors
+from fedeas.data.client import Normaliser
+from fedeas.errors import InputError
+from fedeas.federation.metrics import Evaluation
+from fedeas.federation.parts import new_model
+from fedeas.federation.pretraining import last_model
+from fedeas.federation.run import execute
+from fedeas.federation.split import held_out, load_data, split_data
+from fedeas.models.initial_weights import start_seen
+from fedeas.planning.policies import Feedback, Policy, parse_policy
+from fedeas.planning.policies.base import spread_evenly
+from fedeas.planning.policies.feedback import as_text
+from fedeas.runs.store import Run, RunStore
+
+SEEDS_APART = 10_000
+"""Between the seeds of two stages, so that each has its own clients and batches."""
+
+
+def run_in_stages(config: RunConfig, store: RunStore, stages: int, *, feedback: bool = True) -> list[Run]:
+    """Run a config in stages of equally many rounds and return their runs; the last one has the final accuracy.
+
+    The budget is the total of the config's policy. Without `feedback` all stages spend it as Greedy, for comparison.
+    """
+    _check(config, stages)
+    total = parse_policy(config.policy).allocate(split_data(config, load_data(config)).counts).total
+    plan: Policy | None = None
+    runs: list[Run] = []
+    for stage, budget in enumerate(spread_evenly(total, stages).tolist()):
+        recall = as_text(recall_on_held_out(runs[-1])) if runs and feedback else ""
+        plan = Feedback(budget, recall) if plan is None else Feedback(budget, recall, plan)
+        runs.append(execute(_stage(config, store, stage, stages, plan, runs), store))
+    return runs
+
+
+def recall_on_held_out(run: Run) -> list[float | None]:
+    """The share of each class's held-out images that the final model of a run recognises."""
+    config = run.config
+    dataset = load_data(config)
+    aside = held_out(config, dataset)
+    assert aside is not None
+    images, labels = (torch.from_numpy(np.array(part)) for part in aside)
+    model = new_model(config, dataset.shape, dataset.num_classes)
+    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, torch.device("cpu"))
+    server = {f"{MODEL}{name}": tensor.cpu() for name, tensor in last_model(run).items()}
+    recall: list[float | None] = Evaluation(model, images, labels, normalise)(server)["class_accuracy"]
+    return recall
+
+
+def _check(config: RunConfig, stages: int) -> None:
+    if not config.data.held_out:
+        raise InputError(
+            "feedback needs images that no client has; set data.held_out, such as 100, in the clean protocol"
+        )
+    if stages < 1 or config.rounds.total % stages:
+        raise InputError(f"rounds.total={config.rounds.total} is no multiple of {stages} stages; choose another number")
+
+
+def _stage(config: RunConfig, store: RunStore, stage: int, stages: int, plan: Policy, before: list[Run]) -> RunConfig:
+    content: dict[str, Any] = config.model_dump()
+    content["label"] = f"{config.label}-stage-{stage + 1}" if config.label else f"stage-{stage + 1}"
+    content |= {"policy": plan.spec, "seed": config.seed + SEEDS_APART * stage}
+    content["rounds"]["total"] = config.rounds.total // stages
+    if before:
+        content["model"]["weights"] = str(_keep_model(before[-1]))
+    return checked_config(content, f"stage {stage + 1}")
+
+
+def _keep_model(run: Run) -> Path:
+    """The final model of a run as a file beside its records, with the images that it has seen."""
+    path, config = run.path / "model.safetensors", run.config
+    if not path.exists():
+        data = split_data(config, load_data(config))
+        seen = Seen.under(
+            config.data.protocol,
+            data.dataset.name,
+            data_digest(data.images, data.labels),
+            start_seen(config.model.weights),
+        )
+        write_tensors(path, last_model(run), {"fedeas": json.dumps({"seen": seen.record, "run": config.fingerprint})})
+    return path

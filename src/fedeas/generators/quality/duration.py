@@ -1,0 +1,42 @@
+"""Estimate how long a check of a generator will take, from parts of it that are timed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedeas.generators.base import Generator, image_index
+from fedeas.generators.quality.classifier import Classifier, suited_judge
+from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
+from fedeas.generators.quality.recipes import recipe_for
+from fedeas.gpu.timing import seconds_of
+
+Images = NDArray[np.uint8]
+
+FEW = 64  # images of a part that is timed
+
+
+def training_seconds(images: Images, num_classes: int, device: torch.device) -> float:
+    """Seconds of training the classifier that judges these images."""
+    count = max(FEW, num_classes)
+    few, classes = images[np.arange(count) % len(images)], np.arange(count) % num_classes
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    name = suited_judge(shape, device)
+    one = seconds_of(
+        lambda: Classifier.train(few, classes, num_classes, epochs=1, device=device, architecture=name), device
+    )
+    return recipe_for(name, None).epochs * one * len(images) / count
+
+
+def drawing_seconds(generator: Generator, count: int, device: torch.device) -> float:
+    """Seconds of drawing this many images."""
+    batch = min(generator.batch_size, count)
+    labels, index = np.zeros(batch, np.int64), image_index(CHECK_CLIENT, batch)
+    return seconds_of(lambda: generator.sample(labels, index), device) * count / batch
+
+
+def comparing_seconds(images: Images, others: int, device: torch.device) -> float:
+    """Seconds of searching the nearest of these images for this many others."""
+    few = images[: FEW * FEW]
+    return seconds_of(lambda: nearest(few[:FEW], few, device), device) * others * len(images) / (FEW * len(few))

@@ -1,0 +1,167 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+"""The last layer and the loss of several clients at once, for GPUs. Needs Triton.
+
+Both are small, and torch spreads them over some twenty kernels, which take a tenth of a step of few clients. Here each
+has one kernel for the result and one for the gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LEAST = 16
+"""Triton multiplies matrices of at least this many rows and columns."""
+
+MOST_ROWS, MOST_OUTPUTS = 256, 128
+"""Larger batches and layers are left to torch."""
+
+FEATURES = 64
+"""Features that a program reads at once."""
+
+
+def fits(rows: int, outputs: Tensor) -> bool:
+    """Whether the kernels take clients with this many rows, and outputs of this size and precision."""
+    small = rows <= MOST_ROWS and outputs.shape[1] <= MOST_OUTPUTS
+    return small and outputs.dtype in (torch.float32, torch.bfloat16)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer for each client, in the precision of x; gradients have the precision of the weights.
+
+    Args:
+        x: (clients, rows, features).
+        weight: (clients, outputs, features).
+        bias: (clients, outputs).
+    """
+    result: Tensor = _Linear.apply(x.contiguous(), weight, bias)  # type: ignore[no-untyped-call]
+    return result
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """The loss of each client: the sum over its rows of share * cross-entropy, in float32.
+
+    Args:
+        logits: (clients x rows, classes), the clients one after the other.
+        labels: of the rows.
+        shares: (clients, rows); rows with share 0 have no effect.
+    """
+    result: Tensor = _MeanCrossEntropy.apply(logits.contiguous(), labels, shares)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    """First derivative only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        clients, rows, features = x.shape
+        outputs = weight.shape[1]
+        result = x.new_empty((clients, rows, outputs))
+        _outputs[(triton.cdiv(rows, LEAST), clients)](
+            x, weight, bias, result, rows, outputs, features, LEAST, FEATURES, _padded(outputs)
+        )
+        ctx.save_for_backward(x, weight)
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        clients, rows, features = x.shape
+        outputs = weight.shape[1]
+        of_x, of_weight, of_bias = torch.empty_like(x), torch.empty_like(weight), weight.new_empty((clients, outputs))
+        _output_slopes[(triton.cdiv(features, FEATURES), clients)](
+            slope.contiguous(), x, weight, of_x, of_weight, of_bias, rows, features, outputs,
+            _padded(rows), FEATURES, _padded(outputs),
+        )  # fmt: skip
+        return of_x, of_weight, of_bias
+
+
+class _MeanCrossEntropy(torch.autograd.Function):
+    """First derivative only; it is computed together with the loss."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+        (clients, rows), classes = shares.shape, logits.shape[1]
+        loss, slope = shares.new_empty(clients, dtype=torch.float32), torch.empty_like(logits)
+        _loss[(clients,)](logits, labels, shares, loss, slope, rows, classes, _padded(rows), _padded(classes))
+        ctx.save_for_backward(slope)
+        return loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        by_client = slope.view(len(of_loss), -1)
+        return (by_client * of_loss[:, None].to(slope.dtype)).view_as(slope), None, None
+
+
+def _padded(size: int) -> int:
+    return max(LEAST, int(triton.next_power_of_2(size)))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _outputs(
+    x, weight, bias, out, rows, outputs,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    row, output, client = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, OUTPUTS), tl.program_id(1)
+    there, known = (row < rows)[:, None], output < outputs
+    source = x + (client * rows + row)[:, None] * WIDTH
+    kernel = weight + (client * outputs + output)[None, :] * WIDTH
+    total = tl.zeros((ROWS, OUTPUTS), tl.float32)
+    for first in range(0, WIDTH, FEATURES):
+        feature = first + tl.arange(0, FEATURES)
+        seen = tl.load(source + feature[None, :], there & (feature < WIDTH)[None, :], 0.0)
+        its = tl.load(kernel + feature[:, None], known[None, :] & (feature < WIDTH)[:, None], 0.0)
+        total = tl.dot(seen, its.to(seen.dtype), total, input_precision="ieee")
+    total += tl.load(bias + client * outputs + output, known, 0.0).to(tl.float32)[None, :]
+    place = (client * rows + row)[:, None] * outputs + output[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), there & known[None, :])
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _output_slopes(
+    slope, x, weight, of_x, of_weight, of_bias, rows, features, outputs,
+    ROWS: tl.constexpr, FEATURES: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    row, output, client = tl.arange(0, ROWS), tl.arange(0, OUTPUTS), tl.program_id(1)
+    feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
+    there, known, asked = (row < rows)[:, None], output < outputs, (feature < features)[None, :]
+    steep = tl.load(slope + (client * rows + row)[:, None] * outputs + output[None, :], there & known[None, :], 0.0)
+    place = (client * rows + row)[:, None] * features + feature[None, :]
+    kernel = (client * outputs + output)[:, None] * features + feature[None, :]
+    seen = tl.load(x + place, there & asked, 0.0)
+    its = tl.load(weight + kernel, known[:, None] & asked, 0.0)
+    result = tl.dot(steep, its.to(steep.dtype), input_precision="ieee")
+    tl.store(of_x + place, result.to(of_x.dtype.element_ty), there & asked)
+    result = tl.dot(tl.trans(steep), seen, input_precision="ieee")
+    tl.store(of_weight + kernel, result.to(of_weight.dtype.element_ty), known[:, None] & asked)
+    if tl.program_id(0) == 0:
+        total = tl.sum(steep.to(tl.float32), 0)
+        tl.store(of_bias + client * outputs + output, total.to(of_bias.dtype.element_ty), known)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _loss(
+    logits, labels, shares, loss, slope, rows, classes, ROWS: tl.constexpr, CLASSES: tl.constexpr
+):  # fmt: skip
+    row, each, client = tl.arange(0, ROWS), tl.arange(0, CLASSES), tl.program_id(0)
+    there, known = row < rows, (each < classes)[None, :]
+    place = (client * rows + row)[:, None] * classes + each[None, :]
+    value = tl.load(logits + place, there[:, None] & known, 0.0).to(tl.float32)
+    value = tl.where(known, value, float("-inf"))
+    value -= tl.max(value, 1)[:, None]
+    power = tl.exp(value)
+    total = tl.sum(power, 1)
+    own = each[None, :] == tl.load(labels + client * rows + row, there, 0)[:, None]
+    share = tl.load(shares + client * rows + row, there, 0.0).to(tl.float32)
+    surprise = tl.log(total) - tl.sum(tl.where(own, value, 0.0), 1)
+    tl.store(loss + client, tl.sum(share * surprise, 0))
+    steep = share[:, None] * (power / total[:, None] - own.to(tl.float32))
+    tl.store(slope + place, steep.to(slope.dtype.element_ty), there[:, None] & known)

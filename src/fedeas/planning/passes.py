@@ -1,0 +1,141 @@
+"""Find the price at which a budget is spent, for a table that is read several times from its beginning to its end.
+
+Each reading tries several prices at once. What all clients take falls as the price rises, so two prices enclose the one
+that is looked for. A sample of the clients says where to begin, and a straight line between two prices where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.planning.policies.prices import Bracket, bisect_price, rounded_down
+
+TakenAt = Callable[[Sequence[float]], list[int]]
+"""What all clients take at each of some prices, from one reading of the table."""
+
+NEARBY = (1 / 8, 1 / 2**8, 1 / 2**16)
+"""How far from a guess further prices are tried, relative to what is not yet excluded."""
+
+CLOSE = 1e-13
+"""Prices that differ by less, relatively, may be in the wrong order because of rounding errors."""
+
+LEVELS_AT_ONCE = 4
+"""Halvings of a bracket for which one reading of the table prepares all prices."""
+
+
+class Tried(NamedTuple):
+    """A price and what all clients take at it."""
+
+    price: float
+    taken: int
+
+
+def enclose(
+    taken_at: TakenAt, total: int, ends: tuple[Tried, Tried], guess: float, narrow: Callable[[Tried, Tried], bool]
+) -> tuple[Tried, Tried]:
+    """Two prices with the wanted one between: more than `total` is taken at the lower one, and not at the higher one.
+
+    `ends` enclose it already. The search is over when the two are `narrow` enough, or too close to tell apart.
+    """
+    low, high = ends
+    width = guess / 4
+    while not narrow(low, high) and high.price - low.price > CLOSE * high.price:
+        prices = _to_try(low.price, high.price, guess, width)
+        for each in map(Tried, prices, taken_at(prices)):
+            if each.taken > total:
+                low = max(low, each)
+            else:
+                high = min(high, each)
+        width = high.price - low.price
+        guess = low.price + width * ((low.taken - total) / (low.taken - high.taken))
+    return low, high
+
+
+def _to_try(low: float, high: float, guess: float, width: float) -> list[float]:
+    offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
+    prices = {(low + high) / 2, guess, *(guess + offset for offset in offsets)}
+    return sorted(price for price in prices if low < price < high)
+
+
+def bisect_by_passes(taken_at: TakenAt, total: int, highest: float, low: float, high: float) -> Bracket:
+    """The same as `bisect_price` of the whole table, if it is known that the result is between `low` and `high`."""
+    low, high = low * (1 - CLOSE), high * (1 + CLOSE)
+    known: dict[float, int] = {}
+
+    def fits(bracket: Bracket) -> bool:
+        price = bracket.middle
+        if not low < price < high:
+            return price >= high
+        if price not in known:
+            prices = sorted({each for each in middles(bracket, LEVELS_AT_ONCE) if low < each < high})
+            known.update(zip(prices, taken_at(prices), strict=True))
+        return known[price] <= total
+
+    return bisect_price(fits, highest)
+
+
+def middles(bracket: Bracket, levels: int) -> Iterator[float]:
+    """The prices that the next halvings may try."""
+    if levels:
+        yield bracket.middle
+        for fits in (True, False):
+            yield from middles(bracket.halved(fits), levels - 1)
+
+
+class Rounding:
+    """Round real numbers of samples, given in parts, as `round_to` rounds them all at once.
+
+    The number from which on rests are rounded up is found by counting: rests that are at least 0 are in the order of
+    their bits, so four readings, each for a quarter of the bits, lead to it.
+    """
+
+    def __init__(self, samples: Callable[[], Iterator[FloatArray]], total: int) -> None:
+        spent = cells = 0
+        histogram = np.zeros(2**16, dtype=np.int64)
+        for part in samples():
+            whole, bits = _split(part)
+            spent, cells = spent + int(whole.sum()), cells + part.size
+            histogram += _histogram(bits >> 48)
+        self.each, rest = divmod(total - spent, cells)
+        self.threshold, self.ties = _place_from_the_end(histogram, rest)
+        for shift in (32, 16, 0):
+            histogram[:] = 0
+            for part in samples():
+                bits = _split(part)[1] >> shift
+                histogram += _histogram(bits[bits >> 16 == self.threshold] & 0xFFFF)
+            place, self.ties = _place_from_the_end(histogram, self.ties)
+            self.threshold = (self.threshold << 16) + place
+
+    def next_part(self, samples: FloatArray) -> IntArray:
+        """The whole numbers of the next part; parts must come in order."""
+        whole, bits = _split(samples)
+        tied = np.flatnonzero(bits == self.threshold)[: self.ties]
+        self.ties -= tied.size
+        up = (bits > self.threshold).astype(np.int64)
+        up[tied] = 1
+        return np.asarray(whole + self.each + up.reshape(whole.shape))
+
+
+def _split(samples: FloatArray) -> tuple[IntArray, IntArray]:
+    """Whole parts, and the rests as whole numbers in the same order; flat."""
+    whole = rounded_down(samples)
+    return whole, np.ascontiguousarray(samples - whole).view(np.int64).ravel()
+
+
+def _histogram(digits: IntArray) -> IntArray:
+    return np.bincount(digits, minlength=2**16)
+
+
+def _place_from_the_end(histogram: IntArray, count: int) -> tuple[int, int]:
+    """The place where the last `count` entries begin, and how many of them are at this place.
+
+    >>> _place_from_the_end(np.array([5, 2, 1]), 2)
+    (1, 1)
+    """
+    after = np.cumsum(histogram[::-1])[::-1] - histogram
+    place = int(np.flatnonzero(after <= count)[0])
+    return place, count - int(after[place])

@@ -1,0 +1,32 @@
+"""The class shares that policies bring clients towards."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import LabelCounts
+
+Target = Literal["uniform", "global"]
+
+
+def check_target(target: object) -> None:
+    """Refuse a target that is neither of the two."""
+    if target not in get_args(Target):
+        raise PolicyError(f"target must be 'uniform' or 'global', not {target!r}")
+
+
+def target_shares(counts: LabelCounts, target: Target) -> FloatArray:
+    """The share of each class in the target; above 0, for a class that nobody holds a tiny one."""
+    return shares_towards(target, counts.n.sum(axis=0))
+
+
+def shares_towards(target: Target, held: IntArray) -> FloatArray:
+    """The same, from the samples of each class that all clients hold together."""
+    if target == "uniform":
+        return np.full(len(held), 1 / len(held))
+    some = np.maximum(held.astype(np.float64), 1e-9)
+    return np.asarray(some / some.sum())

@@ -1,0 +1,311 @@
+"""Plan one budget for a fleet whose table does not fit into memory: Greedy, Optimal and KL in several passes.
+
+These policies take the samples whose gain is above one price for all clients. The price is found by reading the table
+several times; a last pass writes the allocation. It is the one that the policy gives for the table in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
+from fedeas.errors import PolicyError
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
+from fedeas.planning.policies import KL, Greedy, Optimal, Policy
+from fedeas.planning.policies.base import Budget
+from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
+from fedeas.planning.policies.kl import DivergenceCurves
+from fedeas.planning.policies.optimal import change_by, highest_price, is_small, on_hulls
+from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
+from fedeas.planning.policies.share_curves import ShareCurves
+from fedeas.planning.policies.targets import shares_towards
+from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+from fedeas.planning.tables import Chunk, CountTable
+
+PART_CELLS = 2**18
+SAMPLED_CLIENTS = 10_000
+OPEN_CLIENTS = 100_000
+"""With at most so many samples between two prices, the clients that take them are settled in memory."""
+
+Curves = TypeVar("Curves")
+Parts = Callable[[], Iterator[LabelCounts]]
+Place = Callable[[LabelCounts], IntArray]
+"""The allocation of the next part; parts come in order."""
+
+
+def can_stream(policy: Policy) -> bool:
+    """Whether a table can be planned in passes: for a search towards equal shares, KL, and Optimal towards any."""
+    known = isinstance(policy, Optimal | KL) or (isinstance(policy, Greedy) and policy.target == "uniform")
+    if not known:
+        return False
+    budget = policy.budget  # type: ignore[attr-defined]
+    return not isinstance(budget, Policy) or budget.is_local
+
+
+def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -> Iterator[tuple[Chunk, Allocation]]:
+    """The parts of a table with their allocations, which together are those of the whole table."""
+    place = placement(lambda: (chunk.counts for chunk in table.chunks(cells, named=False)), policy)
+    for chunk in table.chunks(cells):
+        yield chunk, Allocation(frozen(place(chunk.counts)), policy.spec)
+
+
+def placement(parts: Parts, policy: Policy) -> Place:
+    """Read the parts as often as it takes to know how to place the budget."""
+    if not can_stream(policy):
+        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
+    assert isinstance(policy, Greedy | Optimal | KL)
+    fleet = Fleet.survey(parts, policy.budget)
+    check_searchable(fleet.total)
+    if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
+        return _whole(parts, policy)
+    if isinstance(policy, Greedy):
+        return _greedy(parts, fleet)
+    if isinstance(policy, Optimal) and policy.target == "uniform":
+        return _optimal(parts, fleet)
+    return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
+
+
+@dataclass
+class Fleet:
+    """What has to be known about all clients before their curves can be drawn."""
+
+    clients: int = 0
+    samples: int = 0
+    largest: int = 0
+    total: int = 0
+    """Samples to spend."""
+    held: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    """Real samples of each class."""
+    some: LabelCounts = field(default_factory=lambda: LabelCounts([[1, 1]]))
+    """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
+
+    @staticmethod
+    def survey(parts: Parts, budget: Budget) -> Fleet:
+        """Read the table once."""
+        fleet, chosen, stride = Fleet(), np.empty((0, 1), dtype=np.int64), 1
+        for part in parts():
+            rows = part.n[-fleet.clients % stride :: stride]
+            chosen = rows if not fleet.clients else np.concatenate([chosen, rows])
+            fleet._add(part, budget)
+            while len(chosen) > 2 * SAMPLED_CLIENTS:
+                chosen, stride = chosen[::2], 2 * stride
+        fleet.some = LabelCounts(frozen(chosen.copy()))
+        if not isinstance(budget, Policy):
+            fleet.total = int(budget)
+        return fleet
+
+    def _add(self, part: LabelCounts, budget: Budget) -> None:
+        self.clients += part.num_clients
+        self.samples += part.total
+        self.largest = max(self.largest, int(part.sizes.max()))
+        self.held = self.held + part.n.sum(axis=0)
+        if isinstance(budget, Policy):
+            self.total += budget.allocate(part).total
+
+    @property
+    def sampled_total(self) -> int:
+        """The part of the budget that falls to the sampled clients."""
+        return self.total * self.some.num_clients // self.clients
+
+    def waterfill(self, part: LabelCounts) -> Waterfill:
+        """The curves of some clients towards equal shares."""
+        return Waterfill(part, max(self.total, self.largest))
+
+
+def _whole(parts: Parts, policy: Policy) -> Place:
+    """The table in memory, for few samples to spend; parts of its allocation."""
+    plan, row = policy.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n, 0
+
+    def place(part: LabelCounts) -> IntArray:
+        nonlocal row
+        row += part.num_clients
+        return plan[row - part.num_clients : row]
+
+    return place
+
+
+def _relaxed_curves(policy: KL | Optimal, fleet: Fleet, part: LabelCounts) -> RelaxedCurves:
+    shares = shares_towards(policy.target, fleet.held)
+    if isinstance(policy, KL):
+        return DivergenceCurves(part.n, part.sizes / fleet.samples, shares, policy.smoothing)
+    return ShareCurves(part, shares)
+
+
+@dataclass
+class Passes(Generic[Curves]):
+    """The curves of all clients, part by part, as often as they are needed, and what is taken at a price."""
+
+    parts: Parts
+    curves_of: Callable[[LabelCounts], Curves]
+    taken: Callable[[Curves, float], int]
+
+    def curves(self) -> Iterator[Curves]:
+        """Read the table once."""
+        return map(self.curves_of, self.parts())
+
+    def taken_at(self, prices: Sequence[float]) -> list[int]:
+        """What all clients take at each price."""
+        taken = [0] * len(prices)
+        for curves in self.curves():
+            for place, price in enumerate(prices):
+                taken[place] += self.taken(curves, price)
+        return taken
+
+
+def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Place:
+    """Real numbers at one price, rounded."""
+    passes = Passes(parts, curves_of, lambda curves, price: fine_total(curves.samples_at(price)))
+    highest, matched = 0.0, 0
+    for curves in passes.curves():
+        highest, matched = max(highest, curves.highest_price), matched + fine_total(curves.matched())
+    surplus = fleet.total - matched / FINE
+    price = None if surplus >= 0 else _relaxed_price(passes, fleet, highest, matched)
+
+    def samples_of(curves: RelaxedCurves) -> FloatArray:
+        return curves.matched(surplus / fleet.clients) if price is None else curves.samples_at(price)
+
+    rounding = Rounding(lambda: map(samples_of, passes.curves()), fleet.total)
+
+    def place(part: LabelCounts) -> IntArray:
+        curves = curves_of(part)
+        return curves.in_whole(rounding.next_part(samples_of(curves)))
+
+    return place
+
+
+def _relaxed_price(passes: Passes[RelaxedCurves], fleet: Fleet, highest: float, matched: int) -> float:
+    total = fleet.total * FINE
+    _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
+    ends = Tried(0.0, matched), Tried(highest, 0)
+    low, high = enclose(passes.taken_at, total, ends, guess, lambda low, high: False)
+    return bisect_by_passes(passes.taken_at, total, highest, low.price, high.price).enough
+
+
+@dataclass
+class Open:
+    """The clients that two prices leave open, by their rows in the table, and what all others take."""
+
+    rows: list[IntArray] = field(default_factory=list)
+    counts: list[IntArray] = field(default_factory=list)
+    settled: int = 0
+
+    def add(self, part: LabelCounts, first_row: int, samples: IntArray, is_open: BoolArray) -> None:
+        """Note which clients of a part are open, and the samples of the others."""
+        self.rows.append(first_row + np.flatnonzero(is_open))
+        self.counts.append(part.n[is_open])
+        self.settled += int(samples[~is_open].sum())
+
+    @property
+    def table(self) -> LabelCounts:
+        """Their counts."""
+        return LabelCounts(frozen(np.concatenate(self.counts)))
+
+
+@dataclass
+class Filling:
+    """Place the next part: each client takes what `usual` says, except some, given by row and number of samples."""
+
+    fleet: Fleet
+    usual: Callable[[Waterfill], IntArray]
+    rows: IntArray
+    samples: IntArray
+    first_row: int = 0
+
+    def samples_of(self, curves: Waterfill) -> IntArray:
+        """The samples of each client of the next part."""
+        samples, last_row = self.usual(curves).copy(), self.first_row + curves.counts.num_clients
+        begin, end = np.searchsorted(self.rows, [self.first_row, last_row])
+        samples[self.rows[begin:end] - self.first_row] = self.samples[begin:end]
+        self.first_row = last_row
+        return samples
+
+    def __call__(self, part: LabelCounts) -> IntArray:
+        """The allocation of the next part."""
+        curves = self.fleet.waterfill(part)
+        return curves.fill(self.samples_of(curves))
+
+
+def _demand(curves: Waterfill) -> IntArray:
+    return curves.demand
+
+
+def _outline(passes: Passes[Waterfill]) -> tuple[float, int]:
+    """A price at which nobody takes a sample, and the samples that balance everybody."""
+    highest, demand = 0.0, 0
+    for curves in passes.curves():
+        highest, demand = max(highest, highest_price(curves)), demand + int(curves.demand.sum())
+    return highest, demand
+
+
+def _prices_around(passes: Passes[Waterfill], fleet: Fleet, highest: float, demand: int) -> tuple[float, float]:
+    """Two prices between which few samples are taken."""
+    some = fleet.waterfill(fleet.some)
+    guess = bisect_price(lambda at: passes.taken(some, at.middle) <= fleet.sampled_total, highest).enough
+    ends = Tried(0.0, demand), Tried(highest, 0)
+    low, high = enclose(passes.taken_at, fleet.total, ends, guess, _leave_few_open)
+    return low.price, high.price
+
+
+def _leave_few_open(low: Tried, high: Tried) -> bool:
+    return low.taken - high.taken <= OPEN_CLIENTS
+
+
+def _greedy(parts: Parts, fleet: Fleet) -> Place:
+    """All samples above a price; the clients near it are settled in memory."""
+    passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.taken_above(price).sum()))
+    highest, demand = _outline(passes)
+    if fleet.total >= demand:  # all gains are equal from here on: ties go to the lowest client
+        first = next(passes.curves()).demand[:1]
+        return Filling(fleet, _demand, np.array([0]), first + fleet.total - demand)
+    low, high = _prices_around(passes, fleet, highest, demand)
+    low, high = low * (1 - SAFE_MARGIN), high * (1 + SAFE_MARGIN)
+    left, row = Open(), 0
+    for curves in passes.curves():
+        samples = curves.taken_above(high)
+        left.add(curves.counts, row, samples, next_gain(curves, samples) >= low)
+        row += curves.counts.num_clients
+    exact = by_falling_gain(fleet.waterfill(left.table), fleet.total - left.settled)
+    return Filling(fleet, lambda curves: curves.taken_above(high), np.concatenate(left.rows), exact)
+
+
+def _optimal(parts: Parts, fleet: Fleet) -> Place:
+    """The best samples at a price; the clients near it are settled in memory, the last few samples in a pass."""
+    passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.best_at(price).sum()))
+    highest, demand = _outline(passes)
+    if fleet.total >= demand:
+        none = np.empty(0, dtype=np.int64)
+        return _with_rest(passes, fleet, Filling(fleet, _demand, none, none), fleet.total - demand)
+    low, high = _prices_around(passes, fleet, highest, demand)
+    low, high = low * (1 - CLOSE), high * (1 + CLOSE)
+    left, row = Open(), 0
+    for curves in passes.curves():
+        samples, more = curves.best_at(high), curves.best_at(low) if low > 0 else curves.demand
+        left.add(curves.counts, row, samples, samples != more)
+        row += curves.counts.num_clients
+    chosen, _ = on_hulls(fleet.waterfill(left.table), fleet.total - left.settled, highest)
+    filling = Filling(fleet, lambda curves: curves.best_at(high), np.concatenate(left.rows), chosen)
+    return _with_rest(passes, fleet, filling, fleet.total - left.settled - int(chosen.sum()))
+
+
+def _with_rest(passes: Passes[Waterfill], fleet: Fleet, filling: Filling, rest: int) -> Place:
+    """Give the rest to the one client whose value it lowers most (or raises least)."""
+    least, row, samples, first_row = np.inf, 0, 0, 0
+    for curves in passes.curves():
+        taken = filling.samples_of(curves)
+        change = change_by(curves, taken, rest)
+        best = int(change.argmin())
+        if change[best] < least:
+            least, row, samples = float(change[best]), first_row + best, int(taken[best])
+        first_row += curves.counts.num_clients
+    place = int(np.searchsorted(filling.rows, row))
+    known = place < len(filling.rows) and filling.rows[place] == row
+    rows = filling.rows if known else np.insert(filling.rows, place, row)
+    numbers = filling.samples.copy() if known else np.insert(filling.samples, place, samples)
+    numbers[place] = samples + rest
+    return Filling(fleet, filling.usual, rows, numbers)
