@@ -69,7 +69,7 @@ class Difference(Measured):
         """The interval if this is one of several comparisons: with 95 % all of them hold together (Bonferroni).
 
         >>> [round(end, 2) for end in Difference(2.0, 0.5, 4).interval_among(10)]
-        [0.37, 3.63]
+        [0.14, 3.86]
         """
         if self.spread is None:
             return None
