@@ -31,6 +31,17 @@ def test_gradients_are_those_of_autocast_up_to_the_rounding_of_bfloat16():
             assert (quick[key] - expected).norm() <= 0.02 * expected.norm()
 
 
+def test_short_weights_are_the_weights_rounded_and_pass_slopes_on_unchanged():
+    model = build_model("resnet18", (3, 16, 16), 5, seed=0)
+    convs = [module for module in model.modules() if isinstance(module, Conv)]
+    with shortened(model):
+        shorts = [conv.short for conv in convs]
+        assert all(torch.equal(short, conv.weight.bfloat16()) for short, conv in zip(shorts, convs, strict=True))
+    slopes = [torch.randn(short.shape, generator=torch.Generator().manual_seed(0)).bfloat16() for short in shorts]
+    torch.autograd.backward(shorts, slopes)
+    assert all(torch.equal(conv.weight.grad, slope.float()) for conv, slope in zip(convs, slopes, strict=True))
+
+
 def test_without_a_short_weight_it_equals_torchs_convolution():
     ours, x = Conv(3, 4, 3), torch.randn(2, 3, 8, 8)
     theirs = torch.nn.Conv2d(3, 4, 3)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
-from fedeas import Greedy, LabelCounts, PolicyError
+from fedeas import Greedy, LabelCounts, PolicyError, imbalance
+from fedeas.planning.counts import Allocation
 from fedeas.planning.policies.greedy import one_by_one
 from fedeas.planning.policies.targets import target_shares
 
@@ -23,6 +24,14 @@ def test_each_sample_goes_to_the_pair_of_largest_gain(counts, budget, target):
     gains = counts.weights[:, None] / sizes * ((apart * before / sizes).sum(axis=1, keepdims=True) - apart)
     (place,) = np.argwhere(after - before)
     assert gains[tuple(place)] == pytest.approx(gains.max(), abs=1e-12)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32 - 1), budgets)
+def test_towards_equal_shares_single_steps_remove_as_much_as_the_search(seed, budget):
+    counts = dirichlet_counts(8, 4, 0.3, 60, seed)  # gains of different clients hardly ever tie
+    steps = Allocation(one_by_one(counts, target_shares(counts, "uniform"), budget))
+    assert imbalance(counts, steps) == pytest.approx(imbalance(counts, Greedy(budget=budget).allocate(counts)))
 
 
 def test_the_policy_takes_these_steps():
