@@ -19,8 +19,6 @@ from fedeas.core.process_births import birth
 PATIENCE = 30.0
 """Seconds that processes have to end by themselves."""
 
-_STARTED: dict[int, subprocess.Popen[bytes]] = {}  # children of this process, to be reaped when they end
-
 
 @dataclass(frozen=True)
 class Process:
@@ -32,14 +30,20 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether the process still runs; a zombie does not."""
-        if self.pid in _STARTED and _STARTED[self.pid].poll() is not None:
-            del _STARTED[self.pid]
-        return birth(self.pid) == self.born
+        child = _STARTED.get(self)
+        if child is None:
+            return birth(self.pid) == self.born
+        if child.poll() is not None:
+            del _STARTED[self]
+        return self in _STARTED
 
     @property
     def replaced(self) -> bool:
         """Whether another process has this pid now."""
         return birth(self.pid) not in (None, self.born)
+
+
+_STARTED: dict[Process, subprocess.Popen[bytes]] = {}  # children of this process, to be reaped when they end
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> Process:
@@ -54,8 +58,9 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
             cwd=folder,
             start_new_session=True,
         )
-    _STARTED[popen.pid] = popen
-    return Process(popen.pid, birth(popen.pid) or "")
+    process = Process(popen.pid, birth(popen.pid) or "")
+    _STARTED[process] = popen
+    return process
 
 
 def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
@@ -83,10 +88,8 @@ def kill_group(process: Process) -> None:
     """
     if process.replaced:
         return
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
     deadline = time.monotonic() + PATIENCE
     while process.alive and time.monotonic() < deadline:
         time.sleep(0.01)
