@@ -73,6 +73,15 @@ def test_outside_packages_are_imported_only_where_they_belong():
             assert any(f"{name}.".startswith(f"{room}.") for room in ALLOWED[package]), f"{name} imports {package}"
 
 
+PUBLIC_FLOWER = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
+
+
+def test_private_parts_of_flower_are_used_in_one_package_alone():
+    for name, tree in modules():
+        private = {each for each in imports(tree) if each.partition(".")[0] == "flwr"} - PUBLIC_FLOWER
+        assert not private or name.startswith("flower.deployment.internals."), f"{name} imports {private}"
+
+
 def test_importing_the_core_loads_numpy_and_nothing_heavier():
     script = "import sys, fedeas; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()

@@ -245,18 +245,26 @@ def test_an_unforeseen_error_is_not_told_either(tmp_path, monkeypatch):
 # ---- who took part
 
 
-def test_a_node_of_another_version_ends_the_run_at_once(tmp_path):
-    """As the executor of such a node answers."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        Error(ErrorCode.INVALID_FAB, "this node runs fedeas 0.0 only"),
+        Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "<class 'ImportError'>:<'this node runs fedeas 0.0 only'>"),
+    ],
+    ids=["fork", "flower"],
+)
+def test_a_node_of_another_version_ends_the_run_at_once(tmp_path, error):
+    """As the executors of such a node answer."""
     grid = StraightGrid(tmp_path, CLIENTS)
     plain = grid.delivered
 
     def delivered(message):
         name = plain(message)
-        grid.replies[name] = Message(Error(ErrorCode.INVALID_FAB, "this node runs fedeas 0.0 only"), reply_to=message)
+        grid.replies[name] = Message(error, reply_to=message)
         return name
 
     grid.delivered = delivered
-    with pytest.raises(RunError, match=r"this node runs fedeas 0.0 only"):
+    with pytest.raises(RunError, match=r"this node runs fedeas 0.0 only$"):
         run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"))
 
 

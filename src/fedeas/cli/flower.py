@@ -15,9 +15,9 @@ from fedeas.config import load_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from fedeas.flower.deployment.internals.superlink import SuperLink
     from fedeas.flower.deployment.local_state import Scalar
     from fedeas.flower.deployment.loopback import Loopback
-    from fedeas.flower.deployment.superlink import SuperLink
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
 
@@ -236,18 +236,26 @@ def keys(
 
 def _superlink(folder: Path, connection: Path | None) -> SuperLink:
     """The SuperLink of a connection file, by default of the deployment in `folder`."""
-    _need_flower()
+    _need_superlink()
     from fedeas.flower.deployment.connection import Connection
-    from fedeas.flower.deployment.superlink import SuperLink
+    from fedeas.flower.deployment.internals.superlink import SuperLink
 
     return SuperLink(_deployment(folder).connection if connection is None else Connection.read(connection))
 
 
 def _deployment(folder: Path) -> Loopback:
-    _need_flower()
+    _need_superlink()
     from fedeas.flower.deployment.loopback import Loopback
 
     return Loopback(folder)
+
+
+def _need_superlink() -> None:
+    """Check that the installed Flower can send an operator's requests."""
+    _need_flower()
+    from fedeas.flower.deployment import internals
+
+    internals.need("superlink")
 
 
 def _need_flower() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from typing import TypeVar
 
 import torch
 from flwr.app import Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -309,11 +309,15 @@ class RefusedError(UnusableError):
     """A client refused; the message says what its owner, or the run's owner, must change."""
 
 
+ANOTHER_APP = re.compile(r"this node runs [^'>]+")
+"""How the reason of a node begins that runs another app or version; Flower's executor puts quotes around it."""
+
+
 def _content(reply: Message) -> RecordDict:
-    if reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB:  # the node runs another app or version
-        raise RefusedError(reply.error.reason)
     if reply.has_error():
-        raise UnusableError(reply.error.reason)
+        reason = reply.error.reason or ""
+        another_app = ANOTHER_APP.search(reason)
+        raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
     refusal = reply.content.config_records.get("refused")
     if refusal is not None:
         raise RefusedError(str(refusal["reason"]))

@@ -32,9 +32,9 @@ from fedeas.core.records import read_record, write_record
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import node
 from fedeas.flower.deployment.app import Bundle
+from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_node_key
 from fedeas.flower.deployment.loopback import Loopback, deployed
-from fedeas.flower.deployment.superlink import SuperLink
 
 APP = Path(__file__).parent / "app"
 SHORT = 1.0  # seconds that a message may take at a node where an app is to hang

@@ -1,5 +1,6 @@
 """Parts of a deployment that can be tested without starting one."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -13,7 +14,6 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
-import flwr
 import psutil
 from flwr.common.config import parse_config_args
 from flwr.supernode import start_client_internal
@@ -24,10 +24,10 @@ from fedeas.cli import main
 from fedeas.errors import InputError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment import app, processes
+from fedeas.flower.deployment import app, bundles, internals, processes
 from fedeas.flower.deployment import local_state as layout
 from fedeas.flower.deployment.environment import environment
-from fedeas.flower.deployment.fast_polling import LONGEST_POLL, quicken
+from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
 from fedeas.flower.deployment.loopback import Loopback
 from fedeas.flower.deployment.processes import Process
 
@@ -198,10 +198,25 @@ def test_sleeps_are_shorter_in_that_one_module_only(monkeypatch):
     assert slept[1:] == [0.01, 7]
 
 
-def test_another_version_of_flower_is_left_unchanged(monkeypatch):
-    monkeypatch.setattr(flwr, "__version__", "1.99.0")
-    assert "keeps its own pace" in quicken(0.01)
+def test_a_node_of_flower_that_looks_different_is_left_unchanged(monkeypatch):
+    monkeypatch.setattr(inspect, "getsource", lambda module: "time.sleep(4)")
+    assert "not as expected" in quicken(0.01)
     assert start_client_internal.time is time
+
+
+def test_internals_are_used_with_the_versions_that_they_were_tested_with(monkeypatch):
+    modules = [path.stem for path in Path(internals.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    assert [internals.problem(module) for module in modules] == [None] * len(modules)
+    assert "no_such_part" in internals.problem("no_such_part")
+    with pytest.raises(InputError, match="pip install 'flwr=="):
+        internals.need("no_such_part")
+    monkeypatch.setattr(internals, "version", lambda name: "1.99.0")
+    assert "1.99.0" in internals.problem("executor")
+
+
+def test_flwr_build_makes_the_same_bundle(tmp_path):
+    folder = app.write_app(tmp_path / "fedeas")
+    assert bundles.build(folder) == bundles.bundle(folder) == app.Bundle.of().content
 
 
 def test_the_installed_app_is_known_by_its_digest(tmp_path):

@@ -8,14 +8,24 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
+import httpx
+
 from fedeas.cli import main
 from fedeas.errors import InputError
-from fedeas.flower.deployment import server
+from fedeas.flower.deployment import doors, server
 from fedeas.flower.deployment.client_keys import bind_client, nodes_of, read_client_keys
 from fedeas.flower.deployment.connection import Connection
-from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_operator_key
+from fedeas.flower.deployment.internals.superlink import NodeStatus
+from fedeas.flower.deployment.internals.superlink_app import OperatorOnly
+from fedeas.flower.deployment.keys import (
+    make_certificates,
+    make_node_key,
+    make_operator_key,
+    public_bytes,
+    read_operator_key,
+)
 from fedeas.flower.deployment.operator import admit
-from fedeas.flower.deployment.superlink import NodeStatus
+from fedeas.flower.deployment.stock_superlink import UNAVAILABLE, handed_on
 
 NODES, OPERATOR = 8000, 8001
 
@@ -31,31 +41,54 @@ def status(port, path):
         sent.append(message)
 
     scope = {"type": "http", "server": ("10.0.0.1", port), "path": path}
-    asyncio.run(server.two_doors(app, NODES)(scope, None, send))
+    asyncio.run(doors.two_doors(app, NODES)(scope, None, send))
     return sent[0]["status"]
 
 
 @pytest.mark.parametrize("path", ["/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "//v1/fleet/x",
                                   "/v1/control/../fleet/x", "/V1/fleet/x"])  # fmt: skip
 def test_the_nodes_port_serves_nodes_alone(path):
-    assert status(NODES, path) == server.REFUSED
+    assert status(NODES, path) == doors.REFUSED
 
 
 def test_each_interface_has_its_port():
     assert status(NODES, "/v1/fleet/pull-messages") == 200
     assert status(OPERATOR, "/v1/control/start-run") == 200
-    assert status(OPERATOR, "/v1/fleet/pull-messages") == server.REFUSED
+    assert status(OPERATOR, "/v1/fleet/pull-messages") == doors.REFUSED
 
 
 @pytest.mark.parametrize("given", [[], [("token", "")], [("token", "another")], [("token", b"another")],
                                    [("token", "the key"), ("token", "the key")]])  # fmt: skip
 def test_only_the_operators_key_opens(given):
-    plugin = server.OperatorOnly("the key")
+    plugin = OperatorOnly("the key")
     assert plugin.validate_tokens_in_metadata(given) == (False, None)
     accepted, account = plugin.validate_tokens_in_metadata([("token", "the key")])
     assert accepted
     assert account is not None
     assert plugin.refresh_tokens([("token", "the key")]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "keys", "expected"),
+    [
+        ("/v1/fleet/pull-messages", [], UNAVAILABLE),
+        ("/v1/control/start-run", ["Bearer the key"], UNAVAILABLE),
+        ("/v1/control/start-run", [], 401),
+        ("/v1/control/start-run", ["Bearer another"], 401),
+        ("/v1/control/start-run", ["Bearer the key", "Bearer the key"], 401),
+        ("/v1/runtime/acquire-task", ["Bearer the key"], doors.REFUSED),
+        ("/docs", ["Bearer the key"], doors.REFUSED),
+    ],
+)
+def test_a_stock_superlink_gets_requests_of_nodes_and_of_the_operator_alone(tmp_path, path, keys, expected):
+    """Nothing listens behind the doors: what may pass is found to be unavailable."""
+    app = handed_on(("127.0.0.1", 1), make_certificates(tmp_path).authority, "the key")
+
+    async def ask():
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://server")
+        return await client.post(path, headers=[("Authorization", key) for key in keys])
+
+    assert asyncio.run(ask()).status_code == expected
 
 
 def test_the_operators_key_is_made_once_and_for_its_owner_alone(tmp_path):

@@ -17,11 +17,11 @@ from fedeas.errors import InputError
 from fedeas.flower.deployment import server
 from fedeas.flower.deployment.client_keys import bind_client, read_client_keys
 from fedeas.flower.deployment.connection import Connection
+from fedeas.flower.deployment.internals.superlink import NodeStatus
 from fedeas.flower.deployment.json_lines import NOT_FOUND, as_json, run
 from fedeas.flower.deployment.keys import make_certificates, make_node_key, public_bytes
 from fedeas.flower.deployment.operator import client_states, withdraw
 from fedeas.flower.deployment.processes import free_port
-from fedeas.flower.deployment.superlink import NodeStatus
 
 
 def lines(*command):

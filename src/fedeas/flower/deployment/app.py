@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
-
-from flwr.cli.build import build_fab_from_disk, build_fab_from_files
-from flwr.clientapp import ClientApp
 
 from fedeas import __version__
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.errors import InputError
+from fedeas.flower.deployment.bundles import bundle
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
 
 TABLES = """\
 [tool.flwr.app]
@@ -66,10 +68,11 @@ class Bundle:
     def of(folder: str | Path | None = None) -> Bundle:
         """The bundle of the app in `folder`, by default of the installed FedEAS."""
         if folder is None:
-            return Bundle(build_fab_from_files({"pyproject.toml": (PROJECT + TABLES).encode()})[0])
+            with tempfile.TemporaryDirectory() as made:
+                return Bundle(bundle(write_app(Path(made) / "fedeas")))
         if not (Path(folder) / "pyproject.toml").is_file():
             raise InputError(f"{folder}: no Flower app; give a folder with a pyproject.toml")
-        return Bundle(build_fab_from_disk(Path(folder)))
+        return Bundle(bundle(Path(folder)))
 
     @property
     def digest(self) -> str:
@@ -83,12 +86,21 @@ class Bundle:
         return f"{self._settings['tool']['flwr']['app']['publisher']}/{project['name']} {project['version']}"
 
     @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of each of the app's files, by path; Flower's own list of them is left out."""
+        with ZipFile(BytesIO(self.content)) as files:
+            own = [name for name in files.namelist() if not name.startswith(".info/")]
+            return {name: hashlib.sha256(files.read(name)).hexdigest() for name in own}
+
+    @property
     def _settings(self) -> dict[str, Any]:
         with ZipFile(BytesIO(self.content)) as files:
             return tomllib.loads(files.read("pyproject.toml").decode())
 
     def load_client(self) -> ClientApp:
         """Import the client part from this installation; nothing is read from the bundle but its name."""
+        from flwr.clientapp import ClientApp
+
         module, _, name = self._settings["tool"]["flwr"]["app"]["components"]["clientapp"].partition(":")
         client = getattr(importlib.import_module(module), name)
         assert isinstance(client, ClientApp)

@@ -17,8 +17,8 @@ from pathlib import Path
 from fedeas.core.files import write_bytes
 from fedeas.core.records import read_bytes
 from fedeas.errors import InputError
+from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import pem_of
-from fedeas.flower.deployment.superlink import SuperLink
 
 ClientKeys = Mapping[int, str]
 

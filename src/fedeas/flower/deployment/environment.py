@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import cast
 
 from fedeas.errors import InputError
 
@@ -43,6 +45,11 @@ def program(name: str) -> str:
     if found is None:
         raise InputError(f"{name} is not installed beside {sys.executable}; pip install 'fedeas[flower]'")
     return found
+
+
+def program_main(name: str) -> Callable[[], object]:
+    """The function that one of Flower's programs calls, to run it in this process."""
+    return cast(Callable[[], object], entry_points(group="console_scripts")[name].load())
 
 
 @contextmanager

@@ -1,155 +1,41 @@
-"""The long-lived process that handles a node's messages: ``python -m fedeas.flower.deployment.executor``.
+"""The executor that forks, as a process: ``python -m fedeas.flower.deployment.executor``.
 
-Flower starts a new interpreter for each message, which imports torch again. Here torch and the app are imported once,
-and each message is handled in a fork of that process. The parent talks to the node: it fetches the message, sends
-heartbeats, and answers at once for a child that dies or takes too long; the node alone would need a minute for it.
-
-A node runs one app, from its own installation: a run that brings another one along is refused, and nothing that a run
-brings along is unpacked or imported.
-
-The parent has one thread and computes nothing, so that forking is safe. A preloaded module must not start threads and
-must not use the GPU. numpy's and torch's global generators have the same state in each child: use seeds.
+It imports the app once and handles each message in a fork (`internals/executor.py`). When it is ready, it writes READY
+to a file descriptor; if it cannot be used with the installed Flower, it writes the reason there and ends.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import importlib
 import os
 import signal
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from logging import ERROR
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-import httpx
-from flwr.app import Context, Error, Message
-from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
-from flwr.supercore import log
-from flwr.supercore.constant import TaskType
-from flwr.supercore.fab import Fab
-from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.interceptors import (
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
-)
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supercore.retry import make_simple_http_retry_invoker
-from flwr.supercore.run import Run
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from fedeas.flower.deployment import internals
+from fedeas.flower.deployment.app import Bundle
 
-from fedeas.errors import InputError
-from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment.app import Bundle, check_same_app
-
-POLL, LONGEST_POLL = 0.05, 0.5  # seconds
-SECRET_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # later requests carry the task's own token
-
-
-@dataclass(frozen=True)
-class NodeApp:
-    """The one app that a node runs: its bundle, by which runs are recognised, and its client part."""
-
-    bundle: Bundle
-    client: ClientApp
-
-
-@dataclass(frozen=True)
-class AppTask:
-    """A task from the node: a message, the node's context, and the run with the app that it brings along."""
-
-    message: Message
-    context: Context
-    run: Run
-    fab: Fab
-
-    def answered_by(self, app: NodeApp) -> Message:
-        """The answer of the node's app, if the run is one of this app."""
-        check_same_app(app.bundle, f"{self.run.fab_id} {self.run.fab_version}", self.fab.content)
-        return app.client(message=self.message, context=self.context)
-
-    def error(self, code: int, reason: str) -> Message:
-        """The reply that says what went wrong."""
-        return Message(Error(code=code, reason=reason), reply_to=self.message)
-
-
-@dataclass(frozen=True)
-class Executor:
-    """Handles the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
-
-    runtime: str
-    app: NodeApp
-    secret: bytes | None = None
-    poll: float = POLL
-    limit: float | None = None
-    parent: int | None = None
-
-    def serve(self) -> None:
-        """Handle tasks until the parent has ended."""
-        pace = Pace(self.poll, LONGEST_POLL)
-        with self._connection() as node:
-            while not self._orphaned():
-                token = _next_token(node)
-                if token:
-                    self._work(token)
-                    pace.reset()
-                else:
-                    pace.pause()
-
-    def _connection(self) -> RuntimeHttpClient:
-        interceptors: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
-        if self.secret:
-            signed = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=SECRET_METHODS)
-            interceptors.append(signed)
-        return RuntimeHttpClient.from_server_address(self.runtime, True, None, interceptors)
-
-    def _orphaned(self) -> bool:
-        return self.parent is not None and os.getppid() != self.parent
-
-    def _work(self, token: str) -> None:
-        with _task_connection(self.runtime, token) as node:
-            try:
-                task = AppTask(*pull_task_input(node))
-            except Exception as error:  # only this task has failed; the next one may succeed
-                log(ERROR, "A message could not be fetched", exc_info=error)
-                push_task_output(node, None, SubStatus.FAILED, f"the message could not be fetched: {error}")
-                return
-            child = _fork(lambda: _answer(self.runtime, token, self.app, task))
-            reason = self._watch(child, node)
-            if reason:
-                _report(node, task, reason)
-
-    def _watch(self, child: int, node: RuntimeHttpClient) -> str:
-        """Wait for the child; return why it failed, or "" if there is nothing to report."""
-        dropped = threading.Event()
-        heartbeat = HeartbeatSender(_beat(node, dropped))
-        heartbeat.start()
-        began, reason = time.monotonic(), ""
-        while not (status := os.waitpid(child, os.WNOHANG))[0]:
-            if self.limit is not None and time.monotonic() - began > self.limit:
-                reason = f"ran past the limit of {self.limit:g} s"
-            if reason or dropped.is_set() or self._orphaned():
-                os.kill(child, signal.SIGKILL)
-            time.sleep(0.02)
-        if heartbeat.is_running:
-            heartbeat.stop()
-        return "" if dropped.is_set() else reason or _describe_exit(status[1])
+READY = b"1"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Import the app, report that, and handle tasks until the parent ends."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node; this process ends with it
+    problem = internals.problem("executor")
+    if problem is None:
+        _serve(options)
+    else:
+        _report(options.ready_fd, problem.encode())
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from fedeas.flower.deployment.internals.executor import Executor, NodeApp
+
     began = time.monotonic()
     for name in options.preload:
         importlib.import_module(name)
@@ -157,11 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     app = NodeApp(bundle, bundle.load_client())
     gc.freeze()  # keeps the pages of imported modules shared with the children
     print(f"executor ready: {bundle.name} imported in {time.monotonic() - began:.1f} s", flush=True)
-    if options.ready_fd is not None:
-        with contextlib.suppress(BrokenPipeError), os.fdopen(options.ready_fd, "wb") as ready:
-            ready.write(b"1")
+    _report(options.ready_fd, READY)
     secret = options.secret.read_bytes() if options.secret else None
-    Executor(options.runtime, app, secret, options.poll, options.limit, options.parent_pid).serve()
+    Executor(options.runtime, app, secret, options.limit, options.parent_pid).serve()
+
+
+def _report(descriptor: int | None, text: bytes) -> None:
+    if descriptor is not None:
+        with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as ready:
+            ready.write(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -170,115 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runtime", required=True, help="Runtime API of the node, as host:port.")
     parser.add_argument("--secret", type=Path, help="File with the secret that node and executor share.")
-    parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a task.")
     parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
     parser.add_argument("--parent-pid", type=int, help="End when this process, the parent, is gone.")
     parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
     parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")
-    parser.add_argument("--ready-fd", type=int, help="File descriptor to write one byte to when ready.")
+    parser.add_argument("--ready-fd", type=int, help="File descriptor to write to when ready.")
     return parser
-
-
-def _next_token(node: RuntimeHttpClient) -> str | None:
-    try:
-        answer = node.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-    except httpx.TransportError:  # the node is still starting, or already gone
-        return None
-    return answer.token if answer.HasField("task") else None
-
-
-def _task_connection(runtime: str, token: str) -> RuntimeHttpClient:
-    interceptors: list[ProtobufClientInterceptor] = [
-        RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
-        RuntimeTokenHttpInterceptor(token),
-    ]
-    retry = make_simple_http_retry_invoker()
-    retry.max_tries = 5  # a node that has ended will not accept this token again
-    return RuntimeHttpClient.from_server_address(runtime, True, None, interceptors, retry_invoker=retry)
-
-
-def _fork(work: Callable[[], None]) -> int:
-    """Fork a child that does `work` and then ends; return its pid. The child never returns from here."""
-    # Threads that fetched the message are about to end; wait for them before the fork.
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(1)
-    sys.stdout.flush()
-    parent = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _end_with(parent: int) -> None:
-    """End this process as soon as its parent has ended, even in the middle of a computation."""
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
-
-
-def _answer(runtime: str, token: str, app: NodeApp, task: AppTask) -> None:
-    """Run the app in the child and send its answer, over the child's own connection."""
-    status, details = SubStatus.COMPLETED, ""
-    try:
-        reply = task.answered_by(app)
-    except InputError as error:
-        log(ERROR, "Refused a message of run %d: %s", task.run.run_id, error)
-        status, details = SubStatus.FAILED, str(error)
-        reply = task.error(ErrorCode.INVALID_FAB, details)
-    except Exception as error:
-        log(ERROR, "The app raised an exception", exc_info=error)
-        status, details = SubStatus.FAILED, f"{type(error)}:<'{error}'>"
-        reply = task.error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
-    with _task_connection(runtime, token) as node:
-        push_message(node, reply, task.context)
-        push_task_output(node, task.context, status, details)
-
-
-def _report(node: RuntimeHttpClient, task: AppTask, reason: str) -> None:
-    """Send an error for a child that failed."""
-    log(ERROR, "The process of the app %s", reason)
-    details = f"The process of the app {reason}."
-    try:
-        push_message(node, task.error(ErrorCode.CLIENT_APP_CRASHED, details), task.context)
-        push_task_output(node, task.context, SubStatus.FAILED, details)
-    except (httpx.HTTPError, RuntimeError) as error:
-        log(ERROR, "The node did not take the report", exc_info=error)
-
-
-def _beat(node: RuntimeHttpClient, dropped: threading.Event) -> Callable[[], bool]:
-    """A function that sends a heartbeat; it sets `dropped` if the node no longer wants the task."""
-
-    def beat() -> bool:
-        try:
-            wanted = node.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success
-        except httpx.TransportError:
-            return False
-        except httpx.HTTPStatusError:
-            wanted = False
-        if not wanted:
-            dropped.set()
-        return True
-
-    return beat
-
-
-def _describe_exit(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}" if code else ""
 
 
 if __name__ == "__main__":

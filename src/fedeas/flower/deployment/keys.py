@@ -160,6 +160,13 @@ def write_secret(path: Path) -> None:
         file.write(secrets.token_bytes(32))
 
 
+def read_certificate(path: Path) -> bytes:
+    """The authority's certificate."""
+    if not path.exists():
+        raise InputError(f"{path}: no such certificate; copy ca.pem there")
+    return path.read_bytes()
+
+
 def _new_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = ec.generate_private_key(ec.SECP256R1())
     write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), PRIVATE)

@@ -1,10 +1,13 @@
 """One SuperNode with its executor: ``python -m fedeas.flower.deployment.node``.
 
-It differs from ``flower-supernode`` in five ways: it runs the installed FedEAS and no app that a run brings along;
-torch is imported once instead of for each message; it asks for work several times a second; only its own executor can
-take its tasks; and after a kill it can reconnect at once.
+It is ``flower-supernode`` with an executor that runs the installed FedEAS and no app that a run brings along, and that
+alone can take the node's tasks. There are two executors:
 
-For that it keeps two files beside its key: ``KEY.running``, locked while it runs, with its id at the SuperLink, and
+- ``fork`` imports torch once instead of for each message. With it, the node asks for work several times a second, a
+  crash is reported at once, and a killed node can reconnect at once. It needs a Flower version that `internals` knows.
+- ``flower`` is Flower's own (`stock_executor.py`). It works with every version, and takes its place otherwise.
+
+The node keeps two files beside its key: ``KEY.running``, locked while it runs, with its id at the SuperLink, and
 ``KEY.secret``.
 """
 
@@ -20,18 +23,25 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from fedeas.core.locks import locked
 from fedeas.errors import FedEASError, InputError, RunError
+from fedeas.flower.deployment import internals
+from fedeas.flower.deployment.app import Bundle
+from fedeas.flower.deployment.environment import program_main
+from fedeas.flower.deployment.executor import READY
 from fedeas.flower.deployment.keys import write_secret
 from fedeas.flower.deployment.processes import free_port
+from fedeas.flower.deployment.stock_executor import start_stock_executor
 
 EXECUTOR = "fedeas.flower.deployment.executor"
+FORK, FLOWER = "fork", "flower"
 POLL = 0.1
 RETRIES = 20  # then the node ends; by default Flower never stops trying
+Started = subprocess.Popen[bytes]
 ABSENCE = 2.0
 """Seconds that a killed node stays offline, so that a waiting server learns that its messages are lost."""
 
@@ -52,6 +62,7 @@ class NodeOptions:
     app: Path | None
     preload: tuple[str, ...]
     health: str | None
+    executor: str | None = None
 
     def flower_arguments(self) -> list[str]:
         """The command line of flower-supernode."""
@@ -80,8 +91,8 @@ class NodeOptions:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a node until it is told to end."""
-    settings = _options(_parser().parse_args(arguments))
     try:
+        settings = _options(_parser().parse_args(arguments))
         with _alone(settings.key) as memory:
             _serve(settings, memory)
     except FedEASError as error:
@@ -92,18 +103,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     back_at = _sign_off(settings, memory)  # first, so that the absence passes while the executor starts
     write_secret(settings.secret)  # a new one at each start
-    executor = _start_executor(settings)
-    from flwr.supernode.cli import flower_supernode
-
-    from fedeas.flower.deployment.fast_polling import quicken
-
-    if problem := quicken(settings.poll):
-        print(problem, flush=True)
+    settings, executor = _start_executor(settings)
+    flower_supernode = program_main("flower-supernode")
+    if settings.executor == FORK:
+        _quicken(settings.poll)
     logging.getLogger("flwr").addHandler(_Memory(memory))
     threading.Thread(target=_supervise, args=(settings, executor), daemon=True).start()
     time.sleep(max(0.0, back_at - time.monotonic()))
     sys.argv = ["flower-supernode", *settings.flower_arguments()]
     flower_supernode()
+
+
+def _quicken(poll: float) -> None:
+    """Make the node ask for work several times a second, if the installed Flower allows it."""
+    problem = internals.problem("polling")
+    if problem is None:
+        from fedeas.flower.deployment.internals.polling import quicken
+
+        problem = quicken(poll)
+    if problem is not None:
+        print(f"{problem}; the node asks for work every few seconds", flush=True)
 
 
 @contextmanager
@@ -120,9 +139,9 @@ def _sign_off(settings: NodeOptions, memory: IO[str]) -> float:
     """Tell the SuperLink that the former node has ended, if it counts as online; return when ours may connect."""
     memory.seek(0)
     former = memory.read().strip()
-    if not former.isdigit():
+    if settings.executor == FLOWER or not former.isdigit() or internals.problem("sign_off") is not None:
         return 0.0
-    from fedeas.flower.deployment.superlink import sign_off
+    from fedeas.flower.deployment.internals.sign_off import sign_off
 
     gone = sign_off(settings.superlink, settings.authority, settings.key, int(former))
     return time.monotonic() + ABSENCE if gone else 0.0
@@ -143,25 +162,45 @@ class _Memory(logging.Handler):
             self.file.flush()
 
 
-def _start_executor(settings: NodeOptions) -> subprocess.Popen[bytes]:
-    """Start the executor and wait until it is ready; a node without one would accept messages and never answer."""
+def _start_executor(settings: NodeOptions) -> tuple[NodeOptions, Started]:
+    """Start the executor that `settings` name, by default the one that forks where it can; return which, and it."""
+    if settings.executor != FLOWER:
+        process, problem = _start_forking(settings)
+        if problem is None:
+            return replace(settings, executor=FORK), process
+        if settings.executor == FORK:
+            raise InputError(f"{problem}; leave --executor out to use Flower's own executor")
+        print(f"{problem}; messages are handled by Flower's own executor, which is slower", flush=True)
+    stock = start_stock_executor(settings.runtime, settings.secret, Bundle.of(settings.app))
+    return replace(settings, executor=FLOWER), stock
+
+
+def _start_forking(settings: NodeOptions) -> tuple[Started, str | None]:
+    """Start the executor that forks and wait until it is ready; return also why it cannot be used, if it cannot.
+
+    A node without an executor would accept messages and never answer.
+    """
     reader, writer = os.pipe()
     process = subprocess.Popen(settings.executor_command(writer), stdin=subprocess.DEVNULL, pass_fds=(writer,))
     os.close(writer)
     with os.fdopen(reader, "rb") as ready:
-        if not ready.read(1):
-            raise RunError("the executor could not start; the reason is above")
-    return process
+        said = ready.read()
+    if said == READY:
+        return process, None
+    process.wait()
+    if not said:
+        raise RunError("the executor could not start; the reason is above")
+    return process, said.decode()
 
 
-def _supervise(settings: NodeOptions, executor: subprocess.Popen[bytes]) -> None:
+def _supervise(settings: NodeOptions, executor: Started) -> None:
     """Start the executor again whenever it ends, for example after running out of memory."""
     while True:
         code = executor.wait()
         print(f"the executor ended with code {code}; starting another", flush=True)
         time.sleep(1)
         with contextlib.suppress(RunError):
-            executor = _start_executor(settings)
+            _, executor = _start_executor(settings)
 
 
 def _options(options: argparse.Namespace) -> NodeOptions:
@@ -179,6 +218,7 @@ def _options(options: argparse.Namespace) -> NodeOptions:
         app=options.app.absolute() if options.app else None,
         preload=tuple(options.preload),
         health=options.health,
+        executor=options.executor,
     )
 
 
@@ -194,9 +234,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
     parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a message.")
     parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9101.")
-    parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
+    parser.add_argument(
+        "--executor", choices=[FORK, FLOWER], help="By default fork, or flower if Flower's version is not known."
+    )
+    parser.add_argument("--limit", type=float, help="fork: kill the work on a message after this many seconds.")
     parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
-    parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")
+    parser.add_argument("--preload", nargs="*", default=[], help="fork: modules to import before the app.")
     return parser
 
 

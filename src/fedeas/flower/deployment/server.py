@@ -9,103 +9,128 @@ registering nodes needs the operator's key, and only the process that this one s
 from __future__ import annotations
 
 import argparse
-import hmac
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from flwr.supercore.auth.typing import AccountInfo
-from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
 from fedeas.core.files import make_folder
 from fedeas.errors import FedEASError, InputError
+from fedeas.flower.deployment import internals
+from fedeas.flower.deployment.doors import WebApp, two_doors
 from fedeas.flower.deployment.environment import program, search_path
 from fedeas.flower.deployment.keys import Certificates, read_operator_key, write_secret
+from fedeas.flower.deployment.processes import free_port
+from fedeas.flower.deployment.stock_superlink import handed_on, stock_superlink
 from fedeas.flower.metrics_file import METRICS
 
 NODES_PORT, OPERATOR_PORT = 8000, 8001
-NODES_PATHS = "/v1/fleet/"
-REFUSED = 404
 GRACE = 2
 """Seconds that open requests have when the SuperLink is told to end; one for the log of a run would go on with it."""
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-WebApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-Metadata = Sequence[tuple[str, str | bytes]]
-
-
-class OperatorOnly(NoOpControlAuthnPlugin):
-    """Lets requests of the operator pass: those that carry the operator's key."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
-
-    def validate_tokens_in_metadata(self, metadata: Metadata) -> tuple[bool, AccountInfo | None]:
-        """Compare the given key with the operator's, in a time that tells nothing about it."""
-        given = [value.encode() if isinstance(value, str) else value for _, value in metadata]
-        if len(given) != 1 or not hmac.compare_digest(given[0], self.key.encode()):
-            return False, None
-        return super().validate_tokens_in_metadata(metadata)
-
-    def refresh_tokens(self, metadata: Metadata) -> tuple[Metadata | None, AccountInfo | None]:
-        """Nothing to refresh: the key is the operator's file."""
-        return None, None
-
-
-def two_doors(app: WebApp, nodes_port: int) -> WebApp:
-    """Serve the nodes' interface on their port alone, and everything else on the other port alone."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (scope["server"][1] == nodes_port) != scope["path"].startswith(NODES_PATHS):
-            await send({"type": "http.response.start", "status": REFUSED, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await app(scope, receive, send)
-
-    return serve
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a SuperLink until it is told to end."""
     try:
-        _serve(_parser().parse_args(arguments))
+        _serve(_options(_parser().parse_args(arguments)))
     except FedEASError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
-def _serve(options: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of a SuperLink: its certificates and keys, its files, and the doors that are open already."""
+
+    made: Certificates
+    key: str
+    secret: Path
+    database: Path
+    health: str | None
+    operator: tuple[str, int]
+    nodes_port: int
+    doors: list[socket.socket]
+
+    def flower_arguments(self, host: str, port: int) -> list[str]:
+        """The command line of a flower-superlink at this address."""
+        given = {
+            "--host": host,
+            "--port": port,
+            "--ssl-ca-certfile": self.made.authority,
+            "--ssl-certfile": self.made.server,
+            "--ssl-keyfile": self.made.server_key,
+            "--database": self.database,
+            "--isolation": "process",
+            "--superexec-auth-secret-file": self.secret,
+            **({"--health-server-address": self.health} if self.health else {}),
+        }
+        switches = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        return [*(str(part) for pair in given.items() for part in pair), *switches]
+
+    def server(self, app: WebApp, log_config: dict[str, Any]) -> uvicorn.Server:
+        """A web server with TLS for the two doors."""
+        return uvicorn.Server(
+            uvicorn.Config(
+                two_doors(app, self.nodes_port),
+                log_config=log_config,
+                ssl_keyfile=self.made.server_key,
+                ssl_certfile=self.made.server,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+
+
+def _serve(settings: ServerOptions) -> None:
+    problem = internals.problem("superlink_app")
+    if problem is None:
+        _serve_ours(settings)
+    else:
+        print(f"{problem}; Flower's own SuperLink runs behind the ports of this one", flush=True)
+        _serve_stock(settings)
+
+
+def _serve_ours(settings: ServerOptions) -> None:
+    from fedeas.flower.deployment.internals.superlink_app import log_config, superlink_app
+
+    app = superlink_app(settings.flower_arguments(*settings.operator), settings.key)
+    with _helper(settings, _reached_at(*settings.operator)):
+        settings.server(app, log_config()).run(settings.doors)
+
+
+def _serve_stock(settings: ServerOptions) -> None:
+    address = ("127.0.0.1", free_port())
+    with stock_superlink(settings.flower_arguments(*address), address) as behind:
+        app = handed_on(address, settings.made.authority, settings.key)
+        server = settings.server(app, uvicorn.config.LOGGING_CONFIG)
+        threading.Thread(target=_end_with, args=(behind, server), daemon=True).start()
+        with _helper(settings, _reached_at(*address)):
+            server.run(settings.doors)
+
+
+def _end_with(behind: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
+    """End the server when the SuperLink behind it has ended."""
+    behind.wait()
+    server.should_exit = True
+
+
+def _options(options: argparse.Namespace) -> ServerOptions:
     made = Certificates.existing(options.certificates)
     _name_metrics(options.metrics)
     key = read_operator_key(options.key)
     make_folder(options.database.absolute().parent)
     secret = options.key.absolute().with_name(f"{options.key.name}.secret")
     write_secret(secret)
-    doors = [_listen(options.operator_host, options.operator_port), _listen(options.host, options.port)]
-    app = two_doors(_superlink(made, key, secret, options), options.port)
-    from flwr.supercore.http_logging import get_uvicorn_log_config
-    from flwr.supercore.logger import console_handler
-
-    settings = uvicorn.Config(
-        app,
-        log_config=get_uvicorn_log_config(console_handler.level),
-        ssl_keyfile=made.server_key,
-        ssl_certfile=made.server,
-        timeout_graceful_shutdown=GRACE,
-    )
-    helper = _start_helper(made, secret, _reached_at(options.operator_host, options.operator_port))
-    try:
-        uvicorn.Server(settings).run(doors)
-    finally:
-        helper.terminate()
+    operator = (options.operator_host, options.operator_port)
+    doors = [_listen(*operator), _listen(options.host, options.port)]
+    return ServerOptions(made, key, secret, options.database.absolute(), options.health, operator, options.port, doors)
 
 
 def _name_metrics(path: Path | None) -> None:
@@ -117,42 +142,25 @@ def _name_metrics(path: Path | None) -> None:
     os.environ[METRICS] = str(path.absolute())
 
 
-def _superlink(made: Certificates, key: str, secret: Path, options: argparse.Namespace) -> WebApp:
-    """Flower's SuperLink as a web app that asks for the operator's key."""
-    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
-    from flwr.superlink.main import create_app
-
-    given = {
-        "--host": options.operator_host,
-        "--port": options.operator_port,
-        "--ssl-ca-certfile": made.authority,
-        "--ssl-certfile": made.server,
-        "--ssl-keyfile": made.server_key,
-        "--database": options.database.absolute(),
-        "--isolation": "process",
-        "--superexec-auth-secret-file": secret,
-        **({"--health-server-address": options.health} if options.health else {}),
-    }
-    switches = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
-    sys.argv = ["flower-superlink", *(str(part) for pair in given.items() for part in pair), *switches]
-    config = _parse_superlink_lifespan_config()
-    config.authn_plugin = OperatorOnly(key)
-    app: WebApp = create_app(config, SuperLinkLifespan)
-    return app
-
-
 def _reached_at(host: str, port: int) -> str:
     """The address under which this machine reaches what listens on `host`."""
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
 
 
-def _start_helper(made: Certificates, secret: Path, address: str) -> subprocess.Popen[bytes]:
-    """Start Flower's process that starts the server's part of each run; it proves itself with the secret."""
+@contextmanager
+def _helper(settings: ServerOptions, address: str) -> Iterator[None]:
+    """Run Flower's process that starts the server's part of each run; it proves itself with the secret."""
     command = [program("flower-superexec"), "--runtime-api-address", address]
-    command += ["--root-certificates", str(made.authority), "--superexec-auth-secret-file", str(secret)]
+    command += ["--root-certificates", str(settings.made.authority)]
+    command += ["--superexec-auth-secret-file", str(settings.secret)]
     surroundings = {**os.environ, "PATH": search_path()}
-    return subprocess.Popen([*command, "--parent-pid", str(os.getpid())], env=surroundings, start_new_session=True)
+    helper = subprocess.Popen([*command, "--parent-pid", str(os.getpid())], env=surroundings, start_new_session=True)
+    try:
+        yield
+    finally:
+        helper.terminate()
+        helper.wait()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Requests to a running SuperLink: the operator's (nodes, runs), and a node's (sign off a dead one)."""
+"""The operator's requests to a running SuperLink: nodes and runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import httpx
@@ -20,19 +19,15 @@ from flwr.proto.control_pb2 import (
     StreamLogsRequest,
     UnregisterNodeRequest,
 )
-from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.connection import Connection
 from fedeas.flower.deployment.environment import without_proxies
-from fedeas.flower.deployment.keys import read_node_key, read_operator_key
+from fedeas.flower.deployment.keys import read_certificate, read_operator_key
 
 Scalar = str | int | float | bool
 
@@ -149,7 +144,7 @@ class SuperLink:
         key = _WithKey(read_operator_key(self.connection.key))
         with direct:  # proxies are read from the environment when the connection is made
             connection = ControlHttpClient.from_server_address(
-                self.address, insecure=False, root_certificates=_certificate(self.connection.authority),
+                self.address, insecure=False, root_certificates=read_certificate(self.connection.authority),
                 interceptors=[key],
             )  # fmt: skip
         try:
@@ -180,32 +175,6 @@ class _WithKey:
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         context.request.headers["Authorization"] = f"Bearer {self.key}"
         return call_next(context)
-
-
-def sign_off(address: str, authority: Path, private_key: Path, node_id: int) -> bool:
-    """Sign a dead node off with its own key; return whether the SuperLink counted it as online.
-
-    Otherwise a killed node counts as online for up to a minute, and its next start is refused during that time.
-    """
-    key = read_node_key(private_key)
-    signed = NodeAuthHttpInterceptor(key, key.public_key())
-    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    connection = FleetHttpClient.from_server_address(
-        address, False, _certificate(authority), interceptors=[version, signed]
-    )
-    with connection as fleet:
-        try:
-            fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
-        except httpx.HTTPError:
-            # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
-            return False
-    return True
-
-
-def _certificate(path: Path) -> bytes:
-    if not path.exists():
-        raise InputError(f"{path}: no such certificate; copy ca.pem there")
-    return path.read_bytes()
 
 
 def _reason(response: httpx.Response) -> str:

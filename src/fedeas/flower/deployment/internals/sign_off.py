@@ -1,0 +1,33 @@
+"""Sign a dead node off at the SuperLink, with the node's own key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedeas.flower.deployment.keys import read_certificate, read_node_key
+
+
+def sign_off(address: str, authority: Path, private_key: Path, node_id: int) -> bool:
+    """Sign a dead node off with its own key; return whether the SuperLink counted it as online.
+
+    Otherwise a killed node counts as online for up to a minute, and its next start is refused during that time.
+    """
+    key = read_node_key(private_key)
+    signed = NodeAuthHttpInterceptor(key, key.public_key())
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    connection = FleetHttpClient.from_server_address(
+        address, False, read_certificate(authority), interceptors=[version, signed]
+    )
+    with connection as fleet:
+        try:
+            fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+        except httpx.HTTPError:
+            # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
+            return False
+    return True
