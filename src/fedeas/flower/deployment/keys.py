@@ -52,11 +52,13 @@ class Certificates:
 
     @staticmethod
     def existing(folder: Path) -> Certificates:
-        """The certificates in `folder`; missing ones are an error."""
+        """The certificates in `folder`; missing and expired ones are an error."""
         found = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
         for path in (found.authority, found.server, found.server_key):
             if not path.exists():
                 raise InputError(f"{path}: no such file; make it with `fedeas flower keys {folder}`")
+        for path in (found.authority, found.server):
+            _check_in_time(path)
         return found
 
 
@@ -283,12 +285,17 @@ def _check_server(made: Certificates, names: Iterable[str]) -> None:
     for path in (made.authority, made.server_key):
         if not path.exists():
             raise InputError(f"{path}: missing while {made.server.name} is there; restore it, or remove that too")
-    certificate = _certificate(made.server)
-    if certificate.not_valid_after_utc < datetime.now(UTC):
-        raise InputError(
-            f"{made.server}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; remove it for a new one"
-        )
-    known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    known = _check_in_time(made.server).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     missing = [name for name in names if _general_name(name) not in known]
     if missing:
         raise InputError(f"{made.server}: does not name {', '.join(missing)}; remove it to have one made that does")
+
+
+def _check_in_time(path: Path) -> x509.Certificate:
+    certificate = _certificate(path)
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        raise InputError(
+            f"{path}: expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
+            "remove it and run `fedeas flower keys` for a new one"
+        )
+    return certificate
