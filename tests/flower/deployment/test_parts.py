@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,13 @@ def test_a_process_ends_with_its_children(sleeper):
         return all(state.startswith("Z") for state in group.stdout.split())
 
     wait_until(group_has_ended)
+
+
+def test_ended_processes_leave_no_zombie(tmp_path):
+    both = [processes.start(["sleep", "999"], tmp_path / "log", os.environ, tmp_path) for _ in range(2)]
+    os.kill(both[1].pid, signal.SIGKILL)  # before it is told to end
+    processes.end(both)
+    assert not any(psutil.pid_exists(process.pid) for process in both)
 
 
 def test_a_child_in_its_own_session_ends_too(tmp_path):
