@@ -3,6 +3,7 @@
 ``training`` compares our updates with the plain diffusers loop, on the network of the `compact` preset.
 ``sampling WEIGHTS DATA_ROOT`` compares our samplers with diffusers' own pipeline on trained CIFAR-10 weights, in speed
 and in what a classifier thinks of the images.
+``steps WEIGHTS DATA_ROOT`` compares our samplers by their number of steps.
 """
 
 from __future__ import annotations
@@ -129,12 +130,14 @@ def pipeline_images(weights: Weights, labels: np.ndarray, batch: int) -> tuple[n
     return np.concatenate(parts).transpose(0, 3, 1, 2), spent
 
 
-def our_images(weights: Weights, labels: np.ndarray, **settings: object) -> tuple[np.ndarray, float, float, str]:
+def our_images(
+    weights: Weights, labels: np.ndarray, client: int = CHECK_CLIENT, **settings: object
+) -> tuple[np.ndarray, float, float, str]:
     generator = DiffusionGenerator(weights, device=DEVICE, **settings)  # type: ignore[arg-type]
     start = time.perf_counter()
     generator.sample(labels[:8], np.arange(8))  # compiling, warming up, recording
     begin, start = time.perf_counter() - start, time.perf_counter()
-    index = image_index(CHECK_CLIENT, len(labels))
+    index = image_index(client, len(labels))
     images = generator.sample(labels, index)
     return images, time.perf_counter() - start, begin, generator.description
 
@@ -155,7 +158,7 @@ def sampling(weights: Weights, yardstick: Yardstick) -> None:
     settings: list[dict[str, object]] = [{"guidance": 1.0, "compiled": not SMALL}, {"compiled": not SMALL}]
     settings += [{"solver": "ddpm", "guidance": 1.0}, {"solver": "ddim", "steps": 50, "guidance": 1.0}]
     settings += [{"steps": steps, "guidance": 1.0} for steps in (10, 30, 50)]
-    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)] + [{"steps": steps} for steps in (10, 13, 16)]
+    settings += [{"guidance": guidance} for guidance in (1.25, 1.5, 2.0)]
     for each in settings:
         images, seconds, begin, about = our_images(weights, labels, **each)
         speed = len(labels) / seconds
@@ -167,6 +170,27 @@ def sampling(weights: Weights, yardstick: Yardstick) -> None:
         save("gpu-generator-sampling", question, rows)  # after each: the last ones may not be waited for
 
 
+def steps(weights: Weights, yardstick: Yardstick) -> None:
+    """Two samples of 4,000 images for each solver and number of steps; agreement with its 95 % interval."""
+    labels, rows = np.tile(np.arange(10), 2 if SMALL else 400), list[dict[str, object]]()
+    few = [("dpm", 20), ("dpm", 13), *(("dpm-snr", steps) for steps in (20, 16, 13, 10, 8))]
+    for solver, number in few:
+        found, speeds = list[Report](), list[float]()
+        for client in (CHECK_CLIENT, CHECK_CLIENT - 1):
+            images, seconds, begin, _ = our_images(weights, labels, client, solver=solver, steps=number)
+            found.append(judge(images, labels, yardstick))
+            speeds.append(len(labels) / seconds)
+        share = np.mean([report.agreement for report in found])
+        margin = 1.96 * np.sqrt(share * (1 - share) / (2 * len(labels)))
+        row: dict[str, object] = {"solver": solver, "steps": number, "images/s": round(max(speeds))}
+        row |= {"s to begin": round(begin, 1), "agreement": f"{share:.2%} ± {margin:.2%}"}
+        row["classifier Frechet, each sample"] = ", ".join(f"{report.classifier_frechet:.3f}" for report in found)
+        row["suspected copies"] = f"{np.mean([report.suspected_copies for report in found]):.2%}"
+        rows.append(row)
+        print(row, flush=True)
+        save("gpu-generator-steps", "Solvers and their steps, guidance 1.5, bf16, twice 4,000 CIFAR-10 images", rows)
+
+
 def judged(images: np.ndarray, labels: np.ndarray, yardstick: Yardstick) -> dict[str, object]:
     report: Report = judge(images, labels, yardstick)
     return {"agreement": f"{report.agreement:.2%}", "classifier Frechet": round(report.classifier_frechet, 3)}
@@ -176,11 +200,11 @@ def main() -> None:
     if sys.argv[1:] == ["training"]:
         training()
         return
-    _, _, weights, root = sys.argv
+    _, task, weights, root = sys.argv
     data = load_dataset("digits" if SMALL else "cifar10", None if SMALL else root)
     classifier = Classifier.train(data.images, data.labels, 10, device=DEVICE, class_names=data.classes)
     yardstick = Yardstick.of(classifier, data.images, data.test_images, data.test_labels)
-    sampling(Weights.load(weights), yardstick)
+    {"sampling": sampling, "steps": steps}[task](Weights.load(weights), yardstick)
 
 
 if __name__ == "__main__":

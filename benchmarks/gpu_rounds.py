@@ -7,12 +7,13 @@
 ``ablation``         what each part of the fast engines brings, on both stems
 ``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
 ``rounding STEM``    how far fp32 and fp64 end apart after the same epoch: what correctness can be at best
-``whole STEM RUN...``  seconds of finished runs, from their directories
+``whole STEM DATA_ROOT RUNS CONFIG...``  seconds of whole commands, with an empty folder RUNS
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from itertools import product
 from pathlib import Path
 from statistics import stdev
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -170,6 +172,7 @@ def steps(stem: str) -> None:
     engine = fast(own, sizes, "fused")
     images_per_second(engine, sizes, list(range(10)), 1)
     assert isinstance(engine, FusionEngine)
+    print(f"prepared in {engine.fused.preparing:.1f} s", flush=True)
     recorded = {int(str(key[0])): step for key, step in engine.fused.steps.items()}
     speeds = chip_speeds()
     rows: list[dict[str, object]] = []
@@ -365,18 +368,26 @@ def agreement(config: str, root: str) -> None:
     save("gpu-rounds-agreement", "Accuracy over 20 rounds of five epochs by precision and seed, K = 100", rows)
 
 
-def whole(stem: str, *folders: str) -> None:
-    """Where the seconds of whole runs went, from the first round to the last."""
+def whole(stem: str, root: str, runs: str, *configs: str) -> None:
+    """Seconds of ``fedeas run CONFIG``, start-up included, and where those of the rounds went."""
     rows: list[dict[str, object]] = []
-    for folder in map(Path, folders):
-        summary, env = (json.loads((folder / name).read_text()) for name in ("summary.json", "env.json"))
-        rounds, spent = summary["rounds"], summary["seconds"]
-        own = {"images made": (summary["images"] or {}).get("made", 0), "prepare": round(spent["prepare"], 1)}
-        own |= {"generate and train": round(spent["generate"] + spent["train"], 1)}
-        own |= {name: round(spent[name], 1) for name in ("evaluate", "total")}
-        rows.append({"run": summary["label"], "rounds": rounds, **own, "a round": round(spent["total"] / rounds, 2)})
-    here = {"gpu": env["machine"]} | {name: env[name] for name in ("torch", "python", "numpy")}
-    save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", rows, here)
+    for config in configs:
+        folder = Path(runs) / Path(config).stem
+        command = [sys.executable, "-m", "fedeas", "run", config, "--data-root", root, "--runs", str(folder), "--quiet"]
+        start = time.perf_counter()
+        subprocess.run(command, check=True)
+        seconds = time.perf_counter() - start
+        [file] = folder.glob("*/summary.json")
+        rows.append({**seconds_of(json.loads(file.read_text())), "whole command": round(seconds, 1)})
+        print(rows[-1], flush=True)
+        save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", rows)
+
+
+def seconds_of(summary: dict[str, Any]) -> dict[str, object]:
+    """A run's row, from its summary."""
+    spent, made = summary["seconds"], (summary["images"] or {}).get("made", 0)
+    parts = {name: round(spent[name], 1) for name in ("prepare", "generate", "train", "evaluate")}
+    return {"run": summary["label"], "rounds": summary["rounds"], "images made": made, **parts}
 
 
 if __name__ == "__main__":

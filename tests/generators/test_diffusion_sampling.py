@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't
 CPU = torch.device("cpu")
 TINY = Network((8, 16), layers=1, attention=(False, False), groups=4)
 SHAPE = (1, 8, 8)
-SOLVERS = ["dpm", "ddim", "ddpm"]
+SOLVERS = ["dpm", "dpm-snr", "ddim", "ddpm"]
 
 
 def weights_of(network=TINY, shape=SHAPE, **fields):
@@ -116,11 +116,25 @@ def test_ancestral_steps_take_fresh_noise_of_the_address():
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(("name", "most"), [("dpm", 990), ("dpm-snr", 30), ("ddim", 990), ("ddpm", 990)])
 @settings(max_examples=15)
-@given(steps=st.integers(1, 990))
-def test_a_step_is_one_evaluation_of_the_network(schedule, name, steps):
+@given(data=st.data())
+def test_a_step_is_one_evaluation_of_the_network(schedule, name, most, data):
+    steps = data.draw(st.integers(1, most))
     assert len(solver(name, replace(TINY, schedule=schedule), steps).timesteps.unique()) == steps
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@settings(max_examples=15)
+@given(steps=st.integers(2, 30))
+def test_dpm_snr_spaces_its_levels_evenly_in_the_log_of_signal_to_noise(schedule, steps):
+    found = solver("dpm-snr", replace(TINY, schedule=schedule), steps)
+    levels, log_snr = found.timesteps, found.lambda_t
+    wanted = torch.linspace(max(log_snr[-1].item(), -5.1), log_snr[0].item(), steps)
+    others = (log_snr[:, None] - wanted).abs().amin(dim=0)
+    assert torch.allclose((log_snr[levels] - wanted).abs(), others, atol=1e-5)  # no level is nearer
+    assert levels[-1] == 0
+    assert (levels.diff() < 0).all()
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -155,7 +169,7 @@ networks = pytest.mark.parametrize(
 
 @networks
 @pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("steps", [1, 7, 50])
+@pytest.mark.parametrize("steps", [1, 7, 30])
 def test_with_one_image_for_each_class_sampling_returns_these_images(network, name, steps):
     pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE))
     clean, labels = torch.from_numpy(pixels / 127.5 - 1).float(), np.array([0, 1, 2, 1])
@@ -164,7 +178,9 @@ def test_with_one_image_for_each_class_sampling_returns_these_images(network, na
 
 
 @networks
-@pytest.mark.parametrize(("name", "steps", "grey"), [("dpm", 100, 2), ("dpm", 900, 2), ("ddim", 500, 2)])
+@pytest.mark.parametrize(
+    ("name", "steps", "grey"), [("dpm", 100, 2), ("dpm", 900, 2), ("dpm-snr", 30, 2), ("ddim", 500, 2)]
+)
 def test_for_gaussian_data_samples_are_scaled_noise(network, name, steps, grey):
     """Along the probability flow N(0, 1) becomes N(0, s^2) by scaling, and the best guess of the image is linear."""
     s, labels = 0.2, np.array([0, 1, 2, 1])
@@ -321,7 +337,7 @@ def test_the_weights_give_the_default_sampler():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "euler"}, "solver must be one of dpm, ddim, ddpm, not 'euler'"),
+        ({"solver": "euler"}, "solver must be one of dpm, dpm-snr, ddim, ddpm, not 'euler'"),
         ({"steps": -1}, "steps must be between 1 and 1000, not -1"),
         ({"steps": 1001}, "steps must be between 1 and 1000, not 1001"),
         ({"guidance": -0.5}, "guidance must be 0 or more, not -0.5"),

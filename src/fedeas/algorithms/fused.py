@@ -6,6 +6,7 @@ clients are at the end. All batches have one size: rows that only fill up a batc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,8 @@ from fedeas.algorithms.local_sgd import (
 from fedeas.algorithms.sgd import Descent
 from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
+from fedeas.gpu.compiling import compile_ahead
+from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool
 from fedeas.gpu.devices import load_kernels
 from fedeas.models.stacked import Stack, normalised, tensors_of
 
@@ -97,6 +99,7 @@ class FusedSGD:
         self.descents: dict[int, StackedDescent] = {}
         self.buffers: dict[str, Tensor] = {}
         self.steps: dict[tuple[object, ...], Captured] = {}
+        self.compiled: dict[tuple[object, ...], float] = {}  # seconds by kind of step
         self.pool = graph_pool(self.device)
         self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.totals = torch.zeros(clients, device=self.device)
@@ -104,7 +107,7 @@ class FusedSGD:
     @property
     def preparing(self) -> float:
         """Seconds spent so far on compiling, warming up and recording."""
-        return sum(step.seconds for step in self.steps.values())
+        return sum(self.compiled.values()) + sum(step.seconds for step in self.steps.values())
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
         """Train these clients; changes the models of their jobs."""
@@ -140,17 +143,35 @@ class FusedSGD:
             descent = self.descents[self.clients] = StackedDescent(self.stacks[self.clients], train, rate)
             if train.momentum:
                 descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
-        for each in self.descents.values():
-            each.begin(rate)
-        self.number.zero_()
-        self.totals.zero_()
         self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
         self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
         sizes = batch_sizes(self.capacity, train)
         for name, table in tables(plans, [len(job.data) for job in jobs], self.clients, train.batch_size).items():
             self._put(name, torch.from_numpy(table), len(sizes))
         shared = {key: self._stacked(key, [each.shared[key] for each in objectives]) for key in objectives[0].shared}
-        return Objective(objectives[0].loss, shared, correct=objectives[0].correct)
+        objective = Objective(objectives[0].loss, shared, correct=objectives[0].correct)
+        self._start(rate)
+        kind = _kind(objective, parts[0])
+        if self.device.type == "cuda" and kind not in self.compiled:
+            begun = time.perf_counter()
+            self._compile(objective, parts)
+            self._start(rate)
+            self.compiled[kind] = time.perf_counter() - begun
+        return objective
+
+    def _start(self, rate: float) -> None:
+        for each in self.descents.values():
+            each.begin(rate)
+        self.number.zero_()
+        self.totals.zero_()
+
+    def _compile(self, objective: Objective, parts: Sequence[Part]) -> None:
+        """Compile the kernels of a step on all cores; writes nonsense to weights and counters."""
+        drawn, job = tuple(parts[0].plan.drawn), parts[0].job
+        work, (stack, _) = self._work(len(parts), objective, drawn, job), self._narrowed(len(parts), job)
+        with exclusively():
+            self._batch(stack, drawn, _dtype(job), None)  # labels must be true: torch uses them as an index
+            compile_ahead(work)
 
     def _stacked(self, key: str, tensors: Sequence[Tensor]) -> Tensor:
         """Stack the clients' shared tensors of this name, in the layout of the parameter or buffer of the same name."""
@@ -168,11 +189,11 @@ class FusedSGD:
         return buffer
 
     def _step(self, width: int, objective: Objective, part: Part) -> Captured:
-        drawn = tuple(part.plan.drawn)
-        key = (width, objective.loss, objective.correct, tuple(objective.shared), drawn)
+        kind = _kind(objective, part)
+        key = (width, *kind)
         if key not in self.steps:
-            work = self._work(width, objective, drawn, part.job)
-            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP
+            work = self._work(width, objective, tuple(part.plan.drawn), part.job)
+            warm_up = 0 if any(known[1:] == kind for known in self.steps) else WARM_UP
             self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
         return self.steps[key]
 
@@ -183,8 +204,7 @@ class FusedSGD:
         own = Objective(objective.loss, shared, correct=objective.correct)
 
         def work() -> Tensor:
-            dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
-            batch = self._batch(stack, drawn, dtype, shared.get(TERMS))
+            batch = self._batch(stack, drawn, _dtype(job), shared.get(TERMS))
             value = one_step(stack.model, descent, own, batch, job.precision)
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
             self.number.add_(1)
@@ -215,6 +235,15 @@ class FusedSGD:
         images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
         images = normalised(images, self.normalise, dtype)
         return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
+
+
+def _dtype(job: ClientJob) -> torch.dtype:
+    return torch.bfloat16 if job.precision == "bf16" else torch.float32
+
+
+def _kind(objective: Objective, part: Part) -> tuple[object, ...]:
+    """What a recorded step depends on besides the number of clients."""
+    return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn)
 
 
 def _plan(job: ClientJob) -> BatchPlan:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedeas.gpu.compiling import compile_ahead
+
 Pool = Any  # a handle of torch
 
 WARM_UP = 3
@@ -33,6 +35,7 @@ class Captured:
         generators: random streams that the function draws from.
         pool: memory shared with other graphs that never run at the same time, from `graph_pool`.
         warm_up: calls before the recording.
+        pure: whether the function writes nothing but its result; its kernels are then compiled on all cores.
     """
 
     def __init__(
@@ -42,12 +45,13 @@ class Captured:
         generators: tuple[torch.Generator, ...] = (),
         pool: Pool | None = None,
         warm_up: int = WARM_UP,
+        pure: bool = False,
     ) -> None:
         self.function = function
         self.device = device
         self.generators = generators
         self.pool = graph_pool(device) if pool is None else pool
-        self.warm_up = warm_up
+        self.warm_up, self.pure = warm_up, pure
         self.calls = 0
         self.seconds = 0.0  # spent before the first replay, including compilation
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -68,7 +72,9 @@ class Captured:
             if self.calls <= self.warm_up:
                 # torch has one thread for all backward passes: an eager pass must not run in the middle of a
                 # recording. That is the likely cause of an error that cuDNN once raised.
-                with _exclusively(), self._on_recordable_stream():
+                with exclusively(), self._on_recordable_stream():
+                    if self.pure and self.calls == 1:
+                        compile_ahead(lambda: self.function(*self.inputs))
                     result = self.function(*self.inputs)
                 self.seconds += time.perf_counter() - start
                 return result
@@ -98,7 +104,7 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with _exclusively(), self._on_recordable_stream():
+        with exclusively(), self._on_recordable_stream():
             graph.capture_begin(self.pool, "thread_local")
             try:
                 self.output = self.function(*self.inputs)
@@ -111,7 +117,7 @@ class Captured:
 
 
 @contextmanager
-def _exclusively() -> Iterator[None]:
+def exclusively() -> Iterator[None]:
     """Keep other threads from warming up or recording, and the garbage collector from destroying graphs."""
     with _ONE_AT_A_TIME:
         collecting = gc.isenabled()

@@ -133,7 +133,7 @@ class Preset:
     flip: bool = False
     min_snr: float = 0.0
     warm_up: int = 200
-    solver: Literal["dpm", "ddim", "ddpm"] = "dpm"
+    solver: Literal["dpm", "dpm-snr", "ddim", "ddpm"] = "dpm"
     steps: int = 20
     guidance: float = 1.0
 

@@ -26,10 +26,11 @@ from fedeas.generators.memory import as_memory_allows, in_batches
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import available_precision
 
-Solver = Literal["dpm", "ddim", "ddpm"]
+Solver = Literal["dpm", "dpm-snr", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 BATCH = {"cuda": 512, "cpu": 32}
+LEAST_LOG_SNR = -5.1
 
 log = logging.getLogger("fedeas")
 
@@ -39,8 +40,9 @@ class DiffusionGenerator:
 
     Args:
         weights: the trained weights, which also hold the defaults of solver, steps and guidance.
-        solver: ``dpm``, DPM-Solver++ of second order; ``ddim``; ``ddpm``, ancestral sampling as in DDPM, on as
-            many evenly spaced noise levels as there are steps.
+        solver: ``dpm``, DPM-Solver++ of second order on evenly spaced noise levels; ``dpm-snr``, the same on levels
+            evenly spaced in the log of the signal-to-noise ratio, which needs fewer steps; ``ddim``; ``ddpm``,
+            ancestral sampling as in DDPM, on evenly spaced levels.
         steps: evaluations of the network for an image.
         guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
         precision: of the network; by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
@@ -145,7 +147,7 @@ class DiffusionGenerator:
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
         network = network.to(memory_format=torch.channels_last)
         called = torch.compile(network, dynamic=False) if self.compiled else self._fused(network)
-        return Captured(lambda *arguments: self._predict(called, *arguments), self.device)
+        return Captured(lambda *arguments: self._predict(called, *arguments), self.device, pure=True)
 
     def _fused(self, network: nn.Module) -> Any:
         """The network in fewer kernels, if these are available: on a GPU, in bf16."""
@@ -193,17 +195,28 @@ def solver(name: str, network: Network, steps: int) -> Any:
     """The scheduler of this name, set to `steps` steps; it clips predictions of the clean image to their range."""
     settings = network.scheduler_settings()
     scheduler: Any
-    if name == "dpm":
-        # Without the cut a cosine schedule starts without a finite signal-to-noise ratio (diffusers' own advice).
-        cut = {"lambda_min_clipped": -5.1} if network.schedule == "cosine" else {}
-        scheduler = _ClippingSolver(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
-    else:
+    if name in ("ddim", "ddpm"):
         scheduler = DDIMScheduler(**settings, clip_sample=True)
-    scheduler.set_timesteps(steps)
+    else:
+        # Without the cut a cosine schedule starts without a finite signal-to-noise ratio (diffusers' own advice).
+        cut = {"lambda_min_clipped": LEAST_LOG_SNR} if network.schedule == "cosine" else {}
+        scheduler = _ClippingSolver(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
+    if name == "dpm-snr":
+        scheduler.set_timesteps(timesteps=_even_in_log_snr(scheduler.lambda_t, steps))
+    else:
+        scheduler.set_timesteps(steps)
     levels = len(scheduler.timesteps.unique())
     if levels < steps:  # a step from a level to itself makes DPM-Solver divide by zero
         raise InputError(f"{name} has only {levels} noise levels for {steps} steps; take fewer")
     return scheduler
+
+
+def _even_in_log_snr(log_snr: Tensor, steps: int) -> list[int]:
+    """Noise levels from high to low whose log signal-to-noise ratios are evenly spaced, as nearly as levels allow."""
+    start, end = log_snr[-1].clamp(min=LEAST_LOG_SNR).item(), log_snr[0].item()
+    wanted = torch.linspace(start, end, steps, dtype=log_snr.dtype)
+    nearest: list[int] = (log_snr[:, None] - wanted).abs().argmin(dim=0).tolist()
+    return nearest
 
 
 def _precision(chosen: str, device: torch.device) -> str:

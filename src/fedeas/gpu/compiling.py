@@ -1,0 +1,110 @@
+"""Compile Triton kernels on all cores: one after the other, the first run on a machine would wait for each of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from fedeas.core.arrays import cores
+
+try:
+    import triton
+    from triton.compiler import ASTSource
+except ImportError:  # it comes with torch for GPUs
+    triton = None
+
+ON_DISK = 0.05
+"""A kernel that is ready within this many seconds was compiled before and read from Triton's cache."""
+
+PATIENCE = 120.0
+
+log = logging.getLogger("fedeas")
+
+
+class Kernel(NamedTuple):
+    """A kernel for arguments of certain types, with everything that its compilation depends on."""
+
+    source: Any
+    target: Any
+    options: dict[str, Any]
+
+    def compile(self) -> None:
+        """Compile into Triton's cache on disk, or find it there."""
+        triton.compile(self.source, target=self.target, options=self.options)
+
+
+def compile_ahead(work: Callable[[], object]) -> None:
+    """Compile the kernels that `work` would be the first to launch.
+
+    Calls `work` once and leaves these kernels out, so its result is nonsense, and so is all that it writes.
+    """
+    if triton is None:
+        return
+    try:
+        _compile_together(_left_out_of(work))
+    except Exception as error:  # nothing is lost: they are compiled when they are first launched
+        log.debug("kernels are compiled one by one: %s", error)
+
+
+def _left_out_of(work: Callable[[], object]) -> list[Kernel]:
+    """Call `work` without the kernels that are not compiled yet; what these are."""
+    found: dict[object, Kernel] = {}
+    target = triton.runtime.driver.active.get_current_target()  # the children must not ask: the GPU is not theirs
+
+    def leave_out(*, fn: Any, compile: dict[str, Any], **_: object) -> bool:
+        content = json.loads(compile["specialization_data"])
+        options = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
+        }
+        source = ASTSource(fn.jit_function, compile["signature"], compile["constants"], compile["configs"][0])
+        found[fn.name, compile["key"]] = Kernel(source, target, options)
+        return True
+
+    with _hook(leave_out):
+        work()
+    return list(found.values())
+
+
+@contextmanager
+def _hook(hook: Callable[..., bool]) -> Iterator[None]:
+    """Let Triton ask `hook` before it compiles; if the answer is yes, it neither compiles nor launches."""
+    runtime = triton.knobs.runtime
+    before, runtime.jit_cache_hook = runtime.jit_cache_hook, hook
+    try:
+        yield
+    finally:
+        runtime.jit_cache_hook = before
+
+
+def _compile_together(kernels: Sequence[Kernel]) -> None:
+    if len(kernels) < 2:
+        return
+    start = time.perf_counter()
+    kernels[0].compile()
+    if time.perf_counter() - start < ON_DISK:
+        return
+    with warnings.catch_warnings():
+        # Python warns about forks beside threads. The children only compile: they touch neither GPU nor threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        fork = multiprocessing.get_context("fork")
+        with fork.Pool(min(cores(), len(kernels) - 1), _take_over, (kernels,)) as pool:
+            pool.map_async(_compile_number, range(1, len(kernels)), chunksize=1).get(PATIENCE)
+    log.debug("compiled %d kernels in %.1f s", len(kernels), time.perf_counter() - start)
+
+
+_of_this_process: Sequence[Kernel] = ()
+
+
+def _take_over(kernels: Sequence[Kernel]) -> None:
+    global _of_this_process
+    _of_this_process = kernels
+
+
+def _compile_number(number: int) -> None:
+    _of_this_process[number].compile()
