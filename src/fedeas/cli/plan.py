@@ -75,7 +75,7 @@ def plan(
     client_column: ClientColumn = None,
     label_column: LabelColumn = None,
     count_column: CountColumn = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Show other policies with as many images.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
     ] = None,
@@ -113,7 +113,7 @@ def plan(
         _remark(f"read {own.title} as {own.how}", as_json)
         _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
-        Console().print(comparison_table(table, side_by_side, chosen.spec))
+        Console().print(comparison_table(table, side_by_side, allocation))
     _advise(limits, as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)

@@ -322,7 +322,7 @@ def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int)
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
     st.dataframe(table, hide_index=True, column_config=formats, key="prices")
     st.caption(
-        f"All policies at the budget of this plan, between none and full balance; {rate:g} images a second, "
+        f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
 
