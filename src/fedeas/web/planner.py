@@ -16,6 +16,7 @@ from typing import Any
 
 import streamlit as st
 
+from fedeas.client_counts import CountSource
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
@@ -32,7 +33,6 @@ from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.runs import ListedRun
 from fedeas.web.screens import DARK, LIGHT, Screen
-from fedeas.web.sources import CountSource
 
 log = logging.getLogger("fedeas")
 
