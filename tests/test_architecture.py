@@ -41,7 +41,7 @@ ALLOWED = {
     "typer": {"cli"},
     "rich": {"cli", "demo"},
     "streamlit": {"cli.planner", "web.planner"},
-    "plotly": {"web.charts"},
+    "plotly": {"web.charts", "web.heat_table"},
     "safetensors": {"core.tensor_files", "federation", "generators", "models"},
     "diffusers": {"generators.diffusion", "generators.text"},
     "transformers": {"generators.text"},

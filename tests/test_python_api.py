@@ -84,6 +84,9 @@ def test_public_names_are_shown_and_work():
         assert getattr(fedeas, name) is not None
 
 
-def test_planning_for_a_dataset_from_python_names_the_command():
-    with pytest.raises(fedeas.InputError, match=r"fedeas plan folder:images .*--out plan.csv"):
-        fedeas.plan("folder:images", auto=True)
+def test_a_file_is_planned_and_says_how_it_was_read(tmp_path):
+    (tmp_path / "counts.csv").write_text("client,label,count\nann,cat,9\nann,dog,1\nbob,dog,7\n")
+    plan = fedeas.plan(tmp_path / "counts.csv", total=5)
+    assert plan.counts.n.tolist() == [[9, 1], [0, 7]]
+    assert "'count'" in plan.how
+    assert fedeas.plan(TABLE).how == ""

@@ -28,7 +28,7 @@ from fedeas.planning.beta import (
     select_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.plan import Plan, plan
+from fedeas.planning.plan import Plan
 from fedeas.planning.policies import (
     KL,
     AllocationPolicy,
@@ -63,6 +63,7 @@ from fedeas.planning.scores import (
 )
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import read_counts, write_allocation, write_counts
+from fedeas.plans import plan
 
 if TYPE_CHECKING:
     from fedeas import report as report

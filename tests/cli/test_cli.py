@@ -84,6 +84,15 @@ def test_a_comparison_shows_every_policy(run):
     assert "1,679" in out
 
 
+@pytest.mark.parametrize("policy", ["fedeas", "uniform(budget=900)", "pool(distinct=900)", "pool(distinct=100000)"])
+def test_compared_policies_make_at_most_as_many_images(run, policy):
+    _, out, _ = run("plan", "--example", "--policy", policy, "--compare", "--json")
+    compared = {each["policy"].partition("(")[0]: each for each in json.loads(out)["compared"]}
+    most = compared[policy.partition("(")[0]]["generated"]
+    assert all(each["generated"] <= most for name, each in compared.items() if name != "full-balance")
+    assert compared["pool"]["generated"] == compared["pool"]["distinct"] < compared["pool"]["synthetic"]
+
+
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_plots_are_drawn(run, counts_file, tmp_path, ending):
     for options in ([], ["--compare"]):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import fedeas
 from fedeas.cli.runs import PlainLines
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
@@ -68,6 +69,27 @@ def test_a_saved_split_becomes_a_run(run, images):
     config = load_config("run.toml")
     found = split_data(config, load_dataset(config.data.dataset))
     assert found.counts.clients == ("Kiel", "Köln", "Ulm")
+
+
+def test_python_plans_what_the_command_line_plans(run, images, tmp_path):
+    for file in ("split.npz", "counts.csv"):
+        assert run("partition", "folder:images", "--out", file)[0] == 0
+    for name in ("folder:images", "split.npz", "counts.csv"):
+        code, _, err = run("plan", name, "--beta", "3", "--out", "plan.csv")
+        assert (code, err) == (0, "")
+        plan = fedeas.plan(name, beta=3)
+        plan.save("python.csv")
+        assert (tmp_path / "python.csv").read_text() == (tmp_path / "plan.csv").read_text()
+        assert plan.how
+
+
+@pytest.mark.parametrize("name", ["folder:nowhere", "npz:nowhere.npz", "npz:mine.npz", "nowhere.npz", "nowhere.csv"])
+def test_python_refuses_what_the_command_line_refuses(run, name, tmp_path):
+    np.savez(tmp_path / "mine.npz", images=np.zeros((6, 8, 8), np.uint8), labels=[0, 1] * 3)  # it names no clients
+    code, _, err = run("plan", name)
+    with pytest.raises(fedeas.InputError) as refused:
+        fedeas.plan(name)
+    assert (code, err.strip()) == (2, f"error: {refused.value}")
 
 
 def test_a_config_needs_images(run, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedeas import FedEAS, LabelCounts, read_counts, write_allocation, write_counts
+from fedeas import Allocation, FedEAS, LabelCounts, read_counts, write_allocation, write_counts
 from fedeas.cli import main
 from fedeas.cli.display import comparison_table, foreign_text
 from fedeas.core.foreign_text import for_csv, for_html, from_csv, printable
@@ -99,8 +99,9 @@ def test_any_name_survives_a_round_trip(tmp_path, name, ending):
 def test_a_comparison_shows_a_policys_name_as_text():
     counts = LabelCounts([[90, 1], [1, 50]])
     console = Console(file=io.StringIO(), width=200)
-    console.print(comparison_table(counts, compare_policies(counts, FedEAS(), FedEAS().allocate(counts)), "[/]"))
-    assert "fedeas" in console.file.getvalue()
+    named = Allocation([[0, 3], [2, 0]], "[/]")
+    console.print(comparison_table(counts, compare_policies(counts, FedEAS(), named), named))
+    assert "[/]" in console.file.getvalue()
 
 
 def test_an_error_is_one_line_without_control_characters(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """The page's logic without a browser: every number that it shows equals the library's."""
 
 import json
+import re
 import shlex
 import tomllib
 from functools import cache
@@ -44,8 +45,9 @@ from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
 from fedeas.runs.store import RunStore
-from fedeas.web import charts, downloads, plan_result, references, runs, sources
+from fedeas.web import charts, downloads, heat_table, plan_result, references, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size
+from fedeas.web.screens import DARK, LIGHT
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -249,6 +251,8 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         curves = plan_result.curves(counts)
         charts.trade_off(curves, *point)
         charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        heat_table.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        heat_table.heat_scale(0)
         charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
         charts.concentration(counts, found.allocation)
 
@@ -261,22 +265,51 @@ def test_prices_are_images_times_rate_and_size():
 
 def test_names_from_files_stay_text():
     assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
-    counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", "c"])
-    figure = charts.heat_map(counts, counts.n, np.array([0]), 2, "t").to_json()
-    assert "<a " not in figure
-    assert "&lt;b&gt;" in figure
+    counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", 'c" onclick="d'])
+    shown = counts, counts.n, np.array([0]), 2, "t"
+    for text in (charts.heat_map(*shown).to_json(), heat_table.heat_table(*shown)):
+        assert "<a " not in text
+        assert "&lt;b&gt;" in text
+    assert 'onclick="' not in heat_table.heat_table(*shown)
 
 
-def test_a_small_heat_map_has_its_numbers_and_every_client_its_name():
-    few, many = (LabelCounts(np.arange(10 * clients).reshape(clients, 10)) for clients in (6, 500))
-    small, large = (
-        charts.heat_map(counts, counts.n, np.arange(counts.num_clients), 60, "t").to_dict() for counts in (few, many)
-    )
-    assert small["data"][0]["text"][0].tolist() == ["", *map(str, range(1, 10))]  # blank where there are none
-    assert "text" not in large["data"][0]
-    for figure, clients in ((small, 6), (large, 500)):
-        assert figure["layout"]["yaxis"]["dtick"] == 1
-        assert figure["layout"]["height"] >= 15 * clients
+def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():
+    counts = LabelCounts(np.arange(60).reshape(6, 10) * 7)
+    assert heat_table.is_small(*counts.n.shape)
+    text = heat_table.heat_table(counts, counts.n, np.array([0, 5, 2]), 413, "t")
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in text.split("<tr>")[1:]]
+    assert rows[0] == ["", *map(str, range(10))]
+    assert rows[1] == ["0", "", *map(str, range(7, 70, 7))]
+    assert [row[0] for row in rows[1:]] == ["0", "5", "2"]
+    assert rows[2][1:] == [str(number) for number in counts.n[5]]
+
+
+@pytest.mark.parametrize("screen", [LIGHT, DARK])
+def test_every_number_of_a_heat_table_can_be_read_on_its_colour(screen):
+    counts = LabelCounts(np.unique(np.geomspace(1, 1000, 12).astype(int))[None])
+    text = heat_table.heat_table(counts, counts.n, np.array([0]), 1000, "t", screen)
+    cells = re.findall(r"background:(#\w{6});color:(#\w{6})", text)
+    brightness = [relative_luminance(back) for back, _ in cells]
+    assert len(cells) == counts.num_classes
+    assert brightness == sorted(brightness, reverse=screen is LIGHT)  # most is the farthest from the page's colour
+    for back, ink in cells:
+        dark, bright = sorted(map(relative_luminance, (back, ink)))
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5  # what WCAG asks for
+
+
+def relative_luminance(colour):
+    """As WCAG defines it."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def test_every_client_of_a_large_heat_map_has_its_name():
+    counts = LabelCounts(np.arange(5000).reshape(500, 10))
+    assert not heat_table.is_small(*counts.n.shape)
+    figure = charts.heat_map(counts, counts.n, np.arange(500), 60, "t").to_dict()
+    assert figure["layout"]["yaxis"]["dtick"] == 1
+    assert figure["layout"]["height"] >= 15 * 500
 
 
 def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):

@@ -53,22 +53,26 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
     return table
 
 
-def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: str) -> RenderableType:
-    """Policies side by side; samples at pairs of negative gain increase the imbalance."""
-    table = Table(title="Policies at equal budget, beside no generation and full balance", title_justify="left")
-    table.add_column("policy", no_wrap=True, min_width=min(len(chosen), 40))
-    for name in ("samples", "distinct if shared", "imbalance removed", "at negative gain", "most for one client"):
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
+    """Policies side by side, with `chosen` in bold; samples at pairs of negative gain increase the imbalance."""
+    title = f"Policies that make at most {chosen.generated:,} images, beside no generation and full balance"
+    table = Table(title=title, title_justify="left")
+    table.add_column("policy", no_wrap=True, min_width=min(len(chosen.policy), 40))
+    for name in (
+        "images made", "samples", "distinct if shared", "imbalance removed", "at negative gain", "most for one client"
+    ):  # fmt: skip
         table.add_column(name, justify="right")
     worse = scores.negative_gain(counts)
     for allocation in allocations:
         table.add_row(
-            foreign_text(chosen if allocation.policy == chosen else allocation.policy.partition("(")[0]),
+            foreign_text(allocation.policy if allocation is chosen else allocation.policy.partition("(")[0]),
+            f"{allocation.generated:,}",
             f"{allocation.total:,}",
             f"{allocation.distinct:,}",
             f"{scores.removed(counts, allocation):.2%}",
             f"{allocation.n[worse].sum():,}",
             f"{allocation.per_client.max():,}",
-            style="bold" if allocation.policy == chosen else None,
+            style="bold" if allocation is chosen else None,
         )
     table.caption = "; ".join(filter(None, map(_remark, allocations))) or None
     table.caption_justify = "left"
@@ -137,7 +141,7 @@ def _remark(allocation: Allocation) -> str:
     """What the columns do not say about a plan."""
     name = allocation.policy.partition("(")[0]
     if isinstance(allocation, SharedAllocation):
-        return f"{name}: only {allocation.generated:,} images are made, each for several clients"
+        return f"{name}: several clients get the same image"
     if not isinstance(allocation, CertifiedAllocation):
         return ""
     above = f"at most {allocation.gap:.0e} above" if allocation.gap else "at"
@@ -213,6 +217,7 @@ def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) ->
     return [
         {
             "policy": each.policy,
+            "generated": each.generated,
             "synthetic": each.total,
             "distinct": each.distinct,
             "removed": scores.removed(counts, each),

@@ -21,12 +21,13 @@ from fedeas.cli.display import (
     plan_record,
     summary_table,
 )
+from fedeas.client_counts import CountSource, own_clients
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
-from fedeas.data.sources import NAMES, is_place
+from fedeas.data.sources import NAMES
 from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
@@ -37,7 +38,6 @@ from fedeas.planning.request import Limits, choose_policy, compare_policies, pla
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
-from fedeas.web.sources import CountSource, natural_clients, saved_split
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
@@ -75,7 +75,7 @@ def plan(
     client_column: ClientColumn = None,
     label_column: LabelColumn = None,
     count_column: CountColumn = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Show all policies at the same budget.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Show other policies with as many images.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
     ] = None,
@@ -88,7 +88,7 @@ def plan(
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_plot(plot)
     chosen = choose_policy(policy, limits)
-    own = None if counts is None else _own_clients(counts)
+    own = None if counts is None else own_clients(counts)
     file = None
     if counts is not None and own is None:
         file = CountTable(counts, ColumnNames(client_column, label_column, count_column))
@@ -113,7 +113,7 @@ def plan(
         _remark(f"read {own.title} as {own.how}", as_json)
         _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
-        Console().print(comparison_table(table, side_by_side, chosen.spec))
+        Console().print(comparison_table(table, side_by_side, allocation))
     _advise(limits, as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
@@ -208,13 +208,6 @@ def _write_config(path: Path | None, own: CountSource, policy: Policy, as_json: 
     with written_whole(path) as part:
         part.write_text(run_config(own, policy), "utf-8")
     _remark(f"config: {path}; run it with: fedeas run {path}", as_json)
-
-
-def _own_clients(counts: str) -> CountSource | None:
-    """The clients of a dataset with client folders or of a saved split; None for a table of counts."""
-    if is_place(counts):
-        return natural_clients(counts)
-    return saved_split(Path(counts), counts) if counts.endswith(".npz") else None
 
 
 @contextmanager

@@ -50,6 +50,7 @@ def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[s
         "server.fileWatcherType": "none",
         "server.maxUploadSize": MAX_MEGABYTES,
         "browser.gatherUsageStats": "false",
+        "runner.postScriptGC": "false",  # a full collection after every change would take longer than the change
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
         "theme.light.primaryColor": "#0072b2",

@@ -131,7 +131,8 @@ def natural_split(dataset: Dataset) -> Partition:
     """The clients that the dataset comes with."""
     if dataset.owners is None or dataset.clients is None:
         raise InputError(
-            f"{dataset.name} comes without clients; make it client/class/*.png, or use another partition.scheme"
+            f"{dataset.name} comes without clients; make it client/class/*.png, or split it with another "
+            "partition.scheme or `fedeas partition`"
         )
     owners: IntArray = dataset.owners
     indices = tuple(np.flatnonzero(owners == number) for number in range(len(dataset.clients)))

@@ -19,6 +19,7 @@ from fedeas.plotting import figures as plots
 from fedeas.runs.accuracy_curves import mean_curve
 from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedMethod, ListedRun
+from fedeas.web.screens import DARK, LIGHT, Screen
 
 
 class CurveLook(NamedTuple):
@@ -31,16 +32,6 @@ class CurveLook(NamedTuple):
     remark: str = ""
 
 
-class Screen(NamedTuple):
-    """Colours of text, of grid lines and of the page."""
-
-    ink: str
-    grid: str
-    paper: str
-
-
-LIGHT, DARK = Screen(plots.INK, "#e8ebef", "#ffffff"), Screen("#e6e8ea", "#343a42", "#0e1117")
-
 # In the order of drawing: later curves are on top. Greedy and optimal overlap, so that one of them is wider.
 CURVES = {
     "greedy": CurveLook(plots.SKY, width=6, remark=" (reference)"),
@@ -52,7 +43,6 @@ CURVES = {
 }
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_METHODS = 24  # lines of a figure
-MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
 FONT = '"Source Sans", sans-serif'  # the page's own
 # Below the figure, for narrow screens.
 LEGEND = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
@@ -83,14 +73,11 @@ def heat_map(
     }
     across = _axis("class", screen, type="category", showgrid=False, tickangle=_angle(counts), side="top")
     figure = _figure(title, _height(rows.size), across, _clients_axis(rows, screen), screen)
-    small = rows.size <= MOST_NUMBERS[0] and counts.num_classes <= MOST_NUMBERS[1]
     figure.add_heatmap(
         z=np.log10(shown),
         x=_class_names(counts),
         y=_client_names(counts, rows),
         customdata=table[rows],
-        text=np.where(table[rows] > 0, table[rows].astype(str), "") if small else None,
-        texttemplate="%{text}" if small else None,
         hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
         zmin=0,
         zmax=float(np.log10(max(largest, 10))),

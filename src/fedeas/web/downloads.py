@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedeas.client_counts import CountSource
 from fedeas.config import RunConfig
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import Policy
 from fedeas.planning.tables import write_allocation, write_counts
 from fedeas.web.choices import Choice
-from fedeas.web.sources import CountSource
 
 
 def allocation_file(counts: LabelCounts, allocation: Allocation, ending: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 
 import streamlit as st
 
+from fedeas.client_counts import CountSource
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
@@ -27,11 +28,11 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
-from fedeas.web import charts, downloads, plan_result, runs, sources
+from fedeas.web import charts, downloads, heat_table, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.runs import ListedRun
-from fedeas.web.sources import CountSource
+from fedeas.web.screens import DARK, LIGHT, Screen
 
 log = logging.getLogger("fedeas")
 
@@ -227,12 +228,19 @@ def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> Non
 
 def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
     largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
+    small = heat_table.is_small(rows.size, counts.num_classes)
     with _scrolled(rows):
         # Many classes need the whole width for their names.
         left, right = st.columns(2) if counts.num_classes <= MOST_BESIDE else (st, st)
         maps = (left, counts.n, "Real images", "real"), (right, found.allocation.n, "Synthetic images", "synthetic")
         for place, table, title, key in maps:
-            _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), key)
+            if small:
+                place.html(heat_table.heat_table(counts, table, rows, largest, title, _screen()))
+            else:
+                _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), key)
+    if small:
+        st.html(heat_table.heat_style(_screen()))
+        st.html(heat_table.heat_scale(largest, _screen()))
     st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
 
 
@@ -265,8 +273,8 @@ def _selected(counts: LabelCounts, rows: IntArray) -> str:
     return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
 
 
-def _screen() -> charts.Screen:
-    return charts.DARK if st.context.theme.type == "dark" else charts.LIGHT
+def _screen() -> Screen:
+    return DARK if st.context.theme.type == "dark" else LIGHT
 
 
 def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
@@ -314,7 +322,7 @@ def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int)
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
     st.dataframe(table, hide_index=True, column_config=formats, key="prices")
     st.caption(
-        f"All policies at the budget of this plan, between none and full balance; {rate:g} images a second, "
+        f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
 

@@ -5,20 +5,15 @@ The size of an upload is limited before it is parsed, since a small file can des
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-from fedeas.config import checked_config
+from fedeas.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.data.known import known_dataset
-from fedeas.data.partition import Partition, dirichlet
+from fedeas.data.partition import dirichlet
 from fedeas.errors import InputError
-from fedeas.federation.split import split_of
 from fedeas.paper.published import EXAMPLE, setting
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables import ColumnNames, CountTable
@@ -28,22 +23,6 @@ MAX_CLASSES = 1_000
 MAX_CELLS = 500_000
 MAX_DRAWS = 200  # a person waits
 ELSEWHERE = "plan it with `fedeas plan`, which reads tables of any size"
-
-
-@dataclass(frozen=True, eq=False)
-class CountSource:
-    """Label counts, and how a command or a run gets the same counts."""
-
-    title: str
-    counts: LabelCounts
-    arguments: str = "counts.csv"
-    """The arguments of ``fedeas plan`` that name the table."""
-    made_by: str = ""
-    """The command that writes the table, if there is one."""
-    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Sections of the config of a run on the same clients; empty if a run cannot have them."""
-    how: str = ""
-    """How the file was read."""
 
 
 def paper(name: str) -> CountSource:
@@ -104,31 +83,7 @@ def read_upload(
             counts = table.counts(num_classes, _check_size)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
-    return CountSource(name, counts, _arguments(name, num_classes, columns or ColumnNames()), how=table.how)
-
-
-def saved_split(path: Path, name: str) -> CountSource:
-    """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
-    split = Partition.load(path)
-    dataset = split.recipe.get("dataset")
-    config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
-    return CountSource(name, split.counts, _arguments(name, None, ColumnNames()), config=config, how="a saved split")
-
-
-def natural_clients(dataset: str, data_root: str | None = None) -> CountSource:
-    """The clients that a dataset comes with, such as the client folders of ``folder:DIR``."""
-    sections = {"data": {"dataset": dataset}, "partition": {"scheme": "natural"}}
-    about = {**sections, "data": {"dataset": dataset, "root": data_root}}
-    split = split_of(checked_config(about), needs_indices=True)
-    return CountSource(dataset, split.counts, dataset, config=sections, how="; ".join(["its clients", *split.notes]))
-
-
-def _arguments(name: str, num_classes: int | None, columns: ColumnNames) -> str:
-    """The arguments of ``fedeas plan`` that read the same file in the same way."""
-    file = f"./{name}" if name.startswith("-") else name  # so that the name is not read as an option
-    options = {"--classes": num_classes} | {f"--{key}-column": value for key, value in vars(columns).items()}
-    given = [part for option, value in options.items() if value for part in (option, str(value))]
-    return " ".join(map(shlex.quote, [file, *given]))
+    return CountSource(name, counts, plan_arguments(name, num_classes, columns), how=table.how)
 
 
 def _check_size(clients: int, classes: int) -> None:

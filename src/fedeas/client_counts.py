@@ -1,0 +1,67 @@
+"""Label counts by the name that a user gives: a table, a saved split, or a dataset that comes with clients."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedeas.config import checked_config
+from fedeas.data.partition import Partition
+from fedeas.data.sources import is_place
+from fedeas.federation.split import split_of
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.tables import ColumnNames
+
+
+@dataclass(frozen=True, eq=False)
+class CountSource:
+    """Label counts, and how a command or a run gets the same counts."""
+
+    title: str
+    counts: LabelCounts
+    arguments: str = "counts.csv"
+    """The arguments of ``fedeas plan`` that name the table."""
+    made_by: str = ""
+    """The command that writes the table, if there is one."""
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Sections of the config of a run on the same clients; empty if a run cannot have them."""
+    how: str = ""
+    """How the file was read."""
+
+
+def own_clients(name: str) -> CountSource | None:
+    """The clients of a dataset such as ``folder:DIR`` or of a saved split (.npz); None for a table of counts."""
+    if is_place(name):
+        return natural_clients(name)
+    return saved_split(Path(name), name) if name.endswith(".npz") else None
+
+
+def saved_split(path: Path, name: str) -> CountSource:
+    """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
+    split = Partition.load(path)
+    dataset = split.recipe.get("dataset")
+    config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
+    return CountSource(
+        name, split.counts, plan_arguments(name, None, ColumnNames()), config=config, how="a saved split"
+    )
+
+
+def natural_clients(dataset: str, data_root: str | None = None) -> CountSource:
+    """The clients that a dataset comes with, such as the client folders of ``folder:DIR``."""
+    sections = {"data": {"dataset": dataset}, "partition": {"scheme": "natural"}}
+    about = {**sections, "data": {"dataset": dataset, "root": data_root}}
+    split = split_of(checked_config(about), needs_indices=True)
+    return CountSource(dataset, split.counts, dataset, config=sections, how="; ".join(["its clients", *split.notes]))
+
+
+def plan_arguments(name: str, num_classes: int | None = None, columns: ColumnNames | None = None) -> str:
+    """The arguments of ``fedeas plan`` that read the same file in the same way."""
+    file = f"./{name}" if name.startswith("-") else name  # so that the name is not read as an option
+    options = {"--classes": num_classes} | {
+        f"--{key}-column": value for key, value in vars(columns or ColumnNames()).items()
+    }
+    given = [part for option, value in options.items() if value for part in (option, str(value))]
+    return " ".join(map(shlex.quote, [file, *given]))
