@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,11 @@ class Compared(NamedTuple):
         """Whether all methods take equally many steps."""
         return self.table.endswith(EQUAL_STEPS)
 
+    @property
+    def budget(self) -> str:
+        """The budget alone, as ``beta = 4``."""
+        return self.table.partition(",")[0]
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -57,7 +62,7 @@ class Findings:
             Compared(table, name, difference, difference.verdict_among(len(found)), work)
             for table, name, difference, work in found
         )
-        return Findings(tuple(map(short_title, filled)), compared)
+        return Findings(tuple(dict.fromkeys(each.table for each in compared)), compared)
 
     def where(self, methods: Iterable[str], verdict: Verdict) -> list[Compared]:
         """The comparisons of these methods that end so."""
@@ -107,7 +112,7 @@ def findings_markdown(found: Findings) -> str:
     if not found.compared:
         return "Nothing has been run yet."
     lines = ["| | " + " | ".join(found.tables) + " |", "|---|" + "---|" * len(found.tables)]
-    for name in dict.fromkeys(each.method for each in found.compared):
+    for name in _methods(found.compared):
         cells = {each.table: _cell(each) for each in found.compared if each.method == name}
         lines.append(f"| {name} | " + " | ".join(cells.get(table, "") for table in found.tables) + " |")
     advice = f"Recommended: {'; '.join(found.advice.clauses)}."
@@ -121,25 +126,27 @@ def _cell(each: Compared) -> str:
 
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause."""
-    number = len(found.compared)
+    number, usual = len(found.compared), [each for each in found.compared if not each.is_control]
     level = 100 * (1 - (1 - CONFIDENCE) / number)
     return [
         f"{number} comparisons with FedEAS were made. Verdicts use {level:.2f} % intervals, so that all of them hold "
         "together with 95 % (Bonferroni).",
-        _says(found, "Pools", POOLS, _with_work),
-        _says(found, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
-        _says(found, "FedEAS and KL with balanced softmax", BALANCED),
-        _says(found, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
+        _says(usual, "Pools", POOLS, _with_work),
+        _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
+        _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
+        _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
         _at_equal_steps(found),
     ]
 
 
-def _says(found: Findings, what: str, methods: Iterable[str], more: Callable[[Compared], str] = lambda each: "") -> str:
+def _says(
+    compared: Sequence[Compared], what: str, methods: Sequence[str], more: Callable[[Compared], str] = lambda each: ""
+) -> str:
     """The methods that are higher or lower than FedEAS, each with the budgets at which it is."""
-    said, names = [], tuple(methods)
+    said = []
     for verdict in (Verdict.HIGHER, Verdict.LOWER):
-        there = [each for each in found.where(names, verdict) if not each.is_control]
-        by_method = {name: [each for each in there if each.method == name] for name in names}
+        there = [each for each in compared if each.verdict is verdict]
+        by_method = {name: [each for each in there if each.method == name] for name in methods}
         shown = [
             f"{name} at {listed([f'{each.table} ({signed(each.difference.mean, 2)}{more(each)})' for each in wins])}"
             for name, wins in by_method.items()
@@ -154,13 +161,16 @@ def _with_work(each: Compared) -> str:
 
 
 def _without_images(found: Findings) -> list[str]:
-    return list(dict.fromkeys(each.method for each in found.compared if each.method.startswith(FEDAVG.title)))
+    return [name for name in _methods(found.compared) if name.startswith(FEDAVG.title)]
 
 
 def _at_equal_steps(found: Findings) -> str:
-    there = [each for each in found.compared if each.is_control]
-    higher = [each.method for each in there if each.verdict is Verdict.HIGHER]
+    there = [each._replace(table=each.budget) for each in found.compared if each.is_control]
+    with_images = [name for name in _methods(there) if name not in _without_images(found)]
     if not there:
         return "At equal steps nothing has been run."
-    others = listed(higher) if higher else "none"
-    return f"At equal steps for every client and round, {others} of {len(there)} methods is higher than FedEAS."
+    return _says(there, "With images, at equal steps for every client and round", with_images)
+
+
+def _methods(compared: Iterable[Compared]) -> list[str]:
+    return list(dict.fromkeys(each.method for each in compared))

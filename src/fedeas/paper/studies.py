@@ -195,11 +195,11 @@ PROFILES = {
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
     ),
     "fashion": Profile(
-        "Fashion-MNIST with the small CNN on a CPU, a minute or two for each run: 25 rounds of one local epoch with "
-        "learning rate 0.05. A split of our own: 10,000 of the 60,000 training images go to no client. They are the "
-        "images that policies place, as if a generator were perfect; two clients may get the same one.",
-        (HEADLINE,), TrainConfig(lr=0.05, epochs=1), 25, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
-        held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=10,
+        "Fashion-MNIST with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: "
+        "10,000 of the 60,000 training images go to no client. They are the images that policies place, as if a "
+        "generator were perfect; two clients may get the same one.",
+        (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
+        held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=20,
     ),
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
