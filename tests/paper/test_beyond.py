@@ -1,17 +1,13 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
-from pathlib import Path
-
 import pytest
 
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.cells import images_to_make
 from fedeas.paper.run_plans import allocation_of
-from fedeas.paper.studies import PROFILES, PROTOCOLS, study
-from fedeas.runs.packed import unpack
+from fedeas.paper.studies import PROFILES, study
 
 (BEYOND,) = artefacts("beyond")
-DIGITS = Path(__file__).parents[2] / "results" / "beyond" / "digits.runs.gz"
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
@@ -49,12 +45,6 @@ def test_pools_are_compared_with_fedeas_at_equal_work_at_every_budget(profile):
     assert len(controls) == len(chosen.profile.betas)
     for control in controls:
         assert {"FedEAS", "KL", "Pool to the mean", "Pool to the largest class"} <= control.rows.keys()
-
-
-def test_the_packed_runs_are_part_of_the_experiment():
-    needed = {run.fingerprint for protocol in PROTOCOLS for run in BEYOND.configs(study("digits", protocol))}
-    packed = [run.config for run in unpack(DIGITS)]
-    assert {config.unpinned.fingerprint for config in packed if config.seed == 0} <= needed
 
 
 def test_central_training_sees_as_many_images_as_the_participants_of_the_paper():
