@@ -111,6 +111,12 @@ def test_one_seed_recommends_nothing():
     assert Verdict.ONE_SEED in findings_markdown(found)
 
 
+def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
+    found = smoke_findings(lambda config: 1 if config.policy.startswith("kl") else 3)
+    assert 0 < found.verdicts == sum(not each.method.startswith("KL") for each in found.compared) < len(found.compared)
+    assert all(each.verdict is each.difference.verdict_among(found.verdicts) for each in found.compared)
+
+
 def test_without_runs_nothing_is_claimed():
     found = Findings.of(Workbook(study("digits", "clean"), Results([])))
     assert found.compared == ()

@@ -76,8 +76,9 @@ class Findings:
         made = [
             (table, name, difference) for table, name in pairs if (difference := difference_of(table, name)) is not None
         ]
+        number = sum(difference.interval is not None for *_, difference in made)
         compared = tuple(
-            Compared(short_title(table), name, difference, difference.verdict_among(len(made)), work_of(table, name))
+            Compared(short_title(table), name, difference, difference.verdict_among(number), work_of(table, name))
             for table, name, difference in made
         )
         profile = book.study.profile
@@ -102,6 +103,11 @@ class Findings:
         """
         found = sorted({each.difference.seeds for each in self.compared} or {0})
         return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) + f" of {self.planned_seeds}"
+
+    @property
+    def verdicts(self) -> int:
+        """How many comparisons have a verdict; one seed gives none."""
+        return sum(each.verdict is not Verdict.ONE_SEED for each in self.compared)
 
     @property
     def is_finished(self) -> bool:
@@ -203,12 +209,12 @@ def conclusions(found: Findings) -> list[str]:
 
 
 def _about_verdicts(found: Findings) -> str:
-    number = len(found.compared)
-    level = 100 * (1 - (1 - CONFIDENCE) / number)
+    level = 100 * (1 - (1 - CONFIDENCE) / max(found.verdicts, 1))
     open_end = "" if found.is_finished else "The experiment is not finished: verdicts may change. "
     return (
-        f"{number} of {found.planned} planned comparisons with FedEAS were made, with {found.seeds} planned seeds. "
-        f"{open_end}Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
+        f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made, with {found.seeds} "
+        f"planned seeds. {open_end}Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % "
+        "(Bonferroni)."
     )
 
 
