@@ -49,7 +49,12 @@ found = {"seconds": time.perf_counter() - start, "peak": peak_resident_bytes(), 
 print(json.dumps({**found, "clients": summary.clients, "samples": summary.synthetic}))
 """
 
-FLEET_POLICIES = ("greedy(budget=fedeas(beta=4))", "optimal(budget=fedeas(beta=4))", "kl(budget=fedeas(beta=4))")
+FLEET_POLICIES = (
+    "greedy(budget=fedeas(beta=4))",
+    "greedy(budget=fedeas(beta=4), target=global)",
+    "optimal(budget=fedeas(beta=4))",
+    "kl(budget=fedeas(beta=4))",
+)
 
 
 def fleet() -> None:

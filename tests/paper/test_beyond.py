@@ -27,15 +27,24 @@ def test_only_pools_share_images():
 
 
 def test_at_equal_work_only_the_steps_change():
-    chosen = study("digits", "clean")
-    *tables, control = BEYOND.sheets(chosen)
-    middle = tables[len(tables) // 2]
-    for name, row in control.rows.items():
-        (run,), (usual,) = (table[3].configs for table in (row, middle.rows[name]))
-        assert run.train.steps == PROFILES["digits"].equal_steps
-        assert usual.train.steps == 0
-        assert run.train.model_copy(update={"steps": 0}) == usual.train
-        assert run.model_copy(update={"train": usual.train}).fingerprint == usual.fingerprint
+    sheets = BEYOND.sheets(study("digits", "clean"))
+    tables, controls = sheets[: len(sheets) // 2], sheets[len(sheets) // 2 :]
+    for table, control in zip(tables, controls, strict=True):
+        for name, row in control.rows.items():
+            (run,), (usual,) = (found[3].configs for found in (row, table.rows[name]))
+            assert run.train.steps == PROFILES["digits"].equal_steps
+            assert usual.train.steps == 0
+            assert run.train.model_copy(update={"steps": 0}) == usual.train
+            assert run.model_copy(update={"train": usual.train}).fingerprint == usual.fingerprint
+
+
+@pytest.mark.parametrize("profile", ["digits", "fashion", "full"])
+def test_pools_are_compared_with_fedeas_at_equal_work_at_every_budget(profile):
+    chosen = study(profile, "clean")
+    controls = BEYOND.sheets(chosen)[len(chosen.profile.betas) :]
+    assert len(controls) == len(chosen.profile.betas)
+    for control in controls:
+        assert {"FedEAS", "KL", "Pool to the mean", "Pool to the largest class"} <= control.rows.keys()
 
 
 def test_central_training_sees_as_many_images_as_the_participants_of_the_paper():

@@ -1,17 +1,20 @@
 """Verdicts with all comparisons in mind, and the advice that follows from them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.paper.findings import Compared, Findings, findings_markdown
+from fedeas.paper.artefacts import artefacts
+from fedeas.paper.findings import Compared, Findings, advice_markdown, advice_of, all_findings, findings_markdown
 from fedeas.paper.results import Results
-from fedeas.paper.studies import study
+from fedeas.paper.studies import study, with_seeds
 from fedeas.paper.workbook import Workbook
-from fedeas.planning.advice import SHOWN, Advice
+from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference, Verdict
+from fedeas.runs.packed import PackedRun
 
 RESULTS = Path(__file__).parents[2] / "results" / "beyond"
 
@@ -26,31 +29,96 @@ def test_more_comparisons_widen_the_interval_and_never_turn_a_verdict(mean, spre
     assert difference.verdict_among(comparisons) in (difference.verdict, Verdict.UNDECIDED)
 
 
-def findings(**verdicts):
+HIGHER, LOWER, OPEN = Verdict.HIGHER, Verdict.LOWER, Verdict.UNDECIDED
+
+
+def findings(dataset="digits", **verdicts):
     compared = [
         Compared(f"beta = {place}", name.replace("_", " "), Difference(1.0, 0.1, 5), verdict, 1.0)
         for name, found in verdicts.items()
         for place, verdict in enumerate(found)
     ]
-    return Findings(("beta = 0", "beta = 1"), tuple(compared))
+    return Findings(dataset, "clean", tuple(compared), len(compared), 5)
 
 
 def test_what_is_higher_somewhere_and_lower_nowhere_is_recommended():
-    higher, lower, open_ = Verdict.HIGHER, Verdict.LOWER, Verdict.UNDECIDED
-    assert findings(KL=(open_, open_)).advice == Advice("fedeas", "fedeas", False)
-    assert findings(KL=(higher, open_)).advice == Advice("fedeas", "kl", False)
-    assert findings(KL=(higher, lower), Pool_to_the_mean=(open_, higher)).advice == Advice("pool", "fedeas", False)
+    assert findings(KL=(OPEN, OPEN)).advice == Advice()
+    assert findings(KL=(HIGHER, OPEN)).advice == Advice(clients=Shown("kl", ("digits",)))
+    pool = Shown("pool", ("digits",))
+    assert findings(KL=(HIGHER, LOWER), Pool_to_the_mean=(OPEN, HIGHER)).advice == Advice(server=pool)
 
 
-@pytest.mark.parametrize("protocol", ["clean", "paper"])
-def test_the_advice_of_the_planner_is_what_the_results_show(protocol):
-    found = Findings.of(Workbook(study("digits", protocol), Results([RESULTS])))
-    assert found.advice == SHOWN
-    assert {each.difference.seeds for each in found.compared} == {10}
+def test_a_second_experiment_confirms_advice_or_takes_it_back():
+    first = findings(KL=(HIGHER, OPEN))
+    assert advice_of([first, findings("other", KL=(OPEN, OPEN))]) == first.advice
+    assert advice_of([first, findings("other", KL=(LOWER, HIGHER))]) == Advice()
+    confirmed = advice_of([first, findings("other", KL=(OPEN, HIGHER))])
+    assert confirmed == Advice(clients=Shown("kl", ("digits", "other")))
+    assert all(dataset in confirmed.text for dataset in ("digits", "other"))
 
 
-def test_without_runs_nothing_is_claimed(tmp_path):
-    found = Findings.of(Workbook(study("digits", "clean"), Results([tmp_path])))
+@pytest.fixture(scope="module")
+def packed():
+    return all_findings(Results([RESULTS]))
+
+
+def test_the_advice_of_the_planner_is_what_the_results_show(packed):
+    assert advice_of(packed) == SHOWN
+
+
+def test_digits_have_all_their_seeds(packed):
+    digits = [found for found in packed if found.dataset == "digits"]
+    assert [found.seeds for found in digits] == ["10 of 10", "10 of 10"]
+    assert all(sum(not each.is_control for each in found.compared) == 36 for found in digits)
+
+
+def smoke_results(seeds_of):
+    """Results in which each method of the profile smoke has some seeds, and FedEAS's accuracy is lowest."""
+    results = Results([])
+    for config in artefacts("beyond")[0].configs(study("smoke", "clean")):
+        for run in with_seeds(config, seeds_of(config)):
+            accuracy = 0.5 + 0.01 * (config.policy != "fedeas(beta=2)") + 0.001 * run.seed
+            summary = {"accuracy": accuracy, "final": accuracy, "steps": 100, "window": [3, 3]}
+            results.add(PackedRun(Path(run.directory), run, {"summary": summary, "generator": None}))
+    return results
+
+
+def smoke_findings(seeds_of):
+    return Findings.of(Workbook(study("smoke", "clean"), smoke_results(seeds_of)))
+
+
+def test_an_experiment_is_finished_when_all_comparisons_have_their_seeds():
+    found = smoke_findings(lambda config: 2)
+    assert found.is_finished
+    assert found.seeds == "2 of 1"
+    assert not replace(found, planned_seeds=3).is_finished
+    some = smoke_findings(lambda config: 0 if config.policy.startswith("kl") else 2)
+    assert not some.is_finished
+    assert 0 < len(some.compared) < some.planned == found.planned
+
+
+def test_an_unfinished_experiment_says_how_many_seeds_it_has():
+    found = replace(smoke_findings(lambda config: 2 if "pool" in config.policy else 3), planned_seeds=5)
+    assert found.seeds == "2 to 3 of 5"
+    assert found.seeds in findings_markdown(found)
+    assert found.seeds in advice_markdown([found])
+
+
+def test_one_seed_recommends_nothing():
+    found = smoke_findings(lambda config: 1)
+    assert {each.verdict for each in found.compared} == {Verdict.ONE_SEED}
+    assert found.advice == Advice()
+    assert Verdict.ONE_SEED in findings_markdown(found)
+
+
+def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
+    found = smoke_findings(lambda config: 1 if config.policy.startswith("kl") else 3)
+    assert 0 < found.verdicts == sum(not each.method.startswith("KL") for each in found.compared) < len(found.compared)
+    assert all(each.verdict is each.difference.verdict_among(found.verdicts) for each in found.compared)
+
+
+def test_without_runs_nothing_is_claimed():
+    found = Findings.of(Workbook(study("digits", "clean"), Results([])))
     assert found.compared == ()
-    assert found.advice == Advice("fedeas", "fedeas", False)
+    assert found.advice == Advice()
     assert "|" not in findings_markdown(found)

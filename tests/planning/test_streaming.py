@@ -8,7 +8,7 @@ from strategies import dirichlet_counts, label_counts
 
 from fedeas import KL, FedEAS, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, RoundBias, Uniform, write_counts
 from fedeas.cli import main
-from fedeas.planning import request, streaming
+from fedeas.planning import fleet, request
 from fedeas.planning.passes import Rounding
 from fedeas.planning.policies import optimal
 from fedeas.planning.policies.prices import round_to
@@ -52,6 +52,17 @@ def test_so_it_is_without_dynamic_programming(target, counts, budget, rows):
 
 
 @settings(max_examples=12)
+@given(label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0, 100_000]), st.integers(1, 5))
+@example(LabelCounts([[5, 1], [5, 1], [5, 1]]), 7, 0, 1)  # all clients match the target
+@example(LabelCounts([[9, 0], [0, 9], [9, 0]]), 400, 0, 2)  # far more than clients need
+@example(LabelCounts([[5, 1, 0], [5, 1, 0], [0, 1, 5], [0, 1, 5]]), 5, 0, 3)  # ties
+def test_so_it_is_for_greedy_towards_the_global_shares(counts, budget, open_clients, rows):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet, "OPEN_CLIENTS", open_clients)
+        assert_same(counts, Greedy(budget=budget, target="global"), rows)
+
+
+@settings(max_examples=12)
 @given(label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0.01, 1.0, 3.0]))
 def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
     assert_same(counts, KL(budget=budget, target="global", smoothing=smoothing))
@@ -62,6 +73,7 @@ def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
     "policy",
     [
         Greedy(budget=FedEAS(6)),
+        Greedy(budget=FedEAS(6), target="global"),
         Optimal(budget=FedEAS(6)),
         Optimal(budget=FedEAS(6), target="global"),
         KL(budget=FedEAS(6)),
@@ -70,8 +82,8 @@ def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
     ids=lambda policy: policy.spec,
 )
 def test_so_it_is_for_a_larger_fleet_however_many_clients_stay_open(policy, open_clients, monkeypatch):
-    monkeypatch.setattr(streaming, "OPEN_CLIENTS", open_clients)
-    monkeypatch.setattr(streaming, "SAMPLED_CLIENTS", 20)
+    monkeypatch.setattr(fleet, "OPEN_CLIENTS", open_clients)
+    monkeypatch.setattr(fleet, "SAMPLED_CLIENTS", 20)
     assert_same(dirichlet_counts(300, 6, 0.2, 80, seed=1), policy, rows=70)
 
 
@@ -100,7 +112,6 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path):
     "policy",
     [
         RoundBias(budget=5),
-        Greedy(budget=5, target="global"),
         Uniform(budget=5),
         KL(budget=Uniform(budget=FullBalance())),
     ],
@@ -108,7 +119,7 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path):
 )
 def test_other_policies_are_refused(policy):
     assert not can_stream(policy)
-    with pytest.raises(PolicyError, match="needs all clients at once"):
+    with pytest.raises(PolicyError, match="read the table whole"):
         placement(in_parts(LabelCounts([[1, 2]]), 1), policy)
 
 

@@ -16,7 +16,7 @@ from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.findings import Findings, findings_markdown
+from fedeas.paper.findings import Findings, advice_markdown, all_findings, findings_markdown
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
@@ -99,6 +99,13 @@ def reproduce_findings(
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
     found = Findings.of(Workbook(study(profile, protocol), Places(folder, results).scan()))
     text = findings_markdown(found)
+    print(text) if as_markdown else Console().print(Markdown(text))
+
+
+@reproduce.command("advice")
+def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+    """Show which policies the experiments of `beyond` recommend, each one and all together."""
+    text = advice_markdown(all_findings(Places(folder, results).scan()))
     print(text) if as_markdown else Console().print(Markdown(text))
 
 

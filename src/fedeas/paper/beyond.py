@@ -43,21 +43,28 @@ def _balanced(method: Method) -> Method:
 
 
 def beyond_sheets(study: Study) -> list[Sheet]:
-    """A table for each budget, and one in which all clients take equally many steps."""
+    """A table for each budget, and for each one in which all clients take equally many steps."""
     betas = study.profile.betas
     without = [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title="FedAvg, balanced sampling", sampling="balanced")]
     if study.protocol == "clean":
         without.append(replace(FEDAVG, title=CEILING, central=True))
-    tables = [_sheet(study, beta, [*without, *methods_at(beta)]) for beta in betas]
-    middle = betas[len(betas) // 2]
-    control = [replace(each, equal_steps=True) for each in (*without, *methods_at(middle)) if each.title in CONTROL]
-    return [*tables, _sheet(study, middle, control, f", {study.profile.equal_steps} steps for each client and round")]
+    methods = {beta: [*without, *methods_at(beta)] for beta in betas}
+    tables = [_sheet(study, beta, methods[beta]) for beta in betas]
+    return [*tables, *(_control_sheet(study, beta, methods[beta]) for beta in betas)]
 
 
-CONTROL = {
-    name for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean") for name in (title, f"{title}, {BALANCED_TITLE}")
-} | {"Pool to the largest class"}
+CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", "Pool to the largest class"})
 """The methods that are also compared at equal work."""
+
+BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
+"""The methods that are compared so at the middle budget alone."""
+
+
+def _control_sheet(study: Study, beta: float, methods: list[Method]) -> Sheet:
+    betas = study.profile.betas
+    compared = CONTROL | (BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset())
+    control = [replace(each, equal_steps=True) for each in methods if each.title in compared]
+    return _sheet(study, beta, control, f", {study.profile.equal_steps} steps for each client and round")
 
 
 def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> Sheet:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.beyond import BALANCED_TITLE, CEILING
-from fedeas.paper.studies import FEDAVG, FEDEAS
+from fedeas.paper.results import Results
+from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, study
 from fedeas.paper.tables import Filled
 from fedeas.paper.workbook import Workbook
-from fedeas.planning.advice import Advice
+from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, signed
 
 EQUAL_STEPS = "equal steps"
 MINUS, STEPS = "minus FedEAS, points", "steps"
-ALLOCATIONS = ("Uniform", "Greedy", "KL")
-POOLS = ("Pool to the mean", "Pool to the largest class")
+ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
+POOLS = {"Pool to the mean": "pool", "Pool to the largest class": "pool(fill=max)"}
+"""Policies by the titles of their methods."""
+
 BALANCED = tuple(f"{title}, {BALANCED_TITLE}" for title in (FEDEAS.title, "KL"))
+
+EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (("digits", "clean"), ("digits", "paper"), ("fashion", "clean"))
+"""Profile and protocol of the experiments on which the advice rests."""
 
 
 class Compared(NamedTuple):
@@ -35,53 +41,123 @@ class Compared(NamedTuple):
         """Whether all methods take equally many steps."""
         return self.table.endswith(EQUAL_STEPS)
 
+    @property
+    def budget(self) -> str:
+        """The budget alone, as ``beta = 4``."""
+        return self.table.partition(",")[0]
+
 
 @dataclass(frozen=True)
 class Findings:
-    """All comparisons with FedEAS of one study."""
+    """All comparisons with FedEAS of one experiment.
 
-    tables: tuple[str, ...]
+    Attributes:
+        dataset, protocol: what was trained on.
+        compared: the comparisons that have been made.
+        planned: how many there will be.
+        planned_seeds: how many seeds each will have.
+    """
+
+    dataset: str
+    protocol: str
     compared: tuple[Compared, ...]
+    planned: int
+    planned_seeds: int
 
     @staticmethod
     def of(book: Workbook) -> Findings:
         """Read them from the tables; central training, which has all data, is not compared."""
-        filled = book.tables(artefacts("beyond"))
-        found = [
-            (short_title(table), name, difference, work_of(table, name))
-            for table in filled
+        pairs = [
+            (table, name)
+            for table in book.tables(artefacts("beyond"))
             for name in table.rows
-            if name != CEILING and (difference := difference_of(table, name)) is not None
+            if name not in (CEILING, FEDEAS.title)
         ]
+        made = [
+            (table, name, difference) for table, name in pairs if (difference := difference_of(table, name)) is not None
+        ]
+        number = sum(difference.interval is not None for *_, difference in made)
         compared = tuple(
-            Compared(table, name, difference, difference.verdict_among(len(found)), work)
-            for table, name, difference, work in found
+            Compared(short_title(table), name, difference, difference.verdict_among(number), work_of(table, name))
+            for table, name, difference in made
         )
-        return Findings(tuple(map(short_title, filled)), compared)
+        profile = book.study.profile
+        return Findings(profile.dataset or "cifar10", book.study.protocol, compared, len(pairs), profile.planned_seeds)
 
-    def where(self, methods: Iterable[str], verdict: Verdict) -> list[Compared]:
-        """The comparisons of these methods that end so."""
-        return [each for each in self.compared if each.method in methods and each.verdict is verdict]
+    @property
+    def title(self) -> str:
+        """The experiment's name."""
+        return f"{self.dataset}, {self.protocol} protocol"
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables with a comparison."""
+        return list(dict.fromkeys(each.table for each in self.compared))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds comparisons have, of how many that are planned.
+
+        >>> Findings("digits", "clean", (), planned=3, planned_seeds=5).seeds
+        '0 of 5'
+        """
+        found = sorted({each.difference.seeds for each in self.compared} or {0})
+        return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) + f" of {self.planned_seeds}"
+
+    @property
+    def verdicts(self) -> int:
+        """How many comparisons have a verdict; one seed gives none."""
+        return sum(each.verdict is not Verdict.ONE_SEED for each in self.compared)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all comparisons have all their seeds."""
+        enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
+        return enough and len(self.compared) == self.planned
 
     @property
     def advice(self) -> Advice:
-        """What a planner should recommend: whatever is higher than FedEAS somewhere and lower nowhere."""
-        pools = [name for name in POOLS if self._is_better(name)]
-        return Advice(
-            server="pool" if pools else "fedeas",
-            clients=next((name.lower() for name in ALLOCATIONS if self._is_better(name)), "fedeas"),
-            balanced_softmax=any(map(self._is_better, BALANCED)),
-        )
+        """What this experiment alone recommends."""
+        return advice_of([self])
 
-    def _is_better(self, method: str) -> bool:
-        return bool(self.where([method], Verdict.HIGHER)) and not self.where([method], Verdict.LOWER)
+    def has(self, method: str, verdict: Verdict) -> bool:
+        """Whether the method has this verdict in some comparison."""
+        return any(each.method == method and each.verdict is verdict for each in self.compared)
+
+
+def all_findings(results: Results) -> list[Findings]:
+    """The findings of every experiment, started or not."""
+    return [Findings.of(Workbook(study(profile, protocol), results)) for profile, protocol in EXPERIMENTS]
+
+
+def advice_of(experiments: Sequence[Findings]) -> Advice:
+    """What a planner should recommend: whatever is higher than FedEAS somewhere and lower nowhere."""
+    balanced = [dataset for title in BALANCED for dataset in _higher_on(experiments, title)]
+    return Advice(
+        server=_recommended(experiments, POOLS),
+        clients=_recommended(experiments, ALLOCATIONS),
+        balanced_softmax=tuple(dict.fromkeys(balanced)),
+    )
+
+
+def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
+    """The first of these policies that is better than FedEAS, else FedEAS."""
+    shown = (Shown(policy, _higher_on(experiments, title)) for title, policy in policies.items())
+    return next((each for each in shown if each.datasets), Shown())
+
+
+def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
+    """The datasets on which the method is higher than FedEAS; none if it is lower on any."""
+    if any(each.has(method, Verdict.LOWER) for each in experiments):
+        return ()
+    return tuple(dict.fromkeys(each.dataset for each in experiments if each.has(method, Verdict.HIGHER)))
 
 
 def difference_of(table: Filled, name: str) -> Difference | None:
-    """A method's difference to FedEAS, if it has an interval."""
+    """A method's difference to FedEAS, if both have been run."""
     entry = table.rows[name][table.columns.index(MINUS)]
     found = None if entry is None else entry.ours
-    return found if isinstance(found, Difference) and found.interval is not None else None
+    return found if isinstance(found, Difference) else None
 
 
 def work_of(table: Filled, name: str) -> float:
@@ -107,7 +183,7 @@ def findings_markdown(found: Findings) -> str:
     if not found.compared:
         return "Nothing has been run yet."
     lines = ["| | " + " | ".join(found.tables) + " |", "|---|" + "---|" * len(found.tables)]
-    for name in dict.fromkeys(each.method for each in found.compared):
+    for name in _methods(found.compared):
         cells = {each.table: _cell(each) for each in found.compared if each.method == name}
         lines.append(f"| {name} | " + " | ".join(cells.get(table, "") for table in found.tables) + " |")
     advice = f"Recommended: {'; '.join(found.advice.clauses)}."
@@ -121,25 +197,35 @@ def _cell(each: Compared) -> str:
 
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause."""
-    number = len(found.compared)
-    level = 100 * (1 - (1 - CONFIDENCE) / number)
+    usual = [each for each in found.compared if not each.is_control]
     return [
-        f"{number} comparisons with FedEAS were made. Verdicts use {level:.2f} % intervals, so that all of them hold "
-        "together with 95 % (Bonferroni).",
-        _says(found, "Pools", POOLS, _with_work),
-        _says(found, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
-        _says(found, "FedEAS and KL with balanced softmax", BALANCED),
-        _says(found, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
+        _about_verdicts(found),
+        _says(usual, "Pools", POOLS, _with_work),
+        _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
+        _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
+        _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
         _at_equal_steps(found),
     ]
 
 
-def _says(found: Findings, what: str, methods: Iterable[str], more: Callable[[Compared], str] = lambda each: "") -> str:
+def _about_verdicts(found: Findings) -> str:
+    level = 100 * (1 - (1 - CONFIDENCE) / max(found.verdicts, 1))
+    open_end = "" if found.is_finished else "The experiment is not finished: verdicts may change. "
+    return (
+        f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made, with {found.seeds} "
+        f"planned seeds. {open_end}Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % "
+        "(Bonferroni)."
+    )
+
+
+def _says(
+    compared: Sequence[Compared], what: str, methods: Collection[str], more: Callable[[Compared], str] = lambda each: ""
+) -> str:
     """The methods that are higher or lower than FedEAS, each with the budgets at which it is."""
-    said, names = [], tuple(methods)
+    said = []
     for verdict in (Verdict.HIGHER, Verdict.LOWER):
-        there = [each for each in found.where(names, verdict) if not each.is_control]
-        by_method = {name: [each for each in there if each.method == name] for name in names}
+        there = [each for each in compared if each.verdict is verdict]
+        by_method = {name: [each for each in there if each.method == name] for name in methods}
         shown = [
             f"{name} at {listed([f'{each.table} ({signed(each.difference.mean, 2)}{more(each)})' for each in wins])}"
             for name, wins in by_method.items()
@@ -154,13 +240,41 @@ def _with_work(each: Compared) -> str:
 
 
 def _without_images(found: Findings) -> list[str]:
-    return list(dict.fromkeys(each.method for each in found.compared if each.method.startswith(FEDAVG.title)))
+    return [name for name in _methods(found.compared) if name.startswith(FEDAVG.title)]
 
 
 def _at_equal_steps(found: Findings) -> str:
-    there = [each for each in found.compared if each.is_control]
-    higher = [each.method for each in there if each.verdict is Verdict.HIGHER]
+    there = [each._replace(table=each.budget) for each in found.compared if each.is_control]
+    with_images = [name for name in _methods(there) if name not in _without_images(found)]
     if not there:
         return "At equal steps nothing has been run."
-    others = listed(higher) if higher else "none"
-    return f"At equal steps for every client and round, {others} of {len(there)} methods is higher than FedEAS."
+    return _says(there, "With images, at equal steps for every client and round", with_images)
+
+
+def _methods(compared: Iterable[Compared]) -> list[str]:
+    return list(dict.fromkeys(each.method for each in compared))
+
+
+def advice_markdown(experiments: Sequence[Findings]) -> str:
+    """What each experiment recommends, a row each, and what follows from all of them."""
+    heads = ("experiment", "seeds", "comparisons", *ADVICE_HEADS)
+    rows = [heads, ["---"] * len(heads), *map(_advice_row, experiments)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    running = [each.title for each in experiments if not each.is_finished]
+    remarks = [f"Recommended: {'; '.join(advice_of(experiments).clauses)}."]
+    remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
+    return "\n".join([*lines, "", *(f"- {line}" for line in remarks)])
+
+
+ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "balanced softmax")
+
+
+def _advice_row(found: Findings) -> list[str]:
+    made = f"{len(found.compared)} of {found.planned}"
+    if not found.compared:
+        return [found.title, found.seeds, made, *[""] * len(ADVICE_HEADS)]
+    advice = found.advice
+    return [
+        found.title, found.seeds, made, advice.server.policy, advice.clients.policy,
+        "yes" if advice.balanced_softmax else "not shown to help",
+    ]  # fmt: skip

@@ -154,6 +154,7 @@ class Profile:
         clients: on such a dataset, how many clients replace 20 and 100.
         budget: the FedEAS policy whose total the other policies match.
         betas: FedEAS's beta for the budgets of ``beyond``.
+        planned_seeds: seeds that ``beyond`` needs to be finished.
         equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
         algorithms: specs that differ from the defaults.
         start: which of `STARTS` the training starts from.
@@ -172,6 +173,7 @@ class Profile:
     clients: Mapping[int, int] = field(default_factory=dict)
     budget: str = PAPERS_BUDGET
     betas: tuple[float, ...] = (4, 12)
+    planned_seeds: int = 3
     equal_steps: int = 134
     algorithms: Mapping[str, str] = field(default_factory=dict)
     start: str = SCRATCH
@@ -193,6 +195,7 @@ PROFILES = {
         "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
+        planned_seeds=10,
     ),
     "fashion": Profile(
         "Fashion-MNIST with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: "
@@ -200,11 +203,12 @@ PROFILES = {
         "generator were perfect; two clients may get the same one.",
         (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
         held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=20,
+        planned_seeds=5,
     ),
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
         MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion", "fp32",
-        dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps=2,
+        dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps=2, planned_seeds=1,
         algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
     ),
 }  # fmt: skip

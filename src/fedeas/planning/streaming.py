@@ -6,19 +6,18 @@ several times; a last pass writes the allocation. It is the one that the policy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
 
 import numpy as np
 
-from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
+from fedeas.core.arrays import FloatArray, IntArray, frozen
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.fleet import Fleet, Open, Parts, Passes, Place, leave_few_open, plan_whole
 from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
-from fedeas.planning.policies import KL, Greedy, Optimal, Policy
-from fedeas.planning.policies.base import Budget
+from fedeas.planning.policies import KL, Greedy, Optimal, Policy, RoundBias
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
 from fedeas.planning.policies.kl import DivergenceCurves
 from fedeas.planning.policies.optimal import change_by, highest_price, is_small, on_hulls
@@ -26,26 +25,26 @@ from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, f
 from fedeas.planning.policies.share_curves import ShareCurves
 from fedeas.planning.policies.targets import shares_towards
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+from fedeas.planning.stepwise import place_stepwise
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
-SAMPLED_CLIENTS = 10_000
-OPEN_CLIENTS = 100_000
-"""With at most so many samples between two prices, the clients that take them are settled in memory."""
-
-Curves = TypeVar("Curves")
-Parts = Callable[[], Iterator[LabelCounts]]
-Place = Callable[[LabelCounts], IntArray]
-"""The allocation of the next part; parts come in order."""
 
 
 def can_stream(policy: Policy) -> bool:
-    """Whether a table can be planned in passes: for a search towards equal shares, KL, and Optimal towards any."""
-    known = isinstance(policy, Optimal | KL) or (isinstance(policy, Greedy) and policy.target == "uniform")
-    if not known:
-        return False
-    budget = policy.budget  # type: ignore[attr-defined]
-    return not isinstance(budget, Policy) or budget.is_local
+    """Whether a table can be planned in passes."""
+    return _why_not(policy) == ""
+
+
+def _why_not(policy: Policy) -> str:
+    """Why a table cannot be planned in passes; empty if it can."""
+    if isinstance(policy, RoundBias):
+        return "takes hundreds of steps, each over all clients"
+    if not isinstance(policy, Greedy | Optimal | KL):
+        return "needs all clients at once"
+    if isinstance(policy.budget, Policy) and not policy.budget.is_local:
+        return f"needs all clients at once for its budget, {policy.budget.spec}"
+    return ""
 
 
 def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -> Iterator[tuple[Chunk, Allocation]]:
@@ -57,77 +56,18 @@ def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -
 
 def placement(parts: Parts, policy: Policy) -> Place:
     """Read the parts as often as it takes to know how to place the budget."""
-    if not can_stream(policy):
-        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
+    if reason := _why_not(policy):
+        raise PolicyError(f"{policy.spec} {reason}; read the table whole")
     assert isinstance(policy, Greedy | Optimal | KL)
     fleet = Fleet.survey(parts, policy.budget)
     check_searchable(fleet.total)
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
-        return _whole(parts, policy)
+        return plan_whole(parts, policy)
     if isinstance(policy, Greedy):
-        return _greedy(parts, fleet)
+        return _greedy(parts, fleet) if policy.target == "uniform" else place_stepwise(parts, fleet, policy)
     if isinstance(policy, Optimal) and policy.target == "uniform":
         return _optimal(parts, fleet)
     return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
-
-
-@dataclass
-class Fleet:
-    """What has to be known about all clients before their curves can be drawn."""
-
-    clients: int = 0
-    samples: int = 0
-    largest: int = 0
-    total: int = 0
-    """Samples to spend."""
-    held: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    """Real samples of each class."""
-    some: LabelCounts = field(default_factory=lambda: LabelCounts([[1, 1]]))
-    """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
-
-    @staticmethod
-    def survey(parts: Parts, budget: Budget) -> Fleet:
-        """Read the table once."""
-        fleet, chosen, stride = Fleet(), np.empty((0, 1), dtype=np.int64), 1
-        for part in parts():
-            rows = part.n[-fleet.clients % stride :: stride]
-            chosen = rows if not fleet.clients else np.concatenate([chosen, rows])
-            fleet._add(part, budget)
-            while len(chosen) > 2 * SAMPLED_CLIENTS:
-                chosen, stride = chosen[::2], 2 * stride
-        fleet.some = LabelCounts(frozen(chosen.copy()))
-        if not isinstance(budget, Policy):
-            fleet.total = int(budget)
-        return fleet
-
-    def _add(self, part: LabelCounts, budget: Budget) -> None:
-        self.clients += part.num_clients
-        self.samples += part.total
-        self.largest = max(self.largest, int(part.sizes.max()))
-        self.held = self.held + part.n.sum(axis=0)
-        if isinstance(budget, Policy):
-            self.total += budget.allocate(part).total
-
-    @property
-    def sampled_total(self) -> int:
-        """The part of the budget that falls to the sampled clients."""
-        return self.total * self.some.num_clients // self.clients
-
-    def waterfill(self, part: LabelCounts) -> Waterfill:
-        """The curves of some clients towards equal shares."""
-        return Waterfill(part, max(self.total, self.largest))
-
-
-def _whole(parts: Parts, policy: Policy) -> Place:
-    """The table in memory, for few samples to spend; parts of its allocation."""
-    plan, row = policy.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n, 0
-
-    def place(part: LabelCounts) -> IntArray:
-        nonlocal row
-        row += part.num_clients
-        return plan[row - part.num_clients : row]
-
-    return place
 
 
 def _relaxed_curves(policy: KL | Optimal, fleet: Fleet, part: LabelCounts) -> RelaxedCurves:
@@ -135,27 +75,6 @@ def _relaxed_curves(policy: KL | Optimal, fleet: Fleet, part: LabelCounts) -> Re
     if isinstance(policy, KL):
         return DivergenceCurves(part.n, part.sizes / fleet.samples, shares, policy.smoothing)
     return ShareCurves(part, shares)
-
-
-@dataclass
-class Passes(Generic[Curves]):
-    """The curves of all clients, part by part, as often as they are needed, and what is taken at a price."""
-
-    parts: Parts
-    curves_of: Callable[[LabelCounts], Curves]
-    taken: Callable[[Curves, float], int]
-
-    def curves(self) -> Iterator[Curves]:
-        """Read the table once."""
-        return map(self.curves_of, self.parts())
-
-    def taken_at(self, prices: Sequence[float]) -> list[int]:
-        """What all clients take at each price."""
-        taken = [0] * len(prices)
-        for curves in self.curves():
-            for place, price in enumerate(prices):
-                taken[place] += self.taken(curves, price)
-        return taken
 
 
 def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Place:
@@ -185,26 +104,6 @@ def _relaxed_price(passes: Passes[RelaxedCurves], fleet: Fleet, highest: float, 
     ends = Tried(0.0, matched), Tried(highest, 0)
     low, high = enclose(passes.taken_at, total, ends, guess, lambda low, high: False)
     return bisect_by_passes(passes.taken_at, total, highest, low.price, high.price).enough
-
-
-@dataclass
-class Open:
-    """The clients that two prices leave open, by their rows in the table, and what all others take."""
-
-    rows: list[IntArray] = field(default_factory=list)
-    counts: list[IntArray] = field(default_factory=list)
-    settled: int = 0
-
-    def add(self, part: LabelCounts, first_row: int, samples: IntArray, is_open: BoolArray) -> None:
-        """Note which clients of a part are open, and the samples of the others."""
-        self.rows.append(first_row + np.flatnonzero(is_open))
-        self.counts.append(part.n[is_open])
-        self.settled += int(samples[~is_open].sum())
-
-    @property
-    def table(self) -> LabelCounts:
-        """Their counts."""
-        return LabelCounts(frozen(np.concatenate(self.counts)))
 
 
 @dataclass
@@ -248,12 +147,8 @@ def _prices_around(passes: Passes[Waterfill], fleet: Fleet, highest: float, dema
     some = fleet.waterfill(fleet.some)
     guess = bisect_price(lambda at: passes.taken(some, at.middle) <= fleet.sampled_total, highest).enough
     ends = Tried(0.0, demand), Tried(highest, 0)
-    low, high = enclose(passes.taken_at, fleet.total, ends, guess, _leave_few_open)
+    low, high = enclose(passes.taken_at, fleet.total, ends, guess, leave_few_open)
     return low.price, high.price
-
-
-def _leave_few_open(low: Tried, high: Tried) -> bool:
-    return low.taken - high.taken <= OPEN_CLIENTS
 
 
 def _greedy(parts: Parts, fleet: Fleet) -> Place:

@@ -9,8 +9,13 @@ it is from the shares t of the target. In a round S of K clients take part, each
 The first term is the client's own imbalance, which averages out the more clients take part; the second is that of the
 whole federation, which does not. Divided by the square of the mean number of samples in a round this is the expected
 squared bias of a round. The number of all samples is fixed by the budget, so it is a convex quadratic function of the
-allocation: a few steps of accelerated gradient descent find its minimum over real numbers, and its gradient there
-bounds what whole numbers can reach.
+allocation: accelerated gradient descent finds its minimum over real numbers, and its gradient there bounds what whole
+numbers can reach.
+
+The table has to fit into memory. One price for all clients, as in KL, does not say what a client takes: that depends on
+the sum of D over all clients, too, which depends on what all of them take. The descent settles both in up to
+`MAX_STEPS` steps. Each needs the sum after the step before and one threshold for all, so that a table on disk would be
+read hundreds of times.
 """
 
 from __future__ import annotations
