@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from measure import save
 
-from fedeas.algorithms import local_sgd, parse_algorithm
+from fedeas.algorithms import fused, local_sgd, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
@@ -315,7 +315,10 @@ LANES_WITHOUT = {
     "short weights": [(lanes_module, "shortened", lambda model: nullcontext())],
 }
 FUSED_WITHOUT = {
-    "own kernels": [(stacked, "_kernels_for", lambda images, name="": None)],
+    "own kernels": [
+        (stacked, "_kernels_for", lambda images, name="": None),
+        *((module, "load_kernels", lambda name: None) for module in (fused, local_sgd)),
+    ],
     "short weights": [(stacked.Stack, "shorten", lambda stack: None)],
     "the loss in one kernel": [(local_sgd, "load_kernels", lambda name: None)],
 }

@@ -108,6 +108,20 @@ def test_rows_that_only_fill_up_the_batch_have_no_effect():
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
+def test_short_weights_pass_slopes_on_to_the_weights_without_kernels_too():
+    models, shape = models_of("small", torch.float32)
+    images, labels = batch(shape, torch.float32)
+    found = []
+    for short in (False, True):
+        stack = stack_of(models, shape)
+        if short:
+            stack.shorten()
+            stack.refresh_short()
+        losses(stack, images, labels).sum().backward()
+        found.append([parameter.grad for parameter in stack.model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
 def test_loading_and_unloading_changes_nothing():
     models, shape = models_of("deep with the large stem")
     stack, others = stack_of(models, shape), models_of("deep with the large stem")[0][::-1]

@@ -89,10 +89,11 @@ class StackedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolved images."""
-        short = self.short if self.training else None
+        kernels = _kernels_for(x)
+        short = self.short if self.training and kernels is not None else None  # torch gives a copy's slopes to the copy
         if short is None and torch.is_autocast_enabled(x.device.type):
             short = self.weight.to(torch.get_autocast_dtype(x.device.type))
-        weight, kernels = self.weight if short is None else short, _kernels_for(x)
+        weight = self.weight if short is None else short
         x = x.to(weight.dtype)
         if kernels is None:
             result = _convolved(x, weight, self._geometry(x))
