@@ -83,7 +83,8 @@ def upload(page, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits_its_screen(page, width, scheme):
     counts = example_counts()
     page.emulate_media(color_scheme=scheme)
@@ -97,7 +98,7 @@ def test_the_page_fits_its_screen(page, width, scheme):
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(height, 4000)})
         page.wait_for_timeout(300)
-        page.screenshot(path=SCREENSHOTS / f"{width}-{name.split()[0].lower()}.png")
+        page.screenshot(path=SCREENSHOTS / f"{width}-{scheme}-{name.split()[0].lower()}.png")
     page.set_viewport_size({"width": 1280, "height": 1400})
     page.emulate_media(color_scheme="light")
 

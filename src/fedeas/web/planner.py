@@ -228,10 +228,10 @@ def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> Non
 
 def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
     largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
-    small = heat_table.is_small(rows.size, counts.num_classes)
-    with _scrolled(rows):
+    small, beside = heat_table.is_small(rows.size, counts.num_classes), counts.num_classes <= MOST_BESIDE
+    with _scrolled(rows) if beside else st.container():
         # Many classes need the whole width for their names.
-        left, right = st.columns(2) if counts.num_classes <= MOST_BESIDE else (st, st)
+        left, right = st.columns(2) if beside else (_scrolled(rows), _scrolled(rows))
         maps = (left, counts.n, "Real images", "real"), (right, found.allocation.n, "Synthetic images", "synthetic")
         for place, table, title, key in maps:
             if small:
@@ -316,15 +316,21 @@ def _show_interval(curves: Curves) -> None:
 def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
     rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
-    shown = [(each.policy, each.images, 100 * each.removed, *each[3:]) for each in rows]
+    chosen = found.policy.spec
+    shown = [(_policy_name(each.policy, chosen), each.images, 100 * each.removed, *each[3:]) for each in rows]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
-    st.dataframe(table, hide_index=True, column_config=formats, key="prices")
+    st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
     st.caption(
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
+
+
+def _policy_name(spec: str, chosen: str) -> str:
+    """The chosen policy with its parameters, another by its name alone: they all have the same budget."""
+    return spec if spec == chosen else spec.partition("(")[0]
 
 
 def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:
