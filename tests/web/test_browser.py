@@ -124,6 +124,9 @@ def test_an_uploaded_table_is_planned_changed_and_downloaded(page, tmp_path):
     assert mine.total != FedEAS(beta=12).allocate(COUNTS).total
     shows(page, "Images to generate", f"{mine.total:,}")
     page.get_by_text("fedeas plan mine.csv --beta 12.1").wait_for()
+    rows = page.get_by_role("table", name="Synthetic images").locator("tbody tr").all_inner_texts()
+    plan = zip(COUNTS.clients, mine.n.tolist(), strict=True)
+    assert [row.split("\t") for row in rows] == [[name, *(str(n) if n else "" for n in row)] for name, row in plan]
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Plan as CSV").click()
     waiting.value.save_as(tmp_path / "plan.csv")
