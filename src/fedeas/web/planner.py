@@ -227,21 +227,26 @@ def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> Non
 
 
 def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
-    largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
-    small, beside = heat_table.is_small(rows.size, counts.num_classes), counts.num_classes <= MOST_BESIDE
-    with _scrolled(rows) if beside else st.container():
-        # Many classes need the whole width for their names.
-        left, right = st.columns(2) if beside else (_scrolled(rows), _scrolled(rows))
-        maps = (left, counts.n, "Real images", "real"), (right, found.allocation.n, "Synthetic images", "synthetic")
-        for place, table, title, key in maps:
-            if small:
-                place.html(heat_table.heat_table(counts, table, rows, largest, title, _screen()))
-            else:
-                _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), key)
-    if small:
-        st.html(heat_table.heat_style(_screen()))
-        st.html(heat_table.heat_scale(largest, _screen()))
+    tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
+    largest = max(int(table[rows].max()) for table in tables.values())
+    show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
+    show(counts, tables, rows, largest)
     st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
+
+
+def _show_tables(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
+    screen = _screen()
+    st.html(heat_table.heat_style(screen))
+    for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
+        place.html(heat_table.heat_table(counts, table, rows, largest, title, screen))
+    st.html(heat_table.heat_scale(largest, screen))
+
+
+def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
+    beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
+    places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
+    for place, (title, table) in zip(places, tables.items(), strict=True):
+        _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), title)
 
 
 def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
