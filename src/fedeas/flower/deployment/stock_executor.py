@@ -16,6 +16,8 @@ from fedeas.flower.deployment.environment import FIXED, program, search_path
 
 GUARD = Path(__file__).parent / "guard"
 APP = "FEDEAS_NODE_APP"  # as in guard/sitecustomize.py
+NO_INSTALLATION = {"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "UV_OFFLINE": "1", "UV_NO_BUILD": "1"}
+"""A version of Flower that installs what an app depends on, with uv, neither downloads nor builds anything."""
 
 
 def start_stock_executor(runtime: str, secret: Path, app: Bundle) -> subprocess.Popen[bytes]:
@@ -31,6 +33,7 @@ def guarded(app: Bundle) -> dict[str, str]:
     has_code = any(name.endswith(".py") for name in app.files)
     return {
         **FIXED,
+        **NO_INSTALLATION,
         APP: json.dumps({"name": app.name, "files": app.files}),
         "PATH": search_path(),
         "PYTHONPATH": os.pathsep.join(paths),
