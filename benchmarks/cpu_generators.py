@@ -1,8 +1,9 @@
-"""What is a diffusion model worth after ten minutes of one CPU core, beside the Gaussian? Fashion-MNIST at 16 x 16.
+"""What is a diffusion model worth after ten minutes of one CPU core, beside the Gaussian? Fashion-MNIST.
 
-    python benchmarks/cpu_generators.py FOLDER_OF_DATASETS WEIGHTS.safetensors
+    python benchmarks/cpu_generators.py FOLDER_OF_DATASETS WEIGHTS.safetensors [whole]
 
-The weights are trained if the file is missing. Images are scaled down to 16 x 16; one small CNN judges all generators.
+The weights are trained if the file is missing. Images are scaled down to 16 x 16 or, with `whole`, left at 28 x 28;
+one small CNN judges all generators.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.classifier import Classifier, Images
 from fedeas.generators.quality.metrics import CHECK_CLIENT, Yardstick, judge
 
-SIDE, PER_CLASS, COMPARED, EPOCHS = 16, 300, 10_000, 6
+PER_CLASS, COMPARED, EPOCHS = 300, 10_000, 6
 LABELS = np.repeat(np.arange(10), PER_CLASS)
 
 
 def main() -> None:
-    folder, file = sys.argv[1], Path(sys.argv[2])
+    folder, file, whole = sys.argv[1], Path(sys.argv[2]), sys.argv[3:] == ["whole"]
     torch.set_num_threads(1)
     data = load_dataset("fashion-mnist", folder)
-    images, test_images = scaled(data.images), scaled(data.test_images)
+    images, test_images = (part if whole else scaled(part) for part in (data.images, data.test_images))
     weights = Weights.load(file) if file.exists() else trained(images, data.labels, data.classes, file)
     classifier = Classifier.train(images, data.labels, 10, epochs=EPOCHS, architecture="small-cnn")
     some = np.random.default_rng(0).choice(len(images), COMPARED, replace=False)
@@ -53,8 +54,9 @@ def main() -> None:
             "classifier Frechet": round(yardstick.floor(LABELS), 3),
         },
     ]
-    what = f"Fashion-MNIST (own split) at {SIDE} x {SIDE}, {len(LABELS):,} images of each"
-    save("cpu-generators", f"Generators on one CPU core: {what}", rows)
+    side = images.shape[-1]
+    what = f"Fashion-MNIST (own split) at {side} x {side}, {len(LABELS):,} images of each"
+    save(f"cpu-generators-{side}" if whole else "cpu-generators", f"Generators on one CPU core: {what}", rows)
 
 
 def judged(name: str, generator: Any, seconds: float, yardstick: Yardstick) -> dict[str, object]:

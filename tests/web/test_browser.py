@@ -83,7 +83,8 @@ def upload(page, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits_its_screen(page, width, scheme):
     counts = example_counts()
     page.emulate_media(color_scheme=scheme)
@@ -97,7 +98,7 @@ def test_the_page_fits_its_screen(page, width, scheme):
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(height, 4000)})
         page.wait_for_timeout(300)
-        page.screenshot(path=SCREENSHOTS / f"{width}-{name.split()[0].lower()}.png")
+        page.screenshot(path=SCREENSHOTS / f"{width}-{scheme}-{name.split()[0].lower()}.png")
     page.set_viewport_size({"width": 1280, "height": 1400})
     page.emulate_media(color_scheme="light")
 
@@ -123,6 +124,9 @@ def test_an_uploaded_table_is_planned_changed_and_downloaded(page, tmp_path):
     assert mine.total != FedEAS(beta=12).allocate(COUNTS).total
     shows(page, "Images to generate", f"{mine.total:,}")
     page.get_by_text("fedeas plan mine.csv --beta 12.1").wait_for()
+    rows = page.get_by_role("table", name="Synthetic images").locator("tbody tr").all_inner_texts()
+    plan = zip(COUNTS.clients, mine.n.tolist(), strict=True)
+    assert [row.split("\t") for row in rows] == [[name, *(str(n) if n else "" for n in row)] for name, row in plan]
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Plan as CSV").click()
     waiting.value.save_as(tmp_path / "plan.csv")

@@ -278,7 +278,7 @@ def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():
     assert heat_table.is_small(*counts.n.shape)
     text = heat_table.heat_table(counts, counts.n, np.array([0, 5, 2]), 413, "t")
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in text.split("<tr>")[1:]]
-    assert rows[0] == ["", *map(str, range(10))]
+    assert rows[0] == ["client", *map(str, range(10))]
     assert rows[1] == ["0", "", *map(str, range(7, 70, 7))]
     assert [row[0] for row in rows[1:]] == ["0", "5", "2"]
     assert rows[2][1:] == [str(number) for number in counts.n[5]]

@@ -120,7 +120,7 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float, screen: Sc
     shares = _axis("imbalance removed", screen, tickformat=".0%", range=reach)
     figure = _figure("Imbalance removed for how many images", 480, budgets, shares, screen)
     if curves.budgets:
-        figure.add_vrect(*curves.budgets, fillcolor=plots.BLUE, opacity=0.12, line_width=0, layer="below")
+        figure.add_vrect(*curves.budgets, fillcolor=plots.SKY, opacity=0.2, line_width=0, layer="below")
     for name, look in CURVES.items():
         if name not in curves.paths:
             continue
@@ -217,7 +217,8 @@ def _mean_traces(method: ListedMethod, colour: str, dash: str) -> list[Trace]:
 
 def _run_trace(run: ListedRun, colour: str) -> Trace:
     rounds = list(run.curve.rounds)
-    end = {"size": [0] * (len(rounds) - 1) + [9], "symbol": "circle" if run.under_way else "x", "color": colour}
+    symbol = "circle" if run.under_way else "x"
+    end = {"size": [0] * (len(rounds) - 1) + [9], "symbol": symbol, "color": colour, "line": {"width": 0}}
     return {
         "x": rounds,
         "y": list(run.curve.accuracy),
@@ -256,7 +257,8 @@ def _axis(title: str, screen: Screen, **more: Any) -> Axis:
 def _clients_axis(rows: IntArray, screen: Screen, showgrid: bool = False) -> Axis:
     """An axis that names every client, the first at the top."""
     downwards = [rows.size - 0.5, -0.5]
-    return _axis("client", screen, type="category", showgrid=showgrid, range=downwards, dtick=1)
+    apart = {"ticklabelstandoff": 7}  # a dot at zero does not touch the name
+    return _axis("client", screen, type="category", showgrid=showgrid, range=downwards, dtick=1, **apart)
 
 
 def _height(clients: int) -> int:

@@ -15,6 +15,7 @@ from fedeas.web.screens import DARK, LIGHT, Screen
 MOST_CLIENTS, MOST_CLASSES = 25, 12
 SHADES = 64
 SHORT = 3  # characters of a class name that is written across
+CORNER = "client"  # what the first column holds
 WIDEST = 24  # characters of a client's name before it is broken
 
 STYLE = """<style>
@@ -23,7 +24,7 @@ STYLE = """<style>
 .heat caption {{text-align: left; font-size: 15px; line-height: 28px}}
 .heat td {{padding: 0; text-align: center; border: 1px solid {grid}}}
 .heat th {{font-weight: normal; vertical-align: bottom; padding: 0; overflow-wrap: anywhere}}
-.heat tbody th {{position: sticky; left: 0; padding-right: 6px; text-align: right; background: {paper}}}
+.heat .first, .heat tbody th {{position: sticky; left: 0; padding-right: 6px; text-align: right; background: {paper}}}
 .heat .long {{writing-mode: vertical-rl; transform: rotate(180deg); margin: auto; padding: 4px 0; max-height: 20em}}
 .heat td:hover {{outline: 2px solid {ink}}}
 </style>"""
@@ -40,7 +41,7 @@ def heat_table(
     """Samples of clients x classes, blank where there are none; the darkest or, on a dark screen, brightest is most."""
     classes = [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
     clients = [for_html(counts.client_name(row)) for row in rows]
-    first, others = min(max(map(len, clients)), WIDEST) + 2, max(len(str(largest)), SHORT) + 1
+    first, others = min(max(map(len, [*clients, CORNER])), WIDEST) + 2, max(len(str(largest)), SHORT) + 1
     head = "".join(f'<th scope="col">{_class_name(name)}</th>' for name in classes)
     shades = _shades_of(table[rows], largest)
     body = "".join(map(partial(_row, screen, classes), clients, table[rows].tolist(), shades.tolist()))
@@ -49,7 +50,7 @@ def heat_table(
         f'<div class="heat" tabindex="0" role="region" aria-label="{title}">'
         f'<table style="min-width:{first + others * len(classes)}ch"><caption>{title}</caption>'
         f'<colgroup><col style="width:{first}ch"></colgroup>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<thead><tr><th scope="col" class="first">{CORNER}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 

@@ -227,21 +227,26 @@ def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> Non
 
 
 def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
-    largest = int(max(counts.n[rows].max(), found.allocation.n[rows].max()))
-    small = heat_table.is_small(rows.size, counts.num_classes)
-    with _scrolled(rows):
-        # Many classes need the whole width for their names.
-        left, right = st.columns(2) if counts.num_classes <= MOST_BESIDE else (st, st)
-        maps = (left, counts.n, "Real images", "real"), (right, found.allocation.n, "Synthetic images", "synthetic")
-        for place, table, title, key in maps:
-            if small:
-                place.html(heat_table.heat_table(counts, table, rows, largest, title, _screen()))
-            else:
-                _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), key)
-    if small:
-        st.html(heat_table.heat_style(_screen()))
-        st.html(heat_table.heat_scale(largest, _screen()))
+    tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
+    largest = max(int(table[rows].max()) for table in tables.values())
+    show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
+    show(counts, tables, rows, largest)
     st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
+
+
+def _show_tables(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
+    screen = _screen()
+    st.html(heat_table.heat_style(screen))
+    for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
+        place.html(heat_table.heat_table(counts, table, rows, largest, title, screen))
+    st.html(heat_table.heat_scale(largest, screen))
+
+
+def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
+    beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
+    places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
+    for place, (title, table) in zip(places, tables.items(), strict=True):
+        _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), title)
 
 
 def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
@@ -316,15 +321,21 @@ def _show_interval(curves: Curves) -> None:
 def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
     rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
-    shown = [(each.policy, each.images, 100 * each.removed, *each[3:]) for each in rows]
+    chosen = found.policy.spec
+    shown = [(_policy_name(each.policy, chosen), each.images, 100 * each.removed, *each[3:]) for each in rows]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
-    st.dataframe(table, hide_index=True, column_config=formats, key="prices")
+    st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
     st.caption(
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
+
+
+def _policy_name(spec: str, chosen: str) -> str:
+    """The chosen policy with its parameters, another by its name alone: they all have the same budget."""
+    return spec if spec == chosen else spec.partition("(")[0]
 
 
 def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:

@@ -15,4 +15,4 @@ class Screen(NamedTuple):
     paper: str
 
 
-LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#3a3733", "#171614")
+LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#302e2b", "#171614")

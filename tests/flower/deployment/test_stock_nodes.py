@@ -32,39 +32,53 @@ BASE = ["partition.clients=2", "rounds.participation=1.0", "rounds.total=2", "tr
         "engine.threads=1", "policy=fedeas(beta=2)"]  # fmt: skip
 
 
-def without(part, folder):
-    """The environment in which a part of `internals` cannot be imported, as if a name of Flower were missing."""
-    (folder / "sitecustomize.py").write_text(
-        f"import sys; sys.modules['fedeas.flower.deployment.internals.{part}'] = None"
-    )
+UNKNOWN_VERSION = """
+from importlib import metadata
+known = metadata.version
+metadata.version = lambda name: "1.99.0" if name == "flwr" else known(name)
+"""
+MISSING_NAMES = """
+import sys
+for part in ("executor", "superlink_app"):
+    sys.modules[f"fedeas.flower.deployment.internals.{part}"] = None
+"""
+
+
+def beginning_with(script, folder):
+    """The environment in which every Python process begins with this script."""
+    (folder / "sitecustomize.py").write_text(script)
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
+def check_the_logs(deployment):
+    """Each process says once that it uses Flower's own programs."""
+    said = {name: deployment.log(name).read_text() for name in ("superlink", "node0", "node1")}
+    assert {name: text.count("Flower's own") for name, text in said.items()} == dict.fromkeys(said, 1)
+
+
 @pytest.mark.slow  # Flower starts a process for each message, which imports torch
-def test_a_run_on_nodes_without_our_executor_equals_the_local_one(tmp_path):
-    with deployed(tmp_path / "deployment", 2, extra_environment=without("executor", tmp_path)) as deployment:
+def test_a_run_with_an_unknown_version_of_flower_equals_the_local_one(tmp_path):
+    surroundings = beginning_with(UNKNOWN_VERSION, tmp_path)
+    with deployed(tmp_path / "deployment", 2, extra_environment=surroundings) as deployment:
         check_a_hostile_app(deployment, tmp_path)
         with plain_node(deployment, 1):
             check_a_run(deployment, tmp_path)
-        said = [deployment.log(f"node{index}").read_text() for index in range(2)]
-        assert [text.count("Flower's own executor") for text in said] == [1, 1]
+        check_the_logs(deployment)
 
 
 @pytest.mark.slow
-def test_a_stock_superlink_behind_our_doors_serves_nodes_and_asks_for_the_operators_key(tmp_path):
-    surroundings = without("superlink_app", tmp_path)
-    surroundings["PYTHONPATH"] += os.pathsep + str(PROBE)
-    out = tmp_path / "heard.json"
+def test_without_private_names_of_flower_messages_still_arrive_and_the_operators_key_is_needed(tmp_path):
+    surroundings, out, shown = beginning_with(MISSING_NAMES, tmp_path), tmp_path / "heard.json", []
     with deployed(tmp_path / "deployment", 2, app=PROBE, extra_environment=surroundings) as deployment:
-        shown = []
-        assert deployment.run(PROBE, {"out": str(out), "steps": "who"}, shown.append).completed, shown
-        assert sum("node id" in answer for answer in json.loads(out.read_text())[0]["answers"]) == 2
+        assert deployment.run(PROBE, {"out": str(out), "steps": "who who"}, shown.append).completed, shown
+        steps = json.loads(out.read_text())
+        assert [sum("node id" in answer for answer in step["answers"]) for step in steps] == [2, 2]
         assert shown
         make_operator_key(tmp_path / "stranger.key")
         stranger = SuperLink(replace(deployment.connection, key=tmp_path / "stranger.key"))
         with pytest.raises(InputError, match="has another key"):
             stranger.nodes()
-        assert deployment.log("superlink").read_text().count("Flower's own SuperLink") == 1
+        check_the_logs(deployment)
 
 
 def check_a_hostile_app(deployment, folder):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import subprocess
 import sys
@@ -107,7 +106,7 @@ def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     flower_supernode = program_main("flower-supernode")
     if settings.executor == FORK:
         _quicken(settings.poll)
-    logging.getLogger("flwr").addHandler(_Memory(memory))
+        _keep_id(memory)
     threading.Thread(target=_supervise, args=(settings, executor), daemon=True).start()
     time.sleep(max(0.0, back_at - time.monotonic()))
     sys.argv = ["flower-supernode", *settings.flower_arguments()]
@@ -123,6 +122,14 @@ def _quicken(poll: float) -> None:
         problem = quicken(poll)
     if problem is not None:
         print(f"{problem}; the node asks for work every few seconds", flush=True)
+
+
+def _keep_id(memory: IO[str]) -> None:
+    """Keep the node's id for the next start, which may have to sign this node off."""
+    if internals.problem("sign_off") is None:
+        from fedeas.flower.deployment.internals.sign_off import keep_node_id
+
+        keep_node_id(memory)
 
 
 @contextmanager
@@ -145,21 +152,6 @@ def _sign_off(settings: NodeOptions, memory: IO[str]) -> float:
 
     gone = sign_off(settings.superlink, settings.authority, settings.key, int(former))
     return time.monotonic() + ABSENCE if gone else 0.0
-
-
-class _Memory(logging.Handler):
-    """Stores the node's id at the SuperLink, which Flower writes only to its log."""
-
-    def __init__(self, file: IO[str]) -> None:
-        super().__init__()
-        self.file = file
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.msg == "SuperNode ID: %s":
-            self.file.seek(0)
-            self.file.truncate()
-            self.file.write(record.getMessage().rpartition(" ")[2])
-            self.file.flush()
 
 
 def _start_executor(settings: NodeOptions) -> tuple[NodeOptions, Started]:
@@ -199,7 +191,7 @@ def _supervise(settings: NodeOptions, executor: Started) -> None:
         code = executor.wait()
         print(f"the executor ended with code {code}; starting another", flush=True)
         time.sleep(1)
-        with contextlib.suppress(RunError):
+        with contextlib.suppress(FedEASError):
             _, executor = _start_executor(settings)
 
 

@@ -1,8 +1,10 @@
-"""Sign a dead node off at the SuperLink, with the node's own key."""
+"""Keep a node's id, and sign the node off at the SuperLink when it is dead, with its own key."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import IO
 
 import httpx
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
@@ -31,3 +33,23 @@ def sign_off(address: str, authority: Path, private_key: Path, node_id: int) -> 
             # Offline already, unknown, or no SuperLink: the node notices all of these when it connects.
             return False
     return True
+
+
+def keep_node_id(file: IO[str]) -> None:
+    """Write the id of this process's node to the file as soon as the SuperLink has told it."""
+    logging.getLogger("flwr").addHandler(_NodeId(file))
+
+
+class _NodeId(logging.Handler):
+    """Finds the node's id in the log, because Flower writes it nowhere else."""
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__()
+        self.file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "SuperNode ID: %s":
+            self.file.seek(0)
+            self.file.truncate()
+            self.file.write(record.getMessage().rpartition(" ")[2])
+            self.file.flush()
