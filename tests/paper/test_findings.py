@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.findings import Compared, Findings, advice_markdown, advice_of, all_findings, findings_markdown
+from fedeas.paper.findings import (
+    Compared,
+    Findings,
+    advice_markdown,
+    advice_of,
+    all_findings,
+    conclusions,
+    findings_markdown,
+)
 from fedeas.paper.results import Results
 from fedeas.paper.studies import study, with_seeds
 from fedeas.paper.workbook import Workbook
@@ -109,6 +117,8 @@ def test_one_seed_recommends_nothing():
     assert {each.verdict for each in found.compared} == {Verdict.ONE_SEED}
     assert found.advice == Advice()
     assert Verdict.ONE_SEED in findings_markdown(found)
+    assert len(conclusions(found)) == 1
+    assert "fedeas" not in advice_markdown([found]).splitlines()[2]
 
 
 def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
