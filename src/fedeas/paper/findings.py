@@ -186,8 +186,7 @@ def findings_markdown(found: Findings) -> str:
     for name in _methods(found.compared):
         cells = {each.table: _cell(each) for each in found.compared if each.method == name}
         lines.append(f"| {name} | " + " | ".join(cells.get(table, "") for table in found.tables) + " |")
-    advice = f"Recommended: {'; '.join(found.advice.clauses)}."
-    return "\n".join([*lines, "", *(f"- {line}" for line in (*conclusions(found), advice))])
+    return "\n".join([*lines, "", *(f"- {line}" for line in conclusions(found))])
 
 
 def _cell(each: Compared) -> str:
@@ -198,24 +197,28 @@ def _cell(each: Compared) -> str:
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause."""
     usual = [each for each in found.compared if not each.is_control]
+    if not found.verdicts:
+        return [f"{_progress(found)} One seed has no interval, so nothing is shown yet."]
     return [
-        _about_verdicts(found),
+        f"{_progress(found)} {_about_verdicts(found)}",
         _says(usual, "Pools", POOLS, _with_work),
         _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
         _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
         _at_equal_steps(found),
+        f"Recommended: {'; '.join(found.advice.clauses)}.",
     ]
 
 
+def _progress(found: Findings) -> str:
+    made = f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made"
+    open_end = "" if found.is_finished else " The experiment is not finished: verdicts may change."
+    return f"{made}, with {found.seeds} planned seeds.{open_end}"
+
+
 def _about_verdicts(found: Findings) -> str:
-    level = 100 * (1 - (1 - CONFIDENCE) / max(found.verdicts, 1))
-    open_end = "" if found.is_finished else "The experiment is not finished: verdicts may change. "
-    return (
-        f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made, with {found.seeds} "
-        f"planned seeds. {open_end}Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % "
-        "(Bonferroni)."
-    )
+    level = 100 * (1 - (1 - CONFIDENCE) / found.verdicts)
+    return f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
 
 
 def _says(
@@ -271,7 +274,7 @@ ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "ba
 
 def _advice_row(found: Findings) -> list[str]:
     made = f"{len(found.compared)} of {found.planned}"
-    if not found.compared:
+    if not found.verdicts:
         return [found.title, found.seeds, made, *[""] * len(ADVICE_HEADS)]
     advice = found.advice
     return [
