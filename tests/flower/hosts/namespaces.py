@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import LIMIT
+
 HERE = Path(__file__).parent
 UNITS = HERE.parents[2] / "deploy" / "systemd"
 
@@ -38,14 +40,18 @@ class Hosts:
     def _space(self, name):
         return f"fedeas{os.getpid()}-{name}"
 
+    def _port(self, name):
+        """The switch's end of a host's cable."""
+        return f"port{self.names.index(name)}"
+
     def up(self):
         ip("netns", "add", self.switch)
         ip("-n", self.switch, "link", "add", "switch0", "type", "bridge")
         ip("-n", self.switch, "link", "set", "switch0", "up")
         known = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
         known = f"127.0.0.1 localhost\n{known}{self.addresses[self.names[0]]} server.example.org\n"
-        for index, name in enumerate(self.names):
-            self._connect(name, f"port{index}")
+        for name in self.names:
+            self._connect(name, self._port(name))
             home = self.folder / name / "srv" / "fedeas"
             (home / "keys").mkdir(parents=True)
             (home / "venv").symlink_to(sys.prefix)
@@ -74,9 +80,18 @@ class Hosts:
         enter = ["ip", "netns", "exec", self._space(name), "unshare", "--mount", str(HERE / "enter")]
         done = subprocess.run(
             [*enter, str(self.folder / name), command], env={**os.environ, **known}, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=300,
+            stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
         )  # fmt: skip
         return done.returncode, done.stdout
+
+    @contextmanager
+    def cut_off(self, name):
+        """Unplug a host's network cable during a ``with`` block."""
+        ip("-n", self.switch, "link", "set", self._port(name), "down")
+        try:
+            yield
+        finally:
+            ip("-n", self.switch, "link", "set", self._port(name), "up")
 
     def home(self, name):
         """The host's /srv/fedeas, as it is seen from outside."""
