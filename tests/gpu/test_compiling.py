@@ -55,11 +55,40 @@ def test_a_failure_leaves_the_kernels_to_their_first_launch(monkeypatch):
     assert compiling.compile_ahead(lambda: None) is None
 
 
+KERNELS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, out, SIZE: tl.constexpr):
+    place = tl.arange(0, SIZE)
+    tl.store(out + place, 2 * tl.load(x + place))
+
+@triton.jit
+def negate(x, out, SIZE: tl.constexpr):
+    place = tl.arange(0, SIZE)
+    tl.store(out + place, -tl.load(x + place))
+"""
+
+
 @ON_GPU
-def test_work_done_afterwards_is_right(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = importlib.import_module("fedeas.gpu.head_kernels")
-    x, weight, bias = (torch.randn(shape, device="cuda") for shape in ((2, 48, 96), (2, 7, 96), (2, 7)))
-    compiling.compile_ahead(lambda: kernels.linear(x, weight, bias))
-    expected = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
-    torch.testing.assert_close(kernels.linear(x, weight, bias), expected, rtol=1e-2, atol=1e-2)
+def test_kernels_that_were_left_out_are_compiled_and_then_work(monkeypatch, tmp_path):
+    cache, file = tmp_path / "cache", tmp_path / "two_kernels.py"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    monkeypatch.setattr(compiling, "ON_DISK", 0.0)  # however quick the first one is
+    file.write_text(KERNELS)
+    spec = importlib.util.spec_from_file_location("two_kernels", file)
+    kernels = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernels)
+    x, twice, less = torch.arange(64.0, device="cuda"), *torch.zeros(2, 64, device="cuda")
+
+    def work():
+        kernels.double[(1,)](x, twice, 64)
+        kernels.negate[(1,)](x, less, 64)
+
+    compiling.compile_ahead(work)
+    assert not twice.any()  # left out
+    assert {path.stem for path in cache.rglob("*.cubin")} == {"double", "negate"}
+    work()
+    assert torch.equal(twice, 2 * x)
+    assert torch.equal(less, -x)

@@ -23,6 +23,7 @@ ON_DISK = 0.05
 """A kernel that is ready within this many seconds was compiled before and read from Triton's cache."""
 
 PATIENCE = 120.0
+"""Seconds after which processes that do not end are given up."""
 
 log = logging.getLogger("fedeas")
 
@@ -49,7 +50,7 @@ def compile_ahead(work: Callable[[], object]) -> None:
     try:
         _compile_together(_left_out_of(work))
     except Exception as error:  # nothing is lost: they are compiled when they are first launched
-        log.debug("kernels are compiled one by one: %s", error)
+        log.info("kernels are compiled one by one: %s", error)
 
 
 def _left_out_of(work: Callable[[], object]) -> list[Kernel]:
