@@ -28,7 +28,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from measure import save
+from measure import RESULTS, save
 
 from fedeas.algorithms import fused, local_sgd, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -335,12 +335,16 @@ def ablation() -> None:
             variants += [("one lane", {"lanes": 1}, [])] if name == "lanes" else []
             for title, more, parts in variants:
                 with without(*parts):
-                    engine = fast(worker("fedavg", sizes, precision, 2, stem), sizes, name, **more)
+                    engine = fast(worker("fedavg", sizes, precision, 10, stem), sizes, name, **more)
                     speed = images_per_second(engine, sizes, list(range(10)), 2)
                     engine.close()
                 rows.append({"stem": stem, "engine": name, "variant": title, "images/s": round(speed)})
                 print(rows[-1], flush=True)
-    save("gpu-rounds-ablation", f"What each part brings: FedAvg, ten clients of 640 samples, {precision}", rows)
+    save(
+        "gpu-rounds-ablation",
+        f"What each part brings: FedAvg, ten clients of 640 samples, ten epochs, {precision}",
+        rows,
+    )
 
 
 def is_weight(key: str, value: torch.Tensor) -> bool:
@@ -372,8 +376,12 @@ def agreement(config: str, root: str) -> None:
 
 
 def whole(stem: str, root: str, runs: str, *configs: str) -> None:
-    """Seconds of ``fedeas run CONFIG``, start-up included, and where those of the rounds went."""
-    rows: list[dict[str, object]] = []
+    """Seconds of ``fedeas run CONFIG``, start-up included, and where those of the rounds went.
+
+    Rows of other runs, which were measured earlier, stay in the table.
+    """
+    saved = RESULTS / f"gpu-runs{SUFFIX[stem]}.json"
+    rows = {row["run"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
     for config in configs:
         folder = Path(runs) / Path(config).stem
         command = [sys.executable, "-m", "fedeas", "run", config, "--data-root", root, "--runs", str(folder), "--quiet"]
@@ -381,9 +389,10 @@ def whole(stem: str, root: str, runs: str, *configs: str) -> None:
         subprocess.run(command, check=True)
         seconds = time.perf_counter() - start
         [file] = folder.glob("*/summary.json")
-        rows.append({**seconds_of(json.loads(file.read_text())), "whole command": round(seconds, 1)})
-        print(rows[-1], flush=True)
-        save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", rows)
+        row = {**seconds_of(json.loads(file.read_text())), "whole command": round(seconds, 1)}
+        rows[str(row["run"])] = row
+        print(row, flush=True)
+        save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", list(rows.values()))
 
 
 def seconds_of(summary: dict[str, Any]) -> dict[str, object]:

@@ -44,7 +44,10 @@ class BatchNorm(NormThenRelu, nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
-        return self._fused(x, None, relu=False) if self.fuses(x) else super().forward(x)
+        if self.fuses(x):
+            return self._fused(x, None, relu=False)
+        assert self.valid is None or not self.training  # torch would take all images
+        return super().forward(x)
 
     def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
         """Relu(norm(x) + shortcut) in one go, for images that `fuses` says yes to."""
