@@ -22,6 +22,7 @@ SHARED = "shared(of={generator})"
 SAMPLING = "FedAvg, balanced sampling"
 CEILING = "Central training"
 LARGEST = "Pool to the largest class"
+SERVER = "The images at the server"
 SERVER_EPOCHS = 20
 
 
@@ -40,7 +41,7 @@ def methods_at(study: Study, beta: float) -> dict[str, Method]:
         pool,
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
-        replace(ours, title="The images at the server", server_epochs=SERVER_EPOCHS),
+        replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
     ]
     return {method.title: method for method in methods}
 
