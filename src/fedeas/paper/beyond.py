@@ -84,7 +84,7 @@ def _control_sheet(study: Study, where: Setting, beta: float) -> Sheet:
 
 
 def _sheet(study: Study, where: Setting, beta: float, leave_out: Set[str], equal_steps: bool = False) -> Sheet:
-    # Controls keep a run for each budget: those on digits come from two machines, and rounding decides one verdict.
+    # Controls keep a run for each budget: those on digits come from two machines, which round differently.
     budgets = [beta] if equal_steps else [each for each in study.profile.betas if each <= beta]
     runs = {
         title: _first_alike(
