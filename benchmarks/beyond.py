@@ -2,6 +2,9 @@
 
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --processes 16 --data-root DIR
+    python benchmarks/beyond.py --profile full --merge RUNS more.runs.gz
+
+The last line makes no runs but adds those that were made elsewhere, from run directories or packed files.
 
 Seeds come one after the other, for all methods, so that an experiment that is stopped early still has paired seeds.
 Started again, it goes on: runs in the packed file are not repeated and stay in it.
@@ -12,13 +15,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
+from fedeas.errors import InputError
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.results import Results
 from fedeas.paper.studies import PROFILES, PROTOCOLS, study, with_seeds
@@ -26,6 +30,8 @@ from fedeas.runs.packed import ENDING, pack, unpack
 from fedeas.runs.store import Run, RunStore
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond"
+NAMES = {"full": "cifar10"}
+"""Names of packed files that are not their profile's."""
 
 
 def configs(profile: str, seeds: int, protocols: Sequence[str] = (), root: str | None = None) -> list[RunConfig]:
@@ -81,23 +87,51 @@ def missing(wanted: Sequence[RunConfig], packed: Path) -> list[RunConfig]:
     return [config for config in wanted if not there.has(config)]
 
 
-def pack_more(profile: str, runs: Path, packed: Path) -> None:
-    """Add the finished runs of this profile to the packed file."""
-    found = {run.config.fingerprint: run for run in (*packed_runs(packed), *finished_runs(profile, runs))}
+def pack_more(profile: str, sources: Sequence[Path], packed: Path) -> None:
+    """Add the profile's finished runs in these folders and packed files; a run that is there already stays as it is."""
+    before = {run.config.fingerprint: run for run in packed_runs(packed)}
+    found = [run for source in sources for run in finished_runs(source)]
+    ours = [run for run in found if run.config.unpinned.method in methods_of(profile)]
+    after = {run.config.fingerprint: run for run in ours} | before
     make_folder(packed.parent)
-    pack(found.values(), packed)
+    pack(after.values(), packed)
+    added, others = len(after) - len(before), len(found) - len(ours)
+    print(f"{packed}: {added} runs added, {len(after)} in all; {others} of other experiments left out")
 
 
-def finished_runs(profile: str, runs: Path) -> Iterator[Run]:
-    """The profile's runs, with any seed, among the finished runs in a folder."""
-    methods = {config.fingerprint for config in configs(profile, seeds=1)}
-    return (run for run in RunStore(runs).all() if run.finished and run.config.unpinned.method in methods)
+def finished_runs(source: Path) -> list[Run]:
+    """The finished runs of a packed file, or of a folder of run directories."""
+    if source.name.endswith(ENDING):
+        return unpack(source)
+    if not source.is_dir():
+        raise InputError(f"{source}: no such folder; give folders of runs, or files that end in {ENDING}")
+    return [run for run in RunStore(source).all() if run.finished]
+
+
+def methods_of(profile: str) -> set[str]:
+    """The fingerprints of the profile's methods, the same for all seeds."""
+    return {config.fingerprint for config in configs(profile, seeds=1)}
 
 
 def main() -> None:
-    """Make the runs that are missing, then pack all finished ones."""
+    """Make the runs that are missing, or take those that are given, and pack all finished ones."""
+    asked = parser()
+    given = asked.parse_args()
+    packed = given.results / f"{NAMES.get(given.profile, given.profile)}{ENDING}"
+    if not given.merge and PROFILES[given.profile].precision == "bf16":
+        asked.error(f"profile {given.profile} needs a GPU: run `fedeas reproduce beyond` there, then --merge its runs")
+    if not given.merge:
+        end, seeds = time.time() + 60 * given.minutes, given.seeds or PROFILES[given.profile].planned_seeds
+        wanted = configs(given.profile, seeds, given.protocol, given.data_root)
+        make_folder(given.runs)
+        make_runs(missing(wanted, packed), given.runs, end, given.processes)
+    pack_more(given.profile, given.merge or [given.runs], packed)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--profile", default="digits")
+    asked.add_argument("--profile", default="digits", choices=list(PROFILES))
     asked.add_argument("--seeds", type=int, help="by default as many as the profile plans")
     asked.add_argument("--protocol", nargs="*", default=())
     asked.add_argument("--processes", type=int, default=1)
@@ -105,12 +139,8 @@ def main() -> None:
     asked.add_argument("--runs", type=Path, default=Path("runs"))
     asked.add_argument("--data-root")
     asked.add_argument("--results", type=Path, default=RESULTS)
-    given = asked.parse_args()
-    end, packed = time.time() + 60 * given.minutes, given.results / f"{given.profile}{ENDING}"
-    seeds = given.seeds or PROFILES[given.profile].planned_seeds
-    wanted = configs(given.profile, seeds, given.protocol, given.data_root)
-    make_runs(missing(wanted, packed), given.runs, end, given.processes)
-    pack_more(given.profile, given.runs, packed)
+    asked.add_argument("--merge", type=Path, nargs="+", metavar="PLACE", help="folders of runs or packed files to add")
+    return asked
 
 
 if __name__ == "__main__":

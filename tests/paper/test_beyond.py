@@ -3,9 +3,11 @@
 import pytest
 
 from fedeas.paper.artefacts import artefacts
+from fedeas.paper.beyond import sheets_in
 from fedeas.paper.cells import images_to_make
+from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of
-from fedeas.paper.studies import PROFILES, study
+from fedeas.paper.studies import HEADLINE, PROFILES, study
 
 (BEYOND,) = artefacts("beyond")
 
@@ -35,13 +37,15 @@ def test_at_equal_work_only_the_steps_change():
             assert run.train.steps == PROFILES["digits"].equal_steps
             assert usual.train.steps == 0
             assert run.train.model_copy(update={"steps": 0}) == usual.train
-            assert run.model_copy(update={"train": usual.train}).fingerprint == usual.fingerprint
+            assert (allocation_of(run).n == allocation_of(usual).n).all()
+            alike = run.model_copy(update={"train": usual.train, "policy": usual.policy, "label": usual.label})
+            assert alike.fingerprint == usual.fingerprint
 
 
 @pytest.mark.parametrize("profile", ["digits", "fashion", "full"])
 def test_pools_are_compared_with_fedeas_at_equal_work_at_every_budget(profile):
     chosen = study(profile, "clean")
-    controls = BEYOND.sheets(chosen)[len(chosen.profile.betas) :]
+    controls = sheets_in(chosen, setting(HEADLINE))[len(chosen.profile.betas) :]
     assert len(controls) == len(chosen.profile.betas)
     for control in controls:
         assert {"FedEAS", "KL", "Pool to the mean", "Pool to the largest class"} <= control.rows.keys()
@@ -56,3 +60,30 @@ def test_central_training_sees_as_many_images_as_the_participants_of_the_paper()
 
 def test_the_experiment_is_not_part_of_all():
     assert BEYOND not in artefacts("all")
+
+
+def test_runs_of_the_papers_tables_are_not_made_again():
+    chosen = study("full", "clean")
+    ours, theirs = (
+        {config.fingerprint for config in artefacts(name)[0].configs(chosen)} for name in ("beyond", "references")
+    )
+    assert len(ours & theirs) == 4  # FedAvg, and FedEAS, Uniform and Greedy at the paper's budget
+
+
+@pytest.mark.parametrize("place", PROFILES["full"].beyond[1:])
+def test_other_settings_compare_fewer_methods_at_every_budget(place):
+    chosen = study("full", "clean")
+    most, *_ = sheets_in(chosen, setting(HEADLINE))
+    sheets = sheets_in(chosen, setting(place))
+    assert len(sheets) == len(chosen.profile.betas)
+    for sheet in sheets:
+        assert {"FedAvg", "FedEAS", "Uniform", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
+
+
+def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():
+    small, large, *_ = sheets_in(study("full", "clean"), setting(HEADLINE))
+    for title in small.rows:
+        (first,), (second,) = (sheet.rows[title][3].configs for sheet in (small, large))
+        same_plan = (allocation_of(first).n == allocation_of(second).n).all()
+        assert (first.fingerprint == second.fingerprint) == same_plan
+    assert small.rows["Pool to the mean"][3].configs == large.rows["Pool to the mean"][3].configs

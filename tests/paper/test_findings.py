@@ -67,7 +67,7 @@ def test_a_second_experiment_confirms_advice_or_takes_it_back():
 
 @pytest.fixture(scope="module")
 def packed():
-    return all_findings(Results([RESULTS]))
+    return all_findings(Results([RESULTS, RESULTS.parent]))
 
 
 def test_the_advice_of_the_planner_is_what_the_results_show(packed):

@@ -14,9 +14,10 @@ from rich.markdown import Markdown
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
+from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.findings import Findings, advice_markdown, all_findings, findings_markdown
+from fedeas.paper.findings import advice_markdown, all_findings, findings_markdown, findings_of
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
@@ -97,8 +98,8 @@ def reproduce_findings(
     folder: Folder = RUNS,
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
-    found = Findings.of(Workbook(study(profile, protocol), Places(folder, results).scan()))
-    text = findings_markdown(found)
+    found = findings_of(Workbook(study(profile, protocol), Places(folder, results).scan()))
+    text = findings_markdown(*found)
     print(text) if as_markdown else Console().print(Markdown(text))
 
 
@@ -106,6 +107,13 @@ def reproduce_findings(
 def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
     text = advice_markdown(all_findings(Places(folder, results).scan()))
+    print(text) if as_markdown else Console().print(Markdown(text))
+
+
+@reproduce.command("answers")
+def reproduce_answers(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+    """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
+    text = answers_markdown(all_findings(Places(folder, results).scan()))
     print(text) if as_markdown else Console().print(Markdown(text))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import replace
+
+import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed
-from fedeas.paper.published import setting
+from fedeas.paper.published import Setting, setting
 from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE, Method, Study, at_one_budget
+from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
 from fedeas.paper.table_spec import Cell, Sheet, accuracy, final, steps
 from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
@@ -16,60 +19,81 @@ from fedeas.planning.policies import FedEAS
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
+SAMPLING = "FedAvg, balanced sampling"
 CEILING = "Central training"
+LARGEST = "Pool to the largest class"
+SERVER = "The images at the server"
 SERVER_EPOCHS = 20
 
 
-def methods_at(beta: float) -> list[Method]:
-    """The methods that are compared at the budget of FedEAS with this beta, FedEAS first."""
+def methods_at(study: Study, beta: float) -> dict[str, Method]:
+    """The methods that are compared at the budget of FedEAS with this beta, by title."""
     budget = FedEAS(beta).spec
     ours = replace(FEDEAS, policy=budget)
     kl = Method("KL", policy=at_one_budget("kl", budget))
     pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
-    return [
+    methods = [
+        *_without_images(study),
         ours,
         Method("Uniform", policy=at_one_budget("uniform", budget)),
         Method("Greedy", policy=at_one_budget("greedy", budget)),
         kl,
         pool,
-        Method("Pool to the largest class", policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
+        Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
-        replace(ours, title="The images at the server", server_epochs=SERVER_EPOCHS),
+        replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
     ]
+    return {method.title: method for method in methods}
+
+
+def _without_images(study: Study) -> list[Method]:
+    central = [replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []
+    return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
 
 
 def _balanced(method: Method) -> Method:
     return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
-def beyond_sheets(study: Study) -> list[Sheet]:
-    """A table for each budget, and for each one in which all clients take equally many steps."""
-    betas = study.profile.betas
-    without = [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title="FedAvg, balanced sampling", sampling="balanced")]
-    if study.protocol == "clean":
-        without.append(replace(FEDAVG, title=CEILING, central=True))
-    methods = {beta: [*without, *methods_at(beta)] for beta in betas}
-    tables = [_sheet(study, beta, methods[beta]) for beta in betas]
-    return [*tables, *(_control_sheet(study, beta, methods[beta]) for beta in betas)]
+LEFT_OUT = frozenset({SAMPLING, CEILING, LARGEST})
+"""The methods that are compared in the first setting alone; the last one takes many times the steps of the others."""
 
-
-CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", "Pool to the largest class"})
-"""The methods that are also compared at equal work."""
+CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", LARGEST})
+"""The methods that are also compared at equal work, in the first setting."""
 
 BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
 """The methods that are compared so at the middle budget alone."""
 
 
-def _control_sheet(study: Study, beta: float, methods: list[Method]) -> Sheet:
+def beyond_sheets(study: Study) -> list[Sheet]:
+    """The tables of all settings that the profile compares in."""
+    return [sheet for name in study.profile.beyond for sheet in sheets_in(study, setting(name))]
+
+
+def sheets_in(study: Study, where: Setting) -> list[Sheet]:
+    """A table for each budget; in the first setting also one for each in which all clients take equally many steps."""
+    betas, is_first = study.profile.betas, where.id == study.profile.beyond[0]
+    tables = [_sheet(study, where, beta, leave_out=frozenset() if is_first else LEFT_OUT) for beta in betas]
+    return [*tables, *(_control_sheet(study, where, beta) for beta in betas if is_first)]
+
+
+def _control_sheet(study: Study, where: Setting, beta: float) -> Sheet:
     betas = study.profile.betas
     compared = CONTROL | (BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset())
-    control = [replace(each, equal_steps=True) for each in methods if each.title in compared]
-    return _sheet(study, beta, control, f", {study.profile.equal_steps} steps for each client and round")
+    return _sheet(study, where, beta, methods_at(study, beta).keys() - compared, equal_steps=True)
 
 
-def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> Sheet:
-    where = setting(HEADLINE)
-    runs = {method.title: study.config(where, method) for method in methods}
+def _sheet(study: Study, where: Setting, beta: float, leave_out: Set[str], equal_steps: bool = False) -> Sheet:
+    # Controls keep a run for each budget: those on digits come from two machines, which round differently.
+    budgets = [beta] if equal_steps else [each for each in study.profile.betas if each <= beta]
+    runs = {
+        title: _first_alike(
+            [study.config(where, replace(methods_at(study, each)[title], equal_steps=equal_steps)) for each in budgets]
+        )
+        for title in methods_at(study, beta)
+        if title not in leave_out
+    }
+    how = f", {study.profile.equal_steps} steps for each client and round" if equal_steps else ""
     base = runs[FEDEAS.title]
     columns = (
         "images made", "placed", "imbalance removed, %", level_of(study), "minus FedEAS, points", "final, %", "steps",
@@ -81,6 +105,12 @@ def _sheet(study: Study, beta: float, methods: list[Method], how: str = "") -> S
     if CEILING in runs:
         note += " Central training has all real images in one place and is not ranked."
     return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
+
+
+def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
+    """The first run whose plan is that of the last one: a pool that is full at a smaller budget is run only once."""
+    plan = allocation_of(runs[-1]).n
+    return next(run for run in runs if np.array_equal(allocation_of(run).n, plan))
 
 
 def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:

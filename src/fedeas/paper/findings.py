@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING
+from fedeas.paper.artefacts import Artefact
+from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, sheets_in
+from fedeas.paper.published import setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, study
 from fedeas.paper.tables import Filled
@@ -18,23 +21,29 @@ from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, sign
 EQUAL_STEPS = "equal steps"
 MINUS, STEPS = "minus FedEAS, points", "steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
-POOLS = {"Pool to the mean": "pool", "Pool to the largest class": "pool(fill=max)"}
+POOLS = {"Pool to the mean": "pool", LARGEST: "pool(fill=max)"}
 """Policies by the titles of their methods."""
 
 BALANCED = tuple(f"{title}, {BALANCED_TITLE}" for title in (FEDEAS.title, "KL"))
 
-EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (("digits", "clean"), ("digits", "paper"), ("fashion", "clean"))
-"""Profile and protocol of the experiments on which the advice rests."""
+EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
+    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("full", "clean"),
+)  # fmt: skip
+"""Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own."""
 
 
 class Compared(NamedTuple):
-    """A method's difference to FedEAS in one table, its verdict among all comparisons, and its relative work."""
+    """A method's difference to FedEAS in one table, its verdict among all comparisons, and its relative work.
+
+    `by_seed` holds the differences behind the mean.
+    """
 
     table: str
     method: str
     difference: Difference
     verdict: Verdict
     work: float
+    by_seed: Mapping[int, float] = MappingProxyType({})
 
     @property
     def is_control(self) -> bool:
@@ -56,6 +65,8 @@ class Findings:
         compared: the comparisons that have been made.
         planned: how many there will be.
         planned_seeds: how many seeds each will have.
+        clients: number and skew of the clients, if the dataset was trained on in several settings.
+        budgets: how many budgets methods are compared at.
     """
 
     dataset: str
@@ -63,31 +74,54 @@ class Findings:
     compared: tuple[Compared, ...]
     planned: int
     planned_seeds: int
+    clients: str = ""
+    budgets: int = 1
 
     @staticmethod
-    def of(book: Workbook) -> Findings:
-        """Read them from the tables; central training, which has all data, is not compared."""
+    def of(book: Workbook, where: str | None = None) -> Findings:
+        """Read them from the tables of a setting, by default the profile's first.
+
+        Central training, which has all data, is not compared.
+        """
+        profile = book.study.profile
+        place = setting(where or profile.beyond[0])
         pairs = [
             (table, name)
-            for table in book.tables(artefacts("beyond"))
+            for table in book.tables([Artefact("beyond", place.title, partial(sheets_in, where=place))])
             for name in table.rows
             if name not in (CEILING, FEDEAS.title)
         ]
         made = [
-            (table, name, difference) for table, name in pairs if (difference := difference_of(table, name)) is not None
+            (table, name, *difference)
+            for table, name in pairs
+            if (difference := difference_of(table, name)) is not None
         ]
-        number = sum(difference.interval is not None for *_, difference in made)
+        number = sum(difference.interval is not None for *_, difference, _ in made)
         compared = tuple(
-            Compared(short_title(table), name, difference, difference.verdict_among(number), work_of(table, name))
-            for table, name, difference in made
+            Compared(
+                short_title(table), name, difference, difference.verdict_among(number), work_of(table, name), by_seed
+            )
+            for table, name, difference, by_seed in made
         )
-        profile = book.study.profile
-        return Findings(profile.dataset or "cifar10", book.study.protocol, compared, len(pairs), profile.planned_seeds)
+        return Findings(
+            profile.dataset or place.dataset, book.study.protocol, compared, len(pairs), profile.planned_seeds,
+            clients=f"K={place.clients}, alpha={place.alpha}" if len(profile.beyond) > 1 else "",
+            budgets=len(profile.betas),
+        )  # fmt: skip
 
     @property
     def title(self) -> str:
         """The experiment's name."""
-        return f"{self.dataset}, {self.protocol} protocol"
+        return ", ".join(filter(None, (self.dataset, self.clients, f"{self.protocol} protocol")))
+
+    @property
+    def short_title(self) -> str:
+        """The same for lists and narrow columns.
+
+        >>> Findings("cifar10", "clean", (), planned=3, planned_seeds=5, clients="K=20").short_title
+        'cifar10 (K=20, clean)'
+        """
+        return f"{self.dataset} ({', '.join(filter(None, (self.clients, self.protocol)))})"
 
     @property
     def tables(self) -> list[str]:
@@ -120,14 +154,24 @@ class Findings:
         """What this experiment alone recommends."""
         return advice_of([self])
 
+    def shows(self, methods: Collection[str]) -> bool:
+        """Whether a comparison of one of these methods has a verdict."""
+        return any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in self.compared)
+
     def has(self, method: str, verdict: Verdict) -> bool:
         """Whether the method has this verdict in some comparison."""
         return any(each.method == method and each.verdict is verdict for each in self.compared)
 
 
+def findings_of(book: Workbook) -> list[Findings]:
+    """The findings of a study, in each of its settings."""
+    return [Findings.of(book, where) for where in book.study.profile.beyond]
+
+
 def all_findings(results: Results) -> list[Findings]:
     """The findings of every experiment, started or not."""
-    return [Findings.of(Workbook(study(profile, protocol), results)) for profile, protocol in EXPERIMENTS]
+    books = (Workbook(study(profile, protocol), results) for profile, protocol in EXPERIMENTS)
+    return [found for book in books for found in findings_of(book)]
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
@@ -153,11 +197,10 @@ def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.dataset for each in experiments if each.has(method, Verdict.HIGHER)))
 
 
-def difference_of(table: Filled, name: str) -> Difference | None:
-    """A method's difference to FedEAS, if both have been run."""
+def difference_of(table: Filled, name: str) -> tuple[Difference, Mapping[int, float]] | None:
+    """A method's difference to FedEAS, over seeds and for each one, if both have been run."""
     entry = table.rows[name][table.columns.index(MINUS)]
-    found = None if entry is None else entry.ours
-    return found if isinstance(found, Difference) else None
+    return (entry.ours, entry.values) if entry is not None and isinstance(entry.ours, Difference) else None
 
 
 def work_of(table: Filled, name: str) -> float:
@@ -178,10 +221,15 @@ def short_title(table: Filled) -> str:
     return f"{beta}, {EQUAL_STEPS}" if " steps " in table.title else beta
 
 
-def findings_markdown(found: Findings) -> str:
-    """A table of verdicts and what follows from them, in sentences."""
+def findings_markdown(*settings: Findings) -> str:
+    """For each setting a table of verdicts and what follows from them, in sentences."""
+    heads = [f"### {found.clients}\n\n" if found.clients else "" for found in settings]
+    return "\n\n".join(head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True))
+
+
+def _setting_markdown(found: Findings) -> str:
     if not found.compared:
-        return "Nothing has been run yet."
+        return "Nothing has been compared yet."
     lines = ["| | " + " | ".join(found.tables) + " |", "|---|" + "---|" * len(found.tables)]
     for name in _methods(found.compared):
         cells = {each.table: _cell(each) for each in found.compared if each.method == name}
@@ -206,7 +254,7 @@ def conclusions(found: Findings) -> list[str]:
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
         _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
         _at_equal_steps(found),
-        f"Recommended: {'; '.join(found.advice.clauses)}.",
+        *([f"Recommended: {'; '.join(found.advice.clauses)}."] if found.shows(POOLS) else []),
     ]
 
 
@@ -225,6 +273,8 @@ def _says(
     compared: Sequence[Compared], what: str, methods: Collection[str], more: Callable[[Compared], str] = lambda each: ""
 ) -> str:
     """The methods that are higher or lower than FedEAS, each with the budgets at which it is."""
+    if not any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in compared):
+        return f"{what}: no seeds to compare yet."
     said = []
     for verdict in (Verdict.HIGHER, Verdict.LOWER):
         there = [each for each in compared if each.verdict is verdict]
@@ -273,11 +323,12 @@ ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "ba
 
 
 def _advice_row(found: Findings) -> list[str]:
-    made = f"{len(found.compared)} of {found.planned}"
-    if not found.verdicts:
-        return [found.title, found.seeds, made, *[""] * len(ADVICE_HEADS)]
+    """An experiment's advice; a cell is empty as long as nothing that could change it has been compared."""
     advice = found.advice
-    return [
-        found.title, found.seeds, made, advice.server.policy, advice.clients.policy,
-        "yes" if advice.balanced_softmax else "not shown to help",
-    ]  # fmt: skip
+    cells = (
+        (POOLS, advice.server.policy),
+        (ALLOCATIONS, advice.clients.policy),
+        (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
+    )
+    shown = [text if found.shows(methods) else "" for methods, text in cells]
+    return [found.title, found.seeds, f"{len(found.compared)} of {found.planned}", *shown]

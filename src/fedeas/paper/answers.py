@@ -1,0 +1,104 @@
+"""The questions behind ``fedeas reproduce beyond``, and what all its experiments together answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+from typing import NamedTuple
+
+from fedeas.paper.beyond import BALANCED_TITLE, SERVER
+from fedeas.paper.findings import EQUAL_STEPS, POOLS, Findings
+from fedeas.paper.studies import FEDAVG
+from fedeas.runs.comparison import Difference, Verdict, listed, signed
+
+STEPS = f", {EQUAL_STEPS}"
+"""Ends the name of a method that is compared at equal steps."""
+
+
+class Question(NamedTuple):
+    """A question, the methods that replace FedEAS to answer it, and the answers if these are lower or higher."""
+
+    asks: str
+    methods: tuple[str, ...]
+    if_lower: str
+    if_higher: str
+
+
+QUESTIONS = (
+    Question("Is an allocation for each client needed, instead of equal numbers?", ("Uniform",), "Yes", "No"),
+    Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
+    Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
+    Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
+    Question("Is one pool of images that all clients share better?", tuple(POOLS), "No", "Yes"),
+    Question("Is it so with equally many training steps?", tuple(f"{pool}{STEPS}" for pool in POOLS), "No", "Yes"),
+)
+NOT_SHOWN = "Not shown"
+MIXED = "It depends"
+
+
+class Overall(NamedTuple):
+    """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run."""
+
+    difference: Difference
+    verdict: Verdict
+    budgets: int
+
+
+def overall(found: Findings) -> dict[str, Overall]:
+    """Each method of the questions, if it has been compared; the verdicts hold together with 95 % (Bonferroni)."""
+    values = {name: _by_budget(found, name) for question in QUESTIONS for name in question.methods}
+    means = {name: difference for name in values if (difference := mean_of(values[name])) is not None}
+    number = sum(each.interval is not None for each in means.values())
+    return {name: Overall(each, each.verdict_among(number), len(values[name])) for name, each in means.items()}
+
+
+def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have.
+
+    >>> mean_of([{0: 1.0, 1: 2.0}, {0: 3.0, 1: 6.0, 2: 9.0}])
+    Difference(mean=3.0, spread=1.4142135623730951, seeds=2)
+    """
+    seeds = set[int].intersection(*(set(each) for each in budgets)) if budgets else set[int]()
+    return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
+
+
+def _by_budget(found: Findings, name: str) -> list[Mapping[int, float]]:
+    method, is_control = name.removesuffix(STEPS), name.endswith(STEPS)
+    return [each.by_seed for each in found.compared if (each.method, each.is_control) == (method, is_control)]
+
+
+def answer(question: Question, experiments: Sequence[Findings]) -> str:
+    """An answer that some experiment shows while none shows the opposite, and what it rests on."""
+    lower, higher = (list(_shown(question, experiments, verdict)) for verdict in (Verdict.LOWER, Verdict.HIGHER))
+    short = MIXED if lower and higher else question.if_lower if lower else question.if_higher if higher else NOT_SHOWN
+    return ". ".join([f"**{short}**", *filter(None, ["; ".join([*lower, *higher])])])
+
+
+def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
+    """Each method of the question, with the experiments in which it has this verdict."""
+    for method in question.methods:
+        shown = [(each, overall(each).get(method)) for each in experiments]
+        there = [each.short_title for each, found in shown if found is not None and found.verdict is verdict]
+        if there:
+            yield f"{method}: {verdict} than FedEAS on {listed(there)}"
+
+
+def answers_markdown(experiments: Sequence[Findings]) -> str:
+    """The answers, and the differences that they rest on: a row for each method, a column for each experiment."""
+    begun = [each for each in experiments if each.compared]
+    if not begun:
+        return "Nothing has been compared yet."
+    lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
+    rows = [["instead of FedEAS", *(each.short_title for each in begun)], ["---"] * (1 + len(begun))]
+    rows += [[name, *(_cell(each, name) for each in begun)] for question in QUESTIONS for name in question.methods]
+    rows.append(["seeds", *(each.seeds for each in begun)])
+    return "\n".join([*lines, "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _cell(found: Findings, method: str) -> str:
+    each = overall(found).get(method)
+    if each is None:
+        return ""
+    partly = f" ({each.budgets} of {found.budgets} budgets)" if each.budgets < found.budgets else ""
+    text = f"{signed(each.difference.mean, 2)}, {each.verdict}{partly}"
+    return f"**{text}**" if each.verdict is Verdict.HIGHER else text

@@ -1,0 +1,96 @@
+"""Answers follow from means over budgets, and only from those that seeds show."""
+
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas.paper.answers import MIXED, NOT_SHOWN, QUESTIONS, STEPS, answer, answers_markdown, mean_of, overall
+from fedeas.paper.findings import Compared, Findings
+from fedeas.paper.published import setting
+from fedeas.paper.results import Results
+from fedeas.paper.studies import FEDAVG, FEDEAS, study, with_seeds
+from fedeas.paper.workbook import Workbook
+from fedeas.runs.comparison import Difference, Verdict
+from fedeas.runs.packed import PackedRun
+
+UNIFORM = next(question for question in QUESTIONS if question.methods == ("Uniform",))
+(POOLED,) = (question for question in QUESTIONS if question.methods[0].endswith(STEPS))
+
+seeds = st.dictionaries(st.integers(0, 5), st.floats(-9, 9), min_size=1)
+
+
+@given(seeds)
+def test_over_one_budget_the_mean_is_the_comparison_itself(values):
+    assert mean_of([values]) == Difference.of([values[seed] for seed in sorted(values)])
+
+
+@given(st.lists(seeds, min_size=1, max_size=3))
+def test_only_seeds_that_all_budgets_have_count(budgets):
+    shared = [seed for seed in range(6) if all(seed in each for each in budgets)]
+    found = mean_of(budgets)
+    assert (found.seeds if found else 0) == len(shared)
+    if found:
+        assert found.mean == pytest.approx(mean(each[seed] for each in budgets for seed in shared), abs=1e-9)
+
+
+def experiment(dataset, method="Uniform", table="beta = 4", level=1.0, seeds=5):
+    values = {seed: level + 0.01 * seed for seed in range(seeds)}
+    difference = Difference.of(list(values.values()))
+    compared = (Compared(table, method, difference, difference.verdict, 1.0, values),)
+    return Findings(dataset, "clean", compared, 1, 5)
+
+
+def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opposite():
+    lower, higher = experiment("one", level=-1.0), experiment("other")
+    open_ones = [experiment("third", level=-0.02), experiment("fourth", level=-1.0, seeds=1)]
+    for experiments, short in (
+        ([lower, *open_ones], UNIFORM.if_lower),
+        ([higher, *open_ones], UNIFORM.if_higher),
+        ([lower, higher], MIXED),
+        (open_ones, NOT_SHOWN),
+    ):
+        assert answer(UNIFORM, experiments).startswith(f"**{short}**")
+    assert "one" in answer(UNIFORM, [lower, *open_ones])
+    assert "third" not in answer(UNIFORM, [lower, *open_ones])
+
+
+def test_comparisons_at_equal_steps_are_apart():
+    pool = POOLED.methods[0].removesuffix(STEPS)
+    usual, control = experiment("one", pool), experiment("one", pool, "beta = 4, equal steps")
+    assert [*overall(usual)] == [pool]
+    assert [*overall(control)] == [POOLED.methods[0]]
+
+
+def test_more_methods_widen_the_intervals():
+    alone = experiment("one", level=0.005)
+    (compared,) = alone.compared
+    others = [compared._replace(method=name) for question in QUESTIONS for name in question.methods]
+    many = Findings("one", "clean", tuple(each for each in others if not each.method.endswith(STEPS)), 8, 5)
+    assert overall(alone)["Uniform"].verdict is Verdict.HIGHER
+    assert overall(many)["Uniform"].verdict is Verdict.UNDECIDED
+
+
+def cifar_findings(place, methods):
+    results, chosen = Results([]), study("full", "clean")
+    for config in (chosen.config(setting(place), method) for method in methods):
+        for run in with_seeds(config, 1):
+            summary = {"accuracy": 0.5, "final": 0.5, "steps": 100, "window": [181, 200]}
+            results.add(PackedRun(Path(run.directory), run, {"summary": summary, "generator": None}))
+    return Findings.of(Workbook(chosen, results), place)
+
+
+@pytest.mark.parametrize("place", ["c10-k100-a0.1", "c10-k20-a0.1"])
+def test_an_experiment_is_shown_with_its_first_paired_comparison(place):
+    nothing = cifar_findings(place, [FEDAVG])
+    assert nothing.compared == ()
+    assert nothing.title not in answers_markdown([nothing])
+    found = cifar_findings(place, [FEDAVG, FEDEAS])
+    assert len(found.compared) == 1
+    assert found.clients == setting(place).title.removeprefix("CIFAR-10, ")
+    shown = answers_markdown([nothing, found])
+    assert found.short_title in shown
+    assert found.seeds in shown
+    assert f"1 of {found.budgets} budgets" in shown
