@@ -9,8 +9,6 @@ of it. When a run starts, it writes digests of its data, weights and code into t
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -19,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fedeas.core.digests import json_digest
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import checked_file, is_there
 from fedeas.core.own_code import PREFIX
@@ -274,7 +273,7 @@ class RunConfig(_Section):
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines the result: equal for two configs of the same run."""
-        return hashlib.sha256(json.dumps([RULES, self._meaning()], sort_keys=True).encode()).hexdigest()
+        return json_digest([RULES, self._meaning()], sort_keys=True)
 
     @property
     def method(self) -> str:

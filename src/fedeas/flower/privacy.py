@@ -8,7 +8,6 @@ accountant of opacus composes all answers of this node, over all its runs, to an
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections import Counter
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import MODEL, Algorithm, Arrays
 from fedeas.core.files import append_line, make_folder
+from fedeas.core.log import log
 from fedeas.core.records import line_of, read_lines
 from fedeas.errors import InputError
 from fedeas.flower.node_settings import Privacy, TellableError
@@ -36,8 +36,6 @@ ORDERS = [1 + 10 ** (step / 20) for step in range(-80, 81)]
 """Orders of the divergences among which the accountant looks for the smallest epsilon."""
 
 MORE = "its node adds noise to models, and this algorithm sends more than a model; use fedavg, fedprox or moon"
-
-log = logging.getLogger("fedeas")
 
 
 def check_fits(algorithm: Algorithm, model: nn.Module) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
 from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.core.spec import Described, own_code_named, read_spec
@@ -384,7 +383,7 @@ def parse_generator(text: str) -> Source:
 def content_digest(text: str, dataset: str) -> str:
     """One hash of the files and the code that a spec refers to; empty if it refers to none."""
     content = parse_generator(text).content(dataset)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""
+    return json_digest(content, sort_keys=True) if content else ""
 
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
@@ -395,7 +394,7 @@ def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
 def _settings(path: Path, *names: str) -> str:
     """A hash of these entries of a file's description."""
     about = description(path)
-    return hashlib.sha256(json.dumps([about.get(name) for name in names], sort_keys=True).encode()).hexdigest()
+    return json_digest([about.get(name) for name in names], sort_keys=True)
 
 
 def _form(classes: int, shape: Shape) -> str:

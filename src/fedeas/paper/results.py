@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,14 +9,13 @@ from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.core.files import PathLike, make_folder, written_whole
+from fedeas.core.log import log
 from fedeas.core.records import write_record
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
 from fedeas.runs.packed import ENDING, unpack
 from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
-
-log = logging.getLogger("fedeas")
 
 NUMBERS = ("accuracy", "final", "peak", "total")
 NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
