@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
+from fedeas.algorithms.base import Arrays, ClientJob, Reply
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
@@ -39,7 +40,7 @@ class Workspace(Protocol):
 class Worker:
     """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far."""
 
-    algorithm: Algorithm
+    algorithm: FedAvg
     model: nn.Module
     load_client: LoadClient
     allocation: IntArray
