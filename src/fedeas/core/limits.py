@@ -36,7 +36,7 @@ Flag = Annotated[bool, Limit("true or false", lambda value: isinstance(value, bo
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
     """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
-    for name, limit in _limits(type(owner)):
+    for name, limit in _limits(type(owner)):  # type: ignore[arg-type]
         if not limit.holds(value := getattr(owner, name)):
             raise error(f"{name} must be {limit.words}, not {value!r}")
 

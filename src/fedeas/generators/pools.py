@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
+from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of
-from fedeas.generators.journal import KeptGenerator
 
 
 class SharedPool(GeneratorWrapper):
@@ -33,7 +33,7 @@ class SharedPool(GeneratorWrapper):
 class KeptPool(SharedPool):
     """A shared pool whose images are kept in a bank."""
 
-    def __init__(self, generator: KeptGenerator) -> None:
+    def __init__(self, generator: BankedGenerator) -> None:
         super().__init__(generator)
         self._kept = generator
 

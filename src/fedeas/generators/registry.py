@@ -333,43 +333,38 @@ class HeldOut(GeneratorSettings):
 
 
 @dataclass(frozen=True)
-class Python:
+class Python(GeneratorSettings):
     """Settings of `Custom`: a user's own callable, ``python:module:name``."""
 
-    spec: str
+    code: str
 
     def __post_init__(self) -> None:
-        split_name(self.spec, "generator")
+        split_name(self.code, "generator")
 
     @property
-    def is_fitted(self) -> bool:
-        """It is not given images."""
-        return False
+    def spec(self) -> str:
+        """The name alone."""
+        return self.code
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Import it; its first `sample` checks it on a few addresses."""
-        return load_custom(self.spec, len(context.classes), context.shape)
+        return load_custom(self.code, len(context.classes), context.shape)
 
     def content(self, dataset: str) -> dict[str, str]:
         """Its own fingerprint, or the source of its module."""
-        return {"code": custom_content(self.spec)}
+        return {"code": custom_content(self.code)}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
-        return (imported_code(self.spec), *_images_seen(self.spec, protocol))
+        return (imported_code(self.code), *_images_seen(self.code, protocol))
 
-    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
-        """Nothing to check: it is told classes and shape."""
-
-
-Source = GeneratorSettings | Python
 
 GENERATORS: dict[str, type[GeneratorSettings]] = {
     kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
 }
 
 
-def parse_generator(text: str) -> Source:
+def parse_generator(text: str) -> GeneratorSettings:
     """The settings that a spec describes.
 
     >>> parse_generator("gaussian(components=16)")
@@ -407,8 +402,7 @@ def without_places(text: str) -> str:
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'
     """
-    source = parse_generator(text)
-    return source.spec if isinstance(source, Python) else _unplaced(source).spec
+    return _unplaced(parse_generator(text)).spec
 
 
 def with_weights(text: str, place: str) -> str:
@@ -417,8 +411,8 @@ def with_weights(text: str, place: str) -> str:
     >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
     'shared(of=diffusion(weights=mine, steps=9))'
     """
-    source = parse_generator(text)
-    if isinstance(source, Python) or not (moved := _moved(source, place)):
+    moved = _moved(parse_generator(text), place)
+    if moved is None:
         raise InputError(f"generator {text} does not come as a file")
     return moved.spec
 
