@@ -28,7 +28,7 @@ from fedeas.report.methods import (
     reference,
     values_of,
 )
-from fedeas.report.samples import COLUMNS, Row, samples_of
+from fedeas.report.samples import Row, samples_of
 from fedeas.runs.comparison import Measured, conclusion, fixed
 
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
@@ -330,7 +330,7 @@ def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
 
 def _strip(row: Row) -> dict[str, str]:
     """A strip of images, enlarged by a whole number if there is room, so that all pixels are equal squares."""
-    png, width, height = strip(row.images, COLUMNS)
+    png, width, height = strip(row.images)
     scale = max(1, round(TILE / height))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return {"source": source, "look": f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"}
