@@ -318,6 +318,13 @@ class RunConfig(_Section):
             _drop(meaning["data"], {"dataset"})
 
     @property
+    def flat(self) -> dict[str, Any]:
+        """All values by their keys on the command line, such as ``train.lr``."""
+        content = self.model_dump(mode="json")
+        sections = {name: content.pop(name) for name in list(content) if isinstance(content[name], dict)}
+        return content | {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
+
+    @property
     def directory(self) -> str:
         """The name of the run's folder."""
         return f"{self.label}-{self.fingerprint[:8]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import tomllib
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedeas.config import load_config
+from fedeas.cli.runs import read_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -122,10 +121,8 @@ def run(
     runs: Annotated[Path, typer.Option(help="Folder of run directories, on the server.")] = Path("runs"),
 ) -> None:
     """Train a federation on the deployment and show the server's log."""
-    if config is not None and "=" in config.name and not config.exists():
-        config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
-    root = [] if data_root is None else [f"data.root={json.dumps(_on_server(data_root, connection))}"]
-    settings = load_config(config, [*(overrides or []), *root, "engine.name=flower"])
+    root = None if data_root is None else _on_server(data_root, connection)
+    settings = read_config(config, [*(overrides or []), "engine.name=flower"], root)
     superlink = _superlink(folder, connection)
     from fedeas.flower.deployment.operator import members, run_app
 
