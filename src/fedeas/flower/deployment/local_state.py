@@ -66,16 +66,10 @@ class Layout:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
-
-    @property
-    def file(self) -> Path:
-        """The file that lists what runs."""
-        return self.folder / "deployment.json"
-
-    @property
-    def connection_file(self) -> Path:
-        """The connection file for operators on this machine."""
-        return self.folder / "connection.toml"
+        self.file = self.folder / "deployment.json"  # lists what runs
+        self.connection_file = self.folder / "connection.toml"  # for operators on this machine
+        self.clients_file = self.folder / "clients.toml"  # which key is which client
+        self.operator_key = self.folder / "keys" / "operator.key"
 
     @property
     def connection(self) -> Connection:
@@ -83,16 +77,6 @@ class Layout:
         if not self.file.exists():
             raise self._no_deployment()
         return Connection.read(self.connection_file)
-
-    @property
-    def clients_file(self) -> Path:
-        """Which key is which client."""
-        return self.folder / "clients.toml"
-
-    @property
-    def operator_key(self) -> Path:
-        """The operator's key."""
-        return self.folder / "keys" / "operator.key"
 
     @property
     def state(self) -> State:
