@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
+from fedeas.config import RunConfig
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
@@ -32,6 +34,13 @@ class Schedule:
     eval_every: int = 1
     start: int = 0
 
+    @staticmethod
+    def of(config: RunConfig, start: int = 0) -> Schedule:
+        """The schedule of a run that has done `start` rounds."""
+        rounds = config.rounds
+        clients = config.partition.clients
+        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
+
     def clients(self, round: int) -> list[int]:
         """The ids of a round's clients, in order.
 
@@ -40,6 +49,14 @@ class Schedule:
         """
         rng = stream("clients", self.seed, round)
         return sorted(rng.choice(self.num_clients, self.participants, replace=False).tolist())
+
+    def upcoming(self) -> Iterator[int]:
+        """The clients of all rounds, one round after the other.
+
+        >>> list(Schedule(rounds=2, num_clients=6, participants=3, seed=0).upcoming())
+        [2, 3, 4, 0, 4, 5]
+        """
+        return chain.from_iterable(map(self.clients, range(self.start, self.rounds)))
 
     def evaluates(self, round: int) -> bool:
         """Whether the model is tested after this round; after the last one it always is."""
