@@ -116,7 +116,7 @@ def test_every_spelling_prints_as_one_spec(family, data):
         [FedEAS(1), FedEAS(1.0), FedEAS(np.int64(1))],
         [FedEAS(gamma=0), FedEAS(gamma=-0.0)],
         [Uniform(FedEAS(2)), Uniform(FedEAS(2.0)), parse_policy("uniform(budget=FEDEAS(gamma=.5, beta=2.))")],
-        [parse_algorithm("fedprox(mu=1)"), ALGORITHMS["fedprox"](mu=True), ALGORITHMS["fedprox"](mu=1.0)],
+        [parse_algorithm("fedprox(mu=1)"), ALGORITHMS["fedprox"](mu=np.float64(1)), ALGORITHMS["fedprox"](mu=1.0)],
         [parse_algorithm("scaffold(option=i)"), ALGORITHMS["scaffold"](option="I")],
     ],
 )

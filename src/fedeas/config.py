@@ -9,8 +9,6 @@ of it. When a run starts, it writes digests of its data, weights and code into t
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -19,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fedeas.core.digests import json_digest
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import checked_file, is_there
 from fedeas.core.own_code import PREFIX
@@ -274,7 +273,7 @@ class RunConfig(_Section):
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines the result: equal for two configs of the same run."""
-        return hashlib.sha256(json.dumps([RULES, self._meaning()], sort_keys=True).encode()).hexdigest()
+        return json_digest([RULES, self._meaning()], sort_keys=True)
 
     @property
     def method(self) -> str:
@@ -317,6 +316,13 @@ class RunConfig(_Section):
             meaning["partition"] |= {"scheme": "given", "file": ""}
         if self.content.data and is_place(self.data.dataset):
             _drop(meaning["data"], {"dataset"})
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """All values by their keys on the command line, such as ``train.lr``."""
+        content = self.model_dump(mode="json")
+        sections = {name: content.pop(name) for name in list(content) if isinstance(content[name], dict)}
+        return content | {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
 
     @property
     def directory(self) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.limits import NotNegative, Positive, check_fields, number, whole
 from fedeas.core.spec import Described, canonical_spec, read_spec
 from fedeas.errors import InputError
 
@@ -20,6 +21,9 @@ from fedeas.errors import InputError
 @dataclass(frozen=True)
 class FedAvg(Described):
     """Hyperparameters of FedAvg: none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,7 @@ class FedProx(FedAvg):
         mu: weight of the proximal term; 0 is FedAvg.
     """
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "mu")
+    mu: NotNegative = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,9 @@ class SCAFFOLD(FedAvg):
         weighting: weights of the clients, by ``"size"`` N_k or ``"uniform"``.
     """
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     option: Literal["I", "II"] = "II"
     weighting: Literal["size", "uniform"] = "size"
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "server_lr")
-        if self.option not in ("I", "II"):
-            raise InputError(f"option must be 'I' or 'II', not {self.option!r}")
-        if self.weighting not in ("size", "uniform"):
-            raise InputError(f"weighting must be 'size' or 'uniform', not {self.weighting!r}")
 
     def check_momentum(self, momentum: float) -> None:
         """Refuse momentum with option II, which computes the mean gradient from a client's update."""
@@ -72,12 +66,8 @@ class MOON(FedAvg):
         tau: temperature of the similarities.
     """
 
-    mu: float = 5.0
-    tau: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "mu")
-        _check_positive(self, "tau")
+    mu: NotNegative = 5.0
+    tau: Positive = 0.5
 
 
 @dataclass(frozen=True)
@@ -95,20 +85,14 @@ class FedGen(FedAvg):
         diversity: weight of the diversity term.
     """
 
-    ensemble_lr: float = 3e-4
-    batch: int = 32
-    noise: int = 128
-    hidden: int = 256
-    ensemble_epochs: int = 100
-    weight: float = 10.0
-    latent: float = 10.0
-    diversity: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "ensemble_lr")
-        _check_whole(self, 2, "batch")
-        _check_whole(self, 1, "noise", "hidden", "ensemble_epochs")
-        _check_not_negative(self, "weight", "latent", "diversity")
+    ensemble_lr: Positive = 3e-4
+    batch: Annotated[int, whole(2)] = 32
+    noise: Annotated[int, whole(1)] = 128
+    hidden: Annotated[int, whole(1)] = 256
+    ensemble_epochs: Annotated[int, whole(1)] = 100
+    weight: NotNegative = 10.0
+    latent: NotNegative = 10.0
+    diversity: NotNegative = 1.0
 
 
 @dataclass(frozen=True)
@@ -120,14 +104,8 @@ class FedMix(FedAvg):
         mash: images in an average, 0 for all of a client's. An average of few images reveals them.
     """
 
-    lam: float = 0.05
-    mash: int = 0
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "lam")
-        if self.lam >= 1:
-            raise InputError(f"lam must be below 1, not {self.lam}")
-        _check_whole(self, 0, "mash")
+    lam: Annotated[float, number("a number, 0 or more and below 1", lambda lam: 0 <= lam < 1)] = 0.05
+    mash: Annotated[int, whole(0)] = 0
 
 
 HYPERPARAMETERS: dict[str, type[FedAvg]] = {
@@ -153,6 +131,9 @@ def algorithm_spec(text: str) -> str:
 class CrossEntropy(Described):
     """The loss of a client's samples: cross-entropy of its logits, which other losses adjust by its label counts."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         """A factor and a summand for the logit of each class, given the samples that the client trains on."""
         return np.ones(len(counts)), np.zeros(len(counts))
@@ -168,12 +149,8 @@ class BalancedSoftmax(CrossEntropy):
         smoothing: samples that are added to each class, so that a missing class has a share.
     """
 
-    tau: float = 1.0
-    smoothing: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "tau")
-        _check_positive(self, "smoothing")
+    tau: NotNegative = 1.0
+    smoothing: Positive = 1.0
 
     def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""
@@ -193,10 +170,7 @@ class FedLC(CrossEntropy):
         tau: weight of the margins; 0 is cross-entropy.
     """
 
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "tau")
+    tau: NotNegative = 1.0
 
     def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         """The margins; a missing class counts as 10^-8 samples."""
@@ -211,12 +185,7 @@ class FedRS(CrossEntropy):
         alpha: factor of the logits of classes that the client has no sample of; 1 is cross-entropy.
     """
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "alpha")
-        if self.alpha > 1:
-            raise InputError(f"alpha must be at most 1, not {self.alpha}")
+    alpha: Annotated[float, number("a number from 0 to 1", lambda alpha: 0 <= alpha <= 1)] = 0.5
 
     def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         """The factor alpha for missing classes, and 1 for the others."""
@@ -234,26 +203,3 @@ def parse_loss(text: str) -> CrossEntropy:
     'balanced-softmax(tau=0.5)'
     """
     return read_spec(text, LOSSES, "loss")
-
-
-def _check_not_negative(owner: Described, *names: str) -> None:
-    for name in names:
-        if not (_is_number(value := getattr(owner, name)) and 0 <= value < float("inf")):
-            raise InputError(f"{name} must be a finite number, 0 or more, not {value!r}")
-
-
-def _check_positive(owner: Described, *names: str) -> None:
-    for name in names:
-        if not (_is_number(value := getattr(owner, name)) and 0 < value < float("inf")):
-            raise InputError(f"{name} must be a finite number above 0, not {value!r}")
-
-
-def _check_whole(owner: Described, least: int, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name} must be a whole number, {least} or more, not {value!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)

@@ -21,7 +21,7 @@ from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators.quality import classifier
 from fedeas.generators.quality import metrics as quality
 from fedeas.generators.quality.classifier import Classifier, Recipe
-from fedeas.generators.quality.grid import GAP, MARGIN, sample_grid, save_grid
+from fedeas.generators.quality.grid import COLUMNS, GAP, MARGIN, SCALE, sample_grid, save_grid
 from fedeas.generators.quality.metrics import (
     CHECK_CLIENT,
     Yardstick,
@@ -94,10 +94,8 @@ def test_inputs_are_normalised_by_the_training_images(trained):
 
 def test_large_images_get_a_resnet_that_learns_by_crops():
     images, labels = few(24, side=16, channels=3)
-    told = []
-    trained = Classifier.train(images, labels, 4, epochs=2, progress=lambda *done: told.append(done))
+    trained = Classifier.train(images, labels, 4, epochs=2)
     assert (trained.architecture, trained.features(images).shape) == ("resnet18", (24, 512))
-    assert told == [(1, 2), (2, 2)]
     assert not trained.model.training
 
 
@@ -348,14 +346,14 @@ def test_measures_refuse_images_that_do_not_fit(trained, yardstick):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_grid_shows_the_images_by_class(tmp_path, channels):
     images, labels = few(10, side=6, channels=channels)
-    save_grid(images, labels, ["ant", "bee", "cow", "dog", "none"], tmp_path / "grid.png", columns=3, scale=5)
-    sheet = np.asarray(Image.open(tmp_path / "grid.png"))
-    left = sheet.shape[1] - MARGIN - (3 * 30 + 2 * GAP)
-    assert sheet.shape[0] == 2 * MARGIN + 4 * 30 + 3 * GAP  # "none" has no images, hence no row
+    save_grid(images, labels, ["ant", "bee", "cow", "dog", "none"], tmp_path / "grid.png")
+    sheet, side = np.asarray(Image.open(tmp_path / "grid.png")), 6 * SCALE
+    left = sheet.shape[1] - MARGIN - (COLUMNS * (side + GAP) - GAP)
+    assert sheet.shape[0] == 2 * MARGIN + 4 * side + 3 * GAP  # "none" has no images, hence no row
     for place, (image, label) in enumerate(zip(images, labels, strict=True)):
-        top, start = MARGIN + label * (30 + GAP), left + place // 4 * (30 + GAP)
-        shown = sheet[top : top + 30, start : start + 30]
-        expected = np.broadcast_to(image, (3, 6, 6)).transpose(1, 2, 0).repeat(5, axis=0).repeat(5, axis=1)
+        top, start = MARGIN + label * (side + GAP), left + place // 4 * (side + GAP)
+        shown = sheet[top : top + side, start : start + side]
+        expected = np.broadcast_to(image, (3, 6, 6)).transpose(1, 2, 0).repeat(SCALE, axis=0).repeat(SCALE, axis=1)
         assert np.array_equal(shown, expected)
     names = sheet[MARGIN:-MARGIN, MARGIN : left - MARGIN].reshape(-1, 3)
     assert (names < 128).any()  # something is written there
@@ -365,9 +363,9 @@ def test_the_grid_shows_the_images_by_class(tmp_path, channels):
 
 
 def test_the_sample_grid_shows_the_first_images(tmp_path, gaussian):
-    sample_grid(gaussian, NAMES, tmp_path / "samples.png", columns=4, scale=1)
-    labels, index = np.repeat(np.arange(10), 4), np.tile(image_index(0, 4), 10)
-    save_grid(gaussian.sample(labels, index), labels, NAMES, tmp_path / "expected.png", columns=4, scale=1)
+    sample_grid(gaussian, NAMES, tmp_path / "samples.png")
+    labels, index = np.repeat(np.arange(10), COLUMNS), np.tile(image_index(0, COLUMNS), 10)
+    save_grid(gaussian.sample(labels, index), labels, NAMES, tmp_path / "expected.png")
     assert (tmp_path / "samples.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
 
 
@@ -375,8 +373,6 @@ def test_grids_refuse_what_they_cannot_show(tmp_path):
     path = tmp_path / "grid.png"
     with pytest.raises(InputError, match="uint8 of \\(N, 1 or 3, height, width\\), not float64"):
         save_grid(PIXELS, LABELS, NAMES, path)
-    with pytest.raises(InputError, match="columns and scale must be 1 or more, not 0 and 4"):
-        save_grid(DIGITS, LABELS, NAMES, path, columns=0)
     with pytest.raises(InputError, match="label 9 is not between 0 and 8"):
         save_grid(DIGITS, LABELS, NAMES[:9], path)
     with pytest.raises(InputError, match="does not exist; create it first"):

@@ -219,14 +219,14 @@ def test_a_real_run_shows_its_generators_images(tmp_path):
 
 def test_strips_keep_pixels_and_shrink_large_images():
     colour = np.random.default_rng(0).integers(0, 256, (3, 3, 5, 4), dtype=np.uint8)
-    png, width, height = strip(colour, columns=4)
+    png, width, height = strip(colour)
     sheet = np.asarray(Image.open(BytesIO(png)))
-    assert (width, height) == (4 * 5 - 1, 5) == sheet.shape[1::-1]
+    assert (width, height) == (COLUMNS * 5 - 1, 5) == sheet.shape[1::-1]
     for place, image in enumerate(colour):
         assert np.array_equal(sheet[:, 5 * place : 5 * place + 4], image.transpose(1, 2, 0))
     assert (sheet[:, 4::5] == 255).all() and (sheet[:, 15:] == 255).all()
-    _, width, height = strip(np.zeros((2, 1, 512, 512), np.uint8), columns=2)
-    assert (width, height) == (2 * LARGEST_SIDE + 1, LARGEST_SIDE)
+    _, width, height = strip(np.zeros((2, 1, 512, 512), np.uint8))
+    assert (width, height) == (COLUMNS * (LARGEST_SIDE + 1) - 1, LARGEST_SIDE)
 
 
 def test_a_picture_shows_the_first_images_of_each_class_row_by_row(tmp_path):

@@ -1,6 +1,6 @@
 """Federated algorithms, one file each with client half and server half; independent of generators and engines."""
 
-from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
+from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.fedgen import FedGen
 from fedeas.algorithms.fedmix import FedMix
@@ -28,7 +28,6 @@ __all__ = [
     "ALGORITHMS",
     "MOON",
     "SCAFFOLD",
-    "Algorithm",
     "Arrays",
     "ClientJob",
     "FedAvg",

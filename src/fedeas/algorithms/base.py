@@ -1,10 +1,10 @@
-"""The protocol of an algorithm: four short functions over named tensors, the same on every engine."""
+"""What algorithms are made of: jobs, replies, and functions over named tensors, the same on every engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -69,44 +69,6 @@ class Reply:
     weight: int
     arrays: Mapping[str, Tensor]
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-class Algorithm(Protocol):
-    """Client half and server half of a federated algorithm; hyperparameters are the fields of a frozen dataclass."""
-
-    needs_setup: ClassVar[bool]
-    """Whether there is an exchange before the first round."""
-
-    differentiates_twice: ClassVar[bool]
-    """Whether the loss contains gradients, so that training takes second derivatives."""
-
-    shares_counts: ClassVar[bool]
-    """Whether clients reveal their label counts to the server."""
-
-    stacks: ClassVar[bool]
-    """Whether its loss also works for several clients stacked into one model."""
-
-    @property
-    def spec(self) -> str:
-        """The algorithm as one line of text."""
-
-    def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
-        """The server's state before the first round."""
-
-    def setup_client(self, job: ClientJob) -> Reply | None:
-        """What a client sends once before the first round, from its real samples; called only if `needs_setup`."""
-
-    def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
-        """The server's state after the set-up exchange."""
-
-    def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """What the server sends to the clients of a round."""
-
-    def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """A client's part of a round: its reply, and the state it keeps."""
-
-    def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """The server's state after a round; replies come in the order of client ids."""
 
 
 class State(NamedTuple):

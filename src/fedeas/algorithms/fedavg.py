@@ -1,4 +1,4 @@
-"""FedAvg, and the base that the other algorithms extend."""
+"""FedAvg, which all other algorithms extend: a client half and a server half of a few short functions."""
 
 from __future__ import annotations
 
@@ -34,34 +34,38 @@ class FedAvg(hyperparameters.FedAvg):
     """
 
     needs_setup: ClassVar[bool] = False
+    """Whether there is an exchange before the first round."""
     differentiates_twice: ClassVar[bool] = False
+    """Whether the loss contains gradients, so that training takes second derivatives."""
     shares_counts: ClassVar[bool] = False
+    """Whether clients reveal their label counts to the server."""
     stacks: ClassVar[bool] = True
+    """Whether its loss also works for several clients stacked into one model."""
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
-        """The initial weights."""
+        """The server's state before the first round: the initial weights."""
         return model_arrays(model)
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """Nothing: FedAvg exchanges nothing before the first round."""
+        """What a client sends once before the first round, from its real samples, if the algorithm `needs_setup`."""
         return None
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
-        """The state as it is."""
+        """The server's state after the set-up exchange."""
         return server
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """The global model."""
+        """What the server sends to the clients of a round: the global model."""
         return group(server, MODEL)
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """Local SGD from the global model."""
+        """A client's part of a round, local SGD from the global model: its reply, and the state it keeps."""
         load_model(job.model, job.broadcast)
         result = local_sgd(job, self.objective(job))
         return Reply(job.client, job.data.num_real, model_arrays(job.model), result.metrics), {}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """The weighted mean of the clients' models."""
+        """The server's state after a round: the mean of the models, by N_k; replies come in the order of client ids."""
         return {**server, **weighted_mean(replies, group(server, MODEL))}
 
     def objective(self, job: ClientJob) -> Objective:

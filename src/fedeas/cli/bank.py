@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from fedeas.cli.display import foreign_text
+from fedeas.cli.display import TIGHT, foreign_text
 from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError, RunError
 from fedeas.generators.bank import Bank, Kept, Verification
@@ -72,8 +71,7 @@ def prune(
 
 def kept_table(kept: Sequence[Kept]) -> RenderableType:
     """A row for each generator; the reasons why some are unusable are below."""
-    tight = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}  # fits eighty columns
-    table = Table(title="Generated images", title_justify="left", caption_justify="left", **tight)  # type: ignore[arg-type]
+    table = Table(title="Generated images", title_justify="left", caption_justify="left", **TIGHT)
     table.add_column("fingerprint", no_wrap=True)
     table.add_column("generator")
     for name in ("images", "clients", "on disk", "last used"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import tomllib
 from importlib.util import find_spec
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedeas.config import load_config
+from fedeas.cli.runs import read_config
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from fedeas.flower.deployment.connection import Scalar
     from fedeas.flower.deployment.internals.superlink import SuperLink
-    from fedeas.flower.deployment.local_state import Scalar
     from fedeas.flower.deployment.loopback import Loopback
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
@@ -26,12 +25,6 @@ ConnectionFile = Annotated[
     Path | None, typer.Option(help="Connection file of a SuperLink; by default that of the deployment in --folder.")
 ]
 FOLDER = Path(".fedeas-flower")
-CONNECTION = """\
-address = "{host}:{port}"
-root-certificate = "{made.authority.name}"
-key = "operator.key"
-clients = "clients.toml"
-"""
 MACHINES = """\
 {folder}: certificates, the operator's key and {nodes} node keys
 
@@ -122,10 +115,8 @@ def run(
     runs: Annotated[Path, typer.Option(help="Folder of run directories, on the server.")] = Path("runs"),
 ) -> None:
     """Train a federation on the deployment and show the server's log."""
-    if config is not None and "=" in config.name and not config.exists():
-        config, overrides = None, [str(config), *(overrides or [])]  # an override without a file before it
-    root = [] if data_root is None else [f"data.root={json.dumps(_on_server(data_root, connection))}"]
-    settings = load_config(config, [*(overrides or []), *root, "engine.name=flower"])
+    root = None if data_root is None else _on_server(data_root, connection)
+    settings = read_config(config, [*(overrides or []), "engine.name=flower"], root)
     superlink = _superlink(folder, connection)
     from fedeas.flower.deployment.operator import members, run_app
 
@@ -218,15 +209,15 @@ def keys(
 ) -> None:
     """Make certificates and node keys for a deployment over several machines."""
     _need_flower()
-    from fedeas.core.files import write_bytes
+    from fedeas.flower.deployment.connection import Connection
     from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key
     from fedeas.flower.deployment.server import NODES_PORT, OPERATOR_PORT
 
     made = make_certificates(folder, host or [])
-    make_operator_key(folder / "operator.key")
-    connection = CONNECTION.format(host="127.0.0.1", port=OPERATOR_PORT, made=made)
+    key = make_operator_key(folder / "operator.key")
     if not (folder / "connection.toml").exists():
-        write_bytes(folder / "connection.toml", connection.encode())
+        here = Connection(f"127.0.0.1:{OPERATOR_PORT}", made.authority, key, folder / "clients.toml")
+        here.write(folder / "connection.toml")
     private = [folder / f"node{index}" for index in range(nodes)]
     for path in private:
         make_node_key(path)

@@ -57,7 +57,7 @@ def run(
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
     named = [] if engine is None else [f"engine.name={engine}"]
     store = RunStore(folder)
-    given = _read_config(config, [*(overrides or []), *named], data_root)
+    given = read_config(config, [*(overrides or []), *named], None if data_root is None else str(data_root))
     chosen = _with_model(given, store)
     if dry_run:
         _print_resolved(chosen)
@@ -122,12 +122,12 @@ def demo(
     print(f"report: {out / 'report.html'}")
 
 
-def _read_config(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
-    # `fedeas run train.lr=0.05` has no file: the first argument is an override.
+def read_config(path: Path | None, overrides: list[str], data_root: str | None) -> RunConfig:
+    """The config of a run. ``fedeas run train.lr=0.05`` has no file: the first argument is an override."""
     if path is not None and "=" in path.name and not is_there(path):
         overrides, path = [str(path), *overrides], None
     if data_root is not None:
-        overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
+        overrides = [*overrides, f"data.root={json.dumps(data_root)}"]
     return load_config(path, overrides)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from fedeas.core.digests import json_digest
 from fedeas.errors import InputError, RunError, SpecError
 
 PREFIX = "python:"
@@ -98,7 +98,7 @@ def find_callable(spec: str, kind: str) -> Any:
 def code_digest(specs: Iterable[str], kind: str) -> str:
     """One hash of the code behind these ``python:module:name``; empty where there is none."""
     codes = [[spec, _code_of(spec, kind)] for spec in sorted(set(specs))]
-    return hashlib.sha256(json.dumps([FORMAT, codes]).encode()).hexdigest() if codes else ""
+    return json_digest([FORMAT, codes]) if codes else ""
 
 
 def _code_of(spec: str, kind: str) -> list[str]:

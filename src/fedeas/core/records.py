@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike, written_whole
 from fedeas.errors import InputError
 
@@ -135,7 +135,7 @@ def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
     plain.pop(DIGEST, None)  # the digest of the file that this content came from
-    return {**plain, DIGEST: KIND + _digest(plain)[:digits]}
+    return {**plain, DIGEST: KIND + json_digest(plain, sort_keys=True)[:digits]}
 
 
 def _opened(text: bytes) -> Record:
@@ -148,13 +148,9 @@ def _opened(text: bytes) -> Record:
             raise ValueError("the name of its digest is not right")
         return content
     digits = len(str(digest)) - len(KIND)
-    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + _digest(content)[:digits]:
+    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(content, sort_keys=True)[:digits]:
         raise ValueError("its content does not match its digest")
     return content
-
-
-def _digest(content: Record) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def reason_of(error: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import logging
 import os
 import re
 import shutil
@@ -14,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike, temporary, written_whole
+from fedeas.core.log import log
 from fedeas.core.records import reason_of
 from fedeas.errors import InputError
-
-log = logging.getLogger("fedeas")
 
 Framework = Literal["torch", "numpy"]
 
@@ -140,7 +139,7 @@ def _metadata(file: BinaryIO) -> dict[str, str]:
 def _content_digest(file: BinaryIO) -> str:
     """SHA-256 of the tensors and the metadata."""
     content = [sorted(read_metadata(file).items()), digest_of_tensors(file)]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json_digest(content)
 
 
 def _seal(file: BinaryIO) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import tomllib
@@ -14,6 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike, cache_folder
 from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
 from fedeas.errors import InputError
@@ -139,7 +139,7 @@ def folder_digest(folder: PathLike) -> str:
     names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
     content = [[name.as_posix(), _digest_of_file(root / name, of_tensors=False)] for name in shown]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json_digest(content)
 
 
 def description(path: PathLike) -> dict[str, Any]:

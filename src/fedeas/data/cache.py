@@ -26,6 +26,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
+from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike, cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
@@ -86,7 +87,7 @@ def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
     """A hash of the files' names below `base`, sizes and times; hashing their content would take too long."""
     stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
     content = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
-    return _checksum([DECODER_VERSION, identity, content])
+    return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
 
 
 def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
@@ -248,14 +249,14 @@ def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None
     }
     content = {"source": source, "classes": classes, "arrays": arrays}
     with written_whole(folder / MANIFEST) as part:
-        part.write_text(json.dumps({"sha256": _checksum(content), **content}, indent=1))
+        part.write_text(json.dumps({"sha256": json_digest(content, sort_keys=True), **content}, indent=1))
 
 
 def _open(folder: Path, source: str) -> Decoded | None:
     """The arrays in the folder, or None if it is missing, incomplete, damaged or of another source."""
     try:
         content = json.loads((folder / MANIFEST).read_text())
-        if content.pop("sha256") != _checksum(content) or content["source"] != source:
+        if content.pop("sha256") != json_digest(content, sort_keys=True) or content["source"] != source:
             return None
         # All bytes are checked each time: CIFAR-10's 184 MB take 0.2 s, and a changed image that nobody noticed would
         # make all later results wrong.
@@ -276,10 +277,6 @@ def _discard(folder: Path) -> None:
     with suppress(FileNotFoundError):
         folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _checksum(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _file_checksum(path: Path) -> str:

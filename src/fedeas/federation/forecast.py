@@ -38,13 +38,12 @@ def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
     On a GPU, it is the time of one client after the other, an upper bound.
     """
     config = parts.config
+    steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
     if parts.device.type != "cpu":
-        steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
         return Forecast(rounds * steps * _step_seconds(parts), rounds, allocation.total, is_bound=True)
     cores = torch.get_num_threads()
     at_once = min(cores, config.participants)
     processes = 1 if config.engine.name == "local" else min(config.engine.processes or at_once, config.participants)
-    steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
     with torch_threads(cores // at_once):
         seconds = rounds * steps * _step_seconds(parts) / processes
     return Forecast(seconds, rounds, allocation.total)

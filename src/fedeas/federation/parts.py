@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedeas.algorithms import parse_algorithm
-from fedeas.algorithms.base import Algorithm, Arrays
+from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms.base import Arrays
 from fedeas.config import RunConfig
 from fedeas.data.client import Normaliser
 from fedeas.federation.identity import pinned
@@ -22,7 +22,7 @@ class Parts:
 
     config: RunConfig
     device: torch.device
-    algorithm: Algorithm
+    algorithm: FedAvg
     data: FederatedData
     model: nn.Module
     normalise: Normaliser
@@ -30,7 +30,7 @@ class Parts:
     @staticmethod
     def of(config: RunConfig, device: torch.device) -> Parts:
         """Build the parts that a config names, on this device."""
-        algorithm: Algorithm = parse_algorithm(config.algorithm)
+        algorithm = parse_algorithm(config.algorithm)
         data = split_data(config, load_data(config))
         complete, dataset = pinned(config, data), data.dataset
         model = new_model(complete, dataset.shape, dataset.num_classes).to(device)

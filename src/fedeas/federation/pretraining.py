@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike, make_folder
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
-from fedeas.data.sources import checked_name, load_dataset
+from fedeas.data.sources import Dataset, checked_name, load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
@@ -131,14 +133,14 @@ def _write(path: Path, run: Run) -> None:
     config, tensors = run.config, halved(last_model(run), path)
     dataset = load_dataset(config.data.dataset, config.data.root)
     data = split_data(config, dataset)
-    hashed, start = data_digest(data.images, data.labels), start_seen(config.model.weights)
+    test, device = (data.test_images, data.test_labels), chosen_device(config.engine.device)
     about = {
         "format": FORMAT,
         "dataset": dataset.name,
         "protocol": config.data.protocol,
-        "seen": Seen.under(config.data.protocol, dataset.name, hashed, start).record,
+        "seen": seen_in_run(config, data).record,
         "epochs": config.rounds.total,
-        "accuracy": _accuracy(config, data, tensors),
+        "accuracy": evaluate(config, dataset, test, tensors, device)["accuracy"],
         "seed": config.seed,
         "precision": config.engine.precision,
         "machine": run.environment().get("machine"),
@@ -156,12 +158,19 @@ def halved(tensors: Arrays, place: Path) -> Arrays:
     return kept
 
 
-def _accuracy(config: RunConfig, data: FederatedData, tensors: Arrays) -> float:
-    """Test accuracy of the weights in the file, computed in float32."""
-    device, dataset = chosen_device(config.engine.device), data.dataset
+def seen_in_run(config: RunConfig, data: FederatedData) -> Seen:
+    """The images that the model of a run has seen, in the run and before."""
+    hashed = data_digest(data.images, data.labels)
+    return Seen.under(config.data.protocol, data.dataset.name, hashed, start_seen(config.model.weights))
+
+
+def evaluate(
+    config: RunConfig, dataset: Dataset, part: tuple[Any, IntArray], tensors: Arrays, device: torch.device
+) -> dict[str, Any]:
+    """Test the weights of a run's model on some images and labels, in float32."""
     model = new_model(config, dataset.shape, dataset.num_classes).to(device)
-    images, labels = (torch.from_numpy(np.array(part)).to(device) for part in (data.test_images, data.test_labels))
+    images, labels = (torch.from_numpy(np.array(each)).to(device) for each in part)
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return float(Evaluation(model, images, labels, normalise)(server)["accuracy"])
+        return Evaluation(model, images, labels, normalise)(server)

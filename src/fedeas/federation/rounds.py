@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from fedeas.algorithms.base import Algorithm, Arrays, Reply
+from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config import RunConfig
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
@@ -62,7 +63,7 @@ class Schedule:
         return (round + 1) % self.eval_every == 0 or round + 1 == self.rounds
 
 
-def set_up(algorithm: Algorithm, engine: Engine, server: Arrays, num_clients: int) -> Arrays:
+def set_up(algorithm: FedAvg, engine: Engine, server: Arrays, num_clients: int) -> Arrays:
     """Do the exchange before the first round, if the algorithm needs one."""
     if not algorithm.needs_setup:
         return server
@@ -70,7 +71,7 @@ def set_up(algorithm: Algorithm, engine: Engine, server: Arrays, num_clients: in
 
 
 def federate(
-    algorithm: Algorithm,
+    algorithm: FedAvg,
     engine: Engine,
     server: Arrays,
     schedule: Schedule,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import platform
 import subprocess
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from fedeas.algorithms import Reply
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
 from fedeas.core.files import PathLike
+from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
@@ -35,8 +35,6 @@ from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
 from fedeas.models.build import parameter_names
 from fedeas.models.norm import fuse_norms
 from fedeas.runs.store import Record, Run, RunStore
-
-log = logging.getLogger("fedeas")
 
 Progress = Callable[[Record], None]
 Pause = Callable[[Record], bool]

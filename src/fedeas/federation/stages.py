@@ -10,21 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from fedeas.algorithms.base import MODEL
 from fedeas.config import RunConfig, checked_config
-from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
-from fedeas.data.client import Normaliser
 from fedeas.errors import InputError
-from fedeas.federation.metrics import Evaluation
-from fedeas.federation.parts import new_model
-from fedeas.federation.pretraining import last_model
+from fedeas.federation.pretraining import evaluate, last_model, seen_in_run
 from fedeas.federation.run import execute
 from fedeas.federation.split import held_out, load_data, split_data
-from fedeas.models.initial_weights import start_seen
 from fedeas.planning.policies import Feedback, Policy, parse_policy
 from fedeas.planning.policies.base import spread_evenly
 from fedeas.planning.policies.feedback import as_text
@@ -56,11 +49,8 @@ def recall_on_held_out(run: Run) -> list[float | None]:
     dataset = load_data(config)
     aside = held_out(config, dataset)
     assert aside is not None
-    images, labels = (torch.from_numpy(np.array(part)) for part in aside)
-    model = new_model(config, dataset.shape, dataset.num_classes)
-    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, torch.device("cpu"))
-    server = {f"{MODEL}{name}": tensor.cpu() for name, tensor in last_model(run).items()}
-    recall: list[float | None] = Evaluation(model, images, labels, normalise)(server)["class_accuracy"]
+    tested = evaluate(config, dataset, aside, last_model(run), torch.device("cpu"))
+    recall: list[float | None] = tested["class_accuracy"]
     return recall
 
 
@@ -87,12 +77,6 @@ def _keep_model(run: Run) -> Path:
     """The final model of a run as a file beside its records, with the images that it has seen."""
     path, config = run.path / "model.safetensors", run.config
     if not path.exists():
-        data = split_data(config, load_data(config))
-        seen = Seen.under(
-            config.data.protocol,
-            data.dataset.name,
-            data_digest(data.images, data.labels),
-            start_seen(config.model.weights),
-        )
+        seen = seen_in_run(config, split_data(config, load_data(config)))
         write_tensors(path, last_model(run), {"fedeas": json.dumps({"seen": seen.record, "run": config.fingerprint})})
     return path

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from fedeas.algorithms.base import Algorithm, Arrays, ClientJob, Reply
+from fedeas.algorithms.base import Arrays, ClientJob, Reply
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
@@ -45,7 +46,7 @@ class Worker:
     `upcoming` has clients in the order in which they will train, perhaps several times; their images are made ahead.
     """
 
-    algorithm: Algorithm
+    algorithm: FedAvg
     model: nn.Module
     load_client: LoadClient
     allocation: IntArray

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
 from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.core.log import log
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
@@ -61,8 +62,6 @@ of clients, that takes most of a processor.
 
 MOST_NAMED = 20
 """Clients that are named one by one when a run has finished."""
-
-log = logging.getLogger("fedeas")
 
 server = ServerApp()
 client = ClientApp()

@@ -7,9 +7,6 @@ process.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import logging
 import shutil
 import time
 from collections.abc import Mapping
@@ -26,7 +23,9 @@ from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config import OWN, RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
 from fedeas.core.files import make_folder
+from fedeas.core.log import log
 from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import own_code_in
@@ -49,8 +48,6 @@ from fedeas.generators.registry import content_digest, parse_generator, with_wei
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
-
-log = logging.getLogger("fedeas")
 
 REMEDY = "remove it to have it made again"
 THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diffusion(weights=FILE)"
@@ -390,4 +387,4 @@ def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data
 
 
 def _digest(*content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    return json_digest(content)[:16]

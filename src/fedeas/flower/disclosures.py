@@ -7,17 +7,15 @@ A node therefore answers once for each run, and notes each answer in a file of i
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedeas.core.files import append_line, make_folder
+from fedeas.core.log import log
 from fedeas.core.records import line_of, read_lines
 from fedeas.flower.node_settings import TellableError
-
-log = logging.getLogger("fedeas")
 
 REMEDY = "move it away to begin a new one"
 

@@ -6,7 +6,6 @@ answer in time, or whose answer cannot be averaged, is missing from its round.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
+from fedeas.core.log import log
 from fedeas.errors import InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Task
 from fedeas.flower.backoff import Pace
@@ -45,8 +45,6 @@ ABSENCES = 3
 
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
-
-log = logging.getLogger("fedeas")
 
 Answer = TypeVar("Answer")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedeas.core.files import write_bytes
+from fedeas.core.log import log
 from fedeas.errors import FedEASError
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.runs.store import Record, trained
@@ -19,8 +19,6 @@ METRICS = "FEDEAS_METRICS"
 """Environment variable of the server: the file to write."""
 
 READABLE = 0o644
-
-log = logging.getLogger("fedeas")
 
 
 class Metric(NamedTuple):

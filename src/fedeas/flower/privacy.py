@@ -8,7 +8,6 @@ accountant of opacus composes all answers of this node, over all its runs, to an
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections import Counter
@@ -21,8 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import MODEL, Algorithm, Arrays
+from fedeas.algorithms.base import MODEL, Arrays
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.core.files import append_line, make_folder
+from fedeas.core.log import log
 from fedeas.core.records import line_of, read_lines
 from fedeas.errors import InputError
 from fedeas.flower.node_settings import Privacy, TellableError
@@ -37,10 +38,8 @@ ORDERS = [1 + 10 ** (step / 20) for step in range(-80, 81)]
 
 MORE = "its node adds noise to models, and this algorithm sends more than a model; use fedavg, fedprox or moon"
 
-log = logging.getLogger("fedeas")
 
-
-def check_fits(algorithm: Algorithm, model: nn.Module) -> None:
+def check_fits(algorithm: FedAvg, model: nn.Module) -> None:
     """Refuse algorithms that send more than a model, and models with batch norm."""
     if algorithm.needs_setup or isinstance(algorithm, SCAFFOLD):
         raise TellableError(MORE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -10,6 +9,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
@@ -22,8 +22,6 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 from fedeas.runs.store import Record, Run, trained
-
-log = logging.getLogger("fedeas")
 
 
 class FlowerClients:

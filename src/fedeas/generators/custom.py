@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
 from fedeas.core.own_code import code, failed, find, sources, told
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address
@@ -74,7 +73,7 @@ class Custom:
         """
         content = code(self.spec, self.thing, self.sources)
         determining = [FORMAT, self.spec, self.num_classes, self.shape, content]
-        return hashlib.sha256(json.dumps(determining).encode()).hexdigest()
+        return json_digest(determining)
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses, as the function gives them."""
@@ -166,7 +165,7 @@ def custom_content(spec: str) -> str:
     own = isinstance(getattr(named, "fingerprint", None), str)
     thing = named if own else _made(named, spec)
     content = code(spec, thing, sources(spec, module, named, thing))
-    return hashlib.sha256(json.dumps([FORMAT, content]).encode()).hexdigest()
+    return json_digest([FORMAT, content])
 
 
 def _made(thing: Any, spec: str) -> Any:

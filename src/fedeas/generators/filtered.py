@@ -6,8 +6,6 @@ classifier agrees. So it is still a function of its address, whatever is drawn t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import ByteArray, FloatArray, IntArray
+from fedeas.core.digests import json_digest
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import Generator, GeneratorWrapper, checked_address, client_of, image_index, number_of
 
@@ -72,7 +71,7 @@ class Filtered(GeneratorWrapper):
     def fingerprint(self) -> str:
         """Hash of the fingerprints of generator and classifier; the limit does not change any image."""
         parts = [FORMAT, self.generator.fingerprint, self.classifier.fingerprint]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return json_digest(parts)
 
     @property
     def generated(self) -> int:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.generators.base import Generator, GeneratorWrapper, Images, client_of
+from fedeas.generators.bank import BankedGenerator
+from fedeas.generators.base import GeneratorWrapper, Images, client_of
+from fedeas.generators.pools import KeptPool
 
 Note = dict[str, Any]
-
-
-class KeptGenerator(Generator, Protocol):
-    """A generator whose images are kept in a bank."""
-
-    def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
-        """How many of the distinct images of these addresses are kept already, and how many are not."""
+Kept = BankedGenerator | KeptPool
+"""A generator whose images are kept in a bank."""
 
 
 class Journal(GeneratorWrapper):
@@ -29,7 +26,7 @@ class Journal(GeneratorWrapper):
         note: stores a new note.
     """
 
-    def __init__(self, generator: KeptGenerator, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
+    def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
         super().__init__(generator)
         self._kept = generator
         self._notes, self._note = list(noted), note

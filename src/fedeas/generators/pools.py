@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
+from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
+from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of
-from fedeas.generators.journal import KeptGenerator
 
 
 class SharedPool(GeneratorWrapper):
@@ -23,7 +21,7 @@ class SharedPool(GeneratorWrapper):
     @property
     def fingerprint(self) -> str:
         """Hash of the wrapped generator's fingerprint."""
-        return hashlib.sha256(json.dumps(["fedeas-shared-1", self.generator.fingerprint]).encode()).hexdigest()
+        return json_digest(["fedeas-shared-1", self.generator.fingerprint])
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses, the same for every client; each distinct image is drawn once."""
@@ -35,7 +33,7 @@ class SharedPool(GeneratorWrapper):
 class KeptPool(SharedPool):
     """A shared pool whose images are kept in a bank."""
 
-    def __init__(self, generator: KeptGenerator) -> None:
+    def __init__(self, generator: BankedGenerator) -> None:
         super().__init__(generator)
         self._kept = generator
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
 from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.core.spec import Described, own_code_named, read_spec
@@ -334,43 +333,38 @@ class HeldOut(GeneratorSettings):
 
 
 @dataclass(frozen=True)
-class Python:
+class Python(GeneratorSettings):
     """Settings of `Custom`: a user's own callable, ``python:module:name``."""
 
-    spec: str
+    code: str
 
     def __post_init__(self) -> None:
-        split_name(self.spec, "generator")
+        split_name(self.code, "generator")
 
     @property
-    def is_fitted(self) -> bool:
-        """It is not given images."""
-        return False
+    def spec(self) -> str:
+        """The name alone."""
+        return self.code
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Import it; its first `sample` checks it on a few addresses."""
-        return load_custom(self.spec, len(context.classes), context.shape)
+        return load_custom(self.code, len(context.classes), context.shape)
 
     def content(self, dataset: str) -> dict[str, str]:
         """Its own fingerprint, or the source of its module."""
-        return {"code": custom_content(self.spec)}
+        return {"code": custom_content(self.code)}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
-        return (imported_code(self.spec), *_images_seen(self.spec, protocol))
+        return (imported_code(self.code), *_images_seen(self.code, protocol))
 
-    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
-        """Nothing to check: it is told classes and shape."""
-
-
-Source = GeneratorSettings | Python
 
 GENERATORS: dict[str, type[GeneratorSettings]] = {
     kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
 }
 
 
-def parse_generator(text: str) -> Source:
+def parse_generator(text: str) -> GeneratorSettings:
     """The settings that a spec describes.
 
     >>> parse_generator("gaussian(components=16)")
@@ -384,7 +378,7 @@ def parse_generator(text: str) -> Source:
 def content_digest(text: str, dataset: str) -> str:
     """One hash of the files and the code that a spec refers to; empty if it refers to none."""
     content = parse_generator(text).content(dataset)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() if content else ""
+    return json_digest(content, sort_keys=True) if content else ""
 
 
 def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
@@ -395,7 +389,7 @@ def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
 def _settings(path: Path, *names: str) -> str:
     """A hash of these entries of a file's description."""
     about = description(path)
-    return hashlib.sha256(json.dumps([about.get(name) for name in names], sort_keys=True).encode()).hexdigest()
+    return json_digest([about.get(name) for name in names], sort_keys=True)
 
 
 def _form(classes: int, shape: Shape) -> str:
@@ -408,8 +402,7 @@ def without_places(text: str) -> str:
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'
     """
-    source = parse_generator(text)
-    return source.spec if isinstance(source, Python) else _unplaced(source).spec
+    return _unplaced(parse_generator(text)).spec
 
 
 def with_weights(text: str, place: str) -> str:
@@ -418,8 +411,8 @@ def with_weights(text: str, place: str) -> str:
     >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
     'shared(of=diffusion(weights=mine, steps=9))'
     """
-    source = parse_generator(text)
-    if isinstance(source, Python) or not (moved := _moved(source, place)):
+    moved = _moved(parse_generator(text), place)
+    if moved is None:
         raise InputError(f"generator {text} does not come as a file")
     return moved.spec
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.log import log
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import as_memory_allows, in_batches
@@ -41,8 +41,6 @@ SIZE_STEP = 8  # diffusers refuses other multiples
 
 # Settings that say where a model comes from or how it is stored, not what it computes.
 _PROVENANCE = {"architectures", "dtype", "torch_dtype", "transformers_version"}
-
-_log = logging.getLogger("fedeas")
 
 
 @dataclass(eq=False)
@@ -168,7 +166,7 @@ class TextToImage:
 
     def _go_on_with(self, at_once: int) -> None:
         self._at_once = at_once
-        _log.warning("%s: out of memory; from here on %d images at once", self.source, at_once)
+        log.warning("%s: out of memory; from here on %d images at once", self.source, at_once)
 
     def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         """One batch, padded to `batch_size`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -71,8 +71,6 @@ def build_model(
         raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
     if num_classes < 1:
         raise InputError(f"num_classes must be 1 or more, not {num_classes}")
-    if norm not in (None, *get_args(Norm)):
-        raise InputError(f"norm must be 'batch', 'group' or 'none', not {norm!r}")
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import PathLike, make_folder, written_whole
+from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate
@@ -24,8 +24,6 @@ from fedeas.runs.store import Record, Run, RunStore
 
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
-
-log = logging.getLogger("fedeas")
 
 Folder = PathLike
 OnRound = Callable[[Record], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,14 +9,13 @@ from pathlib import Path
 
 from fedeas.config import ContentConfig, RunConfig
 from fedeas.core.files import PathLike, make_folder, written_whole
+from fedeas.core.log import log
 from fedeas.core.records import write_record
 from fedeas.errors import InputError
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
 from fedeas.runs.packed import ENDING, unpack
-from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, read_run
-
-log = logging.getLogger("fedeas")
+from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, sound_runs
 
 NUMBERS = ("accuracy", "final", "peak", "total")
 NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
@@ -129,16 +127,13 @@ def _find_finished(folder: Path) -> Iterator[Run]:
             yield from unpack(path)
         except InputError as error:
             log.warning("left out: %s", error)
-    for path in sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")]):
-        try:
-            run = read_run(path.parent)
-            summary = run.summary()
-        except InputError as error:
-            log.warning("left out: %s", error)
-            continue
-        if missing := NEEDED - summary.keys():
-            log.warning("left out: %s lacks %s", path, ", ".join(sorted(missing)))
-        elif odd := [name for name in NUMBERS if not isinstance(summary[name], int | float)]:
-            log.warning("left out: %s has no number for %s", path, ", ".join(odd))
-        else:
-            yield run
+    found = sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")])
+    yield from sound_runs([path.parent for path in found], _check_summary)
+
+
+def _check_summary(run: Run) -> None:
+    path, summary = run.path / "summary.json", run.summary()
+    if missing := NEEDED - summary.keys():
+        raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
+    if odd := [name for name in NUMBERS if not isinstance(summary[name], int | float)]:
+        raise InputError(f"{path} has no number for {', '.join(odd)}")

@@ -16,7 +16,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
 from fedeas.report.breakdown import Breakdown, breakdown_of
-from fedeas.report.figures import Apart, MethodCurves, Point, Spec, Spent, Values
+from fedeas.report.figures import Apart, MethodCurves, Spec
 from fedeas.report.methods import (
     MethodRuns,
     RunSnapshot,
@@ -28,7 +28,7 @@ from fedeas.report.methods import (
     reference,
     values_of,
 )
-from fedeas.report.samples import COLUMNS, Row, samples_of
+from fedeas.report.samples import Row, samples_of
 from fedeas.runs.comparison import Measured, conclusion, fixed
 
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
@@ -224,13 +224,10 @@ def _curves_of(method: MethodRuns) -> MethodCurves:
 
 def _price(finished: Sequence[MethodRuns]) -> Chart:
     """Accuracy against the number of synthetic samples."""
-    points = [
-        Point(each.name, each.look, each.total, each.accuracy.mean, each.accuracy.spread or 0) for each in finished
-    ]
-    said = "; ".join(f"{point.name}: {point.accuracy:.1f} % with {point.samples:,}" for point in points)
+    said = "; ".join(f"{each.name}: {each.accuracy.mean:.1f} % with {each.total:,}" for each in finished)
     caption = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
     caption += " Points of the same number are side by side." if matched(finished) else ""
-    spec = figures.price(points, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
+    spec = figures.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
     return Chart(spec, f"Accuracy against synthetic samples. {said}", caption, finished)
 
 
@@ -250,18 +247,16 @@ def _by_class_and_client(finished: Sequence[MethodRuns]) -> dict[str, Any]:
 
 def _class_chart(same: Sequence[Breakdown]) -> Chart:
     methods = [each.method for each in same]
-    values = [Values(each.method.name, each.method.look, each.mean_classes.tolist()) for each in same]
     said = "; ".join(f"{each.method.name}: worst {_worst_class(each).text} %" for each in same)
     caption = "Accuracy of each class on the server's test set, mean over seeds."
-    return Chart(figures.by_class(values, same[0].names), f"Accuracy by class. {said}", caption, methods)
+    return Chart(figures.by_class(same), f"Accuracy by class. {said}", caption, methods)
 
 
 def _client_chart(known: Sequence[Breakdown]) -> Chart:
     methods = [each.method for each in known]
-    values = [Values(each.method.name, each.method.look, each.mean_clients.tolist()) for each in known]
     said = "; ".join(f"{each.method.name}: worst tenth {_measured(each.tenth(worst=True))} %" for each in known)
     caption = "Each client's accuracy is that of its classes, weighted by how many samples of each it holds."
-    return Chart(figures.by_client(values), f"Accuracy by client. {said}", caption, methods)
+    return Chart(figures.by_client(known), f"Accuracy by client. {said}", caption, methods)
 
 
 def _fairness_table(found: Sequence[Breakdown]) -> Table:
@@ -335,24 +330,25 @@ def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
 
 def _strip(row: Row) -> dict[str, str]:
     """A strip of images, enlarged by a whole number if there is room, so that all pixels are equal squares."""
-    png, width, height = strip(row.images, COLUMNS)
+    png, width, height = strip(row.images)
     scale = max(1, round(TILE / height))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return {"source": source, "look": f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"}
 
 
 def _times(finished: Sequence[MethodRuns]) -> Chart:
-    spent = [_spent(method) for method in finished]
-    said = "; ".join(f"{each.name}: {each.generation:.1f}, {each.training:.1f}, {each.rest:.1f}" for each in spent)
+    spent = {method: _spent(method) for method in finished}
+    said = "; ".join(f"{method.name}: {', '.join(f'{part:.1f}' for part in parts)}" for method, parts in spent.items())
     caption = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
     return Chart(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
 
 
-def _spent(method: MethodRuns) -> Spent:
+def _spent(method: MethodRuns) -> tuple[float, float, float]:
+    """Seconds for generation, training and the rest."""
     generation, training, total = (
         method.seeds.average("seconds", name) or 0 for name in ("generate", "train", "total")
     )
-    return Spent(method.name, method.look, generation, training, max(total - generation - training, 0.0))
+    return generation, training, max(total - generation - training, 0.0)
 
 
 def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[str, Any]:

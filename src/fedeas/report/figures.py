@@ -1,13 +1,13 @@
-"""The report's charts: from numbers to figures of Plotly, as the dictionaries that its script draws.
+"""The report's charts: from methods to figures of Plotly, as the dictionaries that its script draws.
 
-They do not depend on runs. Colours such as ``var(--ink)`` stand in the page's style sheet, so that charts follow a dark
+Colours such as ``var(--ink)`` stand in the page's style sheet, so that charts follow a dark
 screen. Legends are part of the page, where a narrow screen does not shrink them: a click on a name switches the traces
 with its number in ``legendgroup``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
+from fedeas.report.breakdown import Breakdown
+from fedeas.report.methods import MethodRuns
 from fedeas.runs.accuracy_curves import AccuracyCurve, mean_curve
 
 INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
@@ -37,16 +39,6 @@ class MethodCurves(NamedTuple):
     unfinished: Sequence[AccuracyCurve] = ()
 
 
-class Point(NamedTuple):
-    """A method's accuracy in percent, and its number of samples."""
-
-    name: str
-    look: Look
-    samples: int
-    accuracy: float
-    spread: float
-
-
 class Apart(NamedTuple):
     """A paired difference of two methods in points, with the ends of its interval if it has one."""
 
@@ -55,24 +47,6 @@ class Apart(NamedTuple):
     mean: float
     interval: tuple[float, float] | None
     verdict: str
-
-
-class Values(NamedTuple):
-    """Accuracies of a method in percent: of classes or of clients."""
-
-    name: str
-    look: Look
-    values: Sequence[float]
-
-
-class Spent(NamedTuple):
-    """The seconds that a method spends."""
-
-    name: str
-    look: Look
-    generation: float
-    training: float
-    rest: float
 
 
 def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> Spec:
@@ -87,21 +61,26 @@ def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> 
     return {"data": traces, "layout": layout}
 
 
-def price(points: Sequence[Point], level: str) -> Spec:
+def price(methods: Sequence[MethodRuns], level: str) -> Spec:
     """Accuracy against samples: a point with its spread for each method; equal numbers are side by side."""
-    places, ticks = _places([point.samples for point in points])
+    places, ticks = _places([method.total for method in methods])
     samples = _axis("synthetic samples of the whole federation", **ticks)
     traces = [
         {
             "x": [place],
-            "y": [point.accuracy],
-            "error_y": {"array": [point.spread], "color": point.look.colour, "visible": point.spread > 0},
-            "hovertemplate": f"{for_html(point.name)}<br>{point.samples:,} samples<br>%{{y:.2f}} %<extra></extra>",
-            **_marks(point.look, str(group)),
+            "y": [each.accuracy.mean],
+            "error_y": _spread(each),
+            "hovertemplate": f"{for_html(each.name)}<br>{each.total:,} samples<br>%{{y:.2f}} %<extra></extra>",
+            **_marks(each.look, str(group)),
         }
-        for group, (point, place) in enumerate(zip(points, places, strict=True))
+        for group, (each, place) in enumerate(zip(methods, places, strict=True))
     ]
     return {"data": traces, "layout": _layout(samples, _axis(level))}
+
+
+def _spread(method: MethodRuns) -> Spec:
+    spread = method.accuracy.spread or 0
+    return {"array": [spread], "color": method.look.colour, "visible": spread > 0}
 
 
 def differences(apart: Sequence[Apart]) -> Spec:
@@ -122,36 +101,38 @@ def differences(apart: Sequence[Apart]) -> Spec:
     return {"data": traces, "layout": _layout(points, upwards, height=110 + 34 * len(apart))}
 
 
-def by_class(methods: Sequence[Values], names: Sequence[str]) -> Spec:
-    """Accuracy of each class, the marks of the methods side by side."""
+def by_class(same: Sequence[Breakdown]) -> Spec:
+    """Accuracy of each class, the marks of the methods side by side; all have the same classes."""
+    names = same[0].names
     traces = [
         {
             "x": list(range(len(names))),
-            "y": _numbers(each.values),
+            "y": _numbers(each.mean_classes),
             "text": [for_html(name) for name in names],
             "offsetgroup": str(group),
-            "hovertemplate": f"{for_html(each.name)}<br>%{{text}}: %{{y:.1f}} %<extra></extra>",
-            **_marks(each.look, str(group), size=9 if len(names) <= 20 else 5),
+            "hovertemplate": f"{for_html(each.method.name)}<br>%{{text}}: %{{y:.1f}} %<extra></extra>",
+            **_marks(each.method.look, str(group), size=9 if len(names) <= 20 else 5),
         }
-        for group, each in enumerate(methods)
+        for group, each in enumerate(same)
     ]
-    known = [value for each in methods for value in each.values if not np.isnan(value)]
+    known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
     reach = [min(known) - 4, max(known) + 4]  # marks side by side would start at 0 like bars
     layout = _layout(_names_axis("class", names), _axis("accuracy, %", range=reach), scattermode="group")
     return {"data": traces, "layout": layout}
 
 
-def by_client(methods: Sequence[Values]) -> Spec:
+def by_client(known: Sequence[Breakdown]) -> Spec:
     """Accuracy of the clients of each method, worst first."""
     traces = []
-    for group, each in enumerate(methods):
-        share = (np.arange(len(each.values)) + 0.5) / len(each.values)
-        about = f"{for_html(each.name)}<br>%{{x:.0%}} of the clients have at most %{{y:.1f}} %<extra></extra>"
-        line = {"color": each.look.colour, "dash": DASHES[each.look.dash], "width": 2}
-        values = {"x": _numbers(share), "y": _numbers(each.values), "hovertemplate": about}
+    for group, each in enumerate(known):
+        clients, look = each.mean_clients, each.method.look
+        share = (np.arange(len(clients)) + 0.5) / len(clients)
+        about = f"{for_html(each.method.name)}<br>%{{x:.0%}} of the clients have at most %{{y:.1f}} %<extra></extra>"
+        line = {"color": look.colour, "dash": DASHES[look.dash], "width": 2}
+        values = {"x": _numbers(share), "y": _numbers(clients), "hovertemplate": about}
         traces.append({"mode": "lines+markers", "marker": {"size": 4}, "line": line, **values, **_group(str(group))})
-    clients = _axis("share of the clients, worst first", tickformat=".0%", range=[0, 1])
-    return {"data": traces, "layout": _layout(clients, _axis("accuracy, %"))}
+    shares = _axis("share of the clients, worst first", tickformat=".0%", range=[0, 1])
+    return {"data": traces, "layout": _layout(shares, _axis("accuracy, %"))}
 
 
 def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
@@ -164,15 +145,15 @@ def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
     return [_heat_map(counts, table[rows], rows, largest) for table in tables]
 
 
-def times(spent: Sequence[Spent]) -> Spec:
-    """Stacked bars: hatched for generation, solid for training, pale for the rest."""
-    unit, seconds = _unit(max(sum(each[2:]) for each in spent))
+def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
+    """Stacked bars of the seconds of each method: hatched for generation, solid for training, pale for the rest."""
+    unit, seconds = _unit(max(map(sum, spent.values())))
     names, colours = [for_html(_short(each.name)) for each in spent], [each.look.colour for each in spent]
     traces: list[Spec] = [
         {
             "type": "bar",
             "orientation": "h",
-            "x": _numbers(np.array([each[2 + place] for each in spent]) / seconds),
+            "x": _numbers(np.array([parts[place] for parts in spent.values()]) / seconds),
             "y": list(range(len(spent))),
             "name": part,
             "marker": marker,
@@ -180,7 +161,7 @@ def times(spent: Sequence[Spent]) -> Spec:
         }
         for place, (part, marker) in enumerate(_fills(colours).items())
     ]
-    sums = [f"{sum(each[2:]) / seconds:,.1f}" for each in spent]
+    sums = [f"{sum(parts) / seconds:,.1f}" for parts in spent.values()]
     traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
     rows = _axis("", tickvals=list(range(len(spent))), ticktext=names, showgrid=False, autorange="reversed")
     along = _axis(f"{unit} for each run, on average", rangemode="tozero")

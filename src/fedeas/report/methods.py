@@ -45,8 +45,7 @@ class RunSnapshot:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The config with keys such as ``train.lr``, without keys that do not define a method."""
-        flat = _flat(self.run.config.model_dump())
-        return {key: value for key, value in flat.items() if key not in NOT_SHOWN}
+        return {key: value for key, value in self.run.config.flat.items() if key not in NOT_SHOWN}
 
     @property
     def accuracy_curve(self) -> AccuracyCurve:
@@ -188,13 +187,6 @@ def differing(methods: Sequence[MethodRuns]) -> list[str]:
 def values_of(runs: Iterable[RunSnapshot], key: str) -> str:
     """The distinct values of a setting, as text."""
     return joined(each.settings[key] for each in runs)
-
-
-def _flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 def joined(values: Iterable[object]) -> str:

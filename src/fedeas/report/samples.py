@@ -17,10 +17,10 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
+from fedeas.generators.quality.grid import COLUMNS
 from fedeas.report.methods import MethodRuns, RunSnapshot, methods_of, read_snapshot
 from fedeas.runs.store import Run, UsedGenerator, trained
 
-COLUMNS = 10
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
 MOST_BYTES = 2**24  # of an image; a header that claims more is damaged
 

@@ -8,7 +8,6 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 from __future__ import annotations
 
 import gzip
-import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from fedeas.config import RunConfig
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import locked
+from fedeas.core.log import log
 from fedeas.core.records import Record as Record
 from fedeas.core.records import (
     damaged,
@@ -39,8 +39,6 @@ from fedeas.core.records import (
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 from fedeas.runs.accuracy_curves import AccuracyCurve
-
-log = logging.getLogger("fedeas")
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
 LOCK = ".lock"

@@ -12,12 +12,12 @@ from fedeas.testing.generators import check_generator
 from fedeas.testing.policies import check_policy
 
 if TYPE_CHECKING:
-    from fedeas.algorithms.base import Algorithm
+    from fedeas.algorithms import FedAvg
 
 __all__ = ["check_algorithm", "check_generator", "check_policy"]
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
+def check_algorithm(algorithm: FedAvg) -> None:
     """Check that an algorithm keeps the laws that runs rely on, on three clients of a small model; needs torch."""
     from fedeas.testing.algorithms import check_algorithm as check
 

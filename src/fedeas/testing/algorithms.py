@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedeas.algorithms.base import MODEL, Algorithm, Arrays, Fleet, Reply, model_arrays
+from fedeas.algorithms import FedAvg
+from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Task
@@ -23,7 +24,7 @@ SHAPE, CLASSES, SIZES, ROUNDS = (1, 8, 8), 3, (9, 14, 20), 2
 TRAIN = TrainConfig(lr=0.05, batch_size=5, epochs=1)
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
+def check_algorithm(algorithm: FedAvg) -> None:
     """Check replies, state and repeatability; see `fedeas.testing.check_algorithm`."""
     assert isinstance(algorithm.spec, str), "an algorithm must have a spec"
     assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
@@ -47,7 +48,7 @@ def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
         assert bool(torch.isfinite(tensor.float()).all()), f"{name} in {whose} is not finite"
 
 
-def _federate(algorithm: Algorithm) -> tuple[Arrays, list[Reply]]:
+def _federate(algorithm: FedAvg) -> tuple[Arrays, list[Reply]]:
     """The server's state and all replies after a set-up exchange and two rounds."""
     nothing = np.zeros((len(SIZES), CLASSES), dtype=np.int64)
     worker = Worker(algorithm, _model(), _client, nothing, None, TRAIN, 0, ROUNDS)
@@ -62,7 +63,7 @@ def _federate(algorithm: Algorithm) -> tuple[Arrays, list[Reply]]:
     return server, collected
 
 
-def _round(algorithm: Algorithm, worker: Worker, server: Arrays, states: dict[int, Arrays], number: int) -> list[Reply]:
+def _round(algorithm: FedAvg, worker: Worker, server: Arrays, states: dict[int, Arrays], number: int) -> list[Reply]:
     broadcast = algorithm.broadcast(server, number)
     before = copy.deepcopy(broadcast)
     replies = []

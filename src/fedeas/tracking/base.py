@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,12 +112,4 @@ def settings(config: RunConfig) -> dict[str, str]:
     >>> settings(RunConfig())["train.lr"]
     '0.001'
     """
-    return dict(_flat(config.model_dump(mode="json"), ""))
-
-
-def _flat(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", str(value)
+    return {key: str(value) for key, value in config.flat.items()}

@@ -100,7 +100,7 @@ def test_blocks_and_threads_do_not_change_the_result(monkeypatch, threaded_cells
         ({"beta": float("inf")}, "beta must be a finite number above 0, not inf"),
         ({"beta": "12"}, "beta must be a finite number above 0, not '12'"),
         ({"beta": True}, "beta must be a finite number above 0, not True"),
-        ({"gamma": -1}, "gamma must be a finite number above 0, not -1"),
+        ({"gamma": -1}, "gamma must be a finite number, 0 or more, not -1"),
         ({"entropy": 1}, "entropy must be true or false, not 1"),
         ({"fill": "some"}, "fill must be 'below-mean' or 'all', not 'some'"),
     ],

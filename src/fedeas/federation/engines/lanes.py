@@ -7,7 +7,6 @@ trains which client.
 from __future__ import annotations
 
 import copy
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import Arrays, Reply, keep_state
 from fedeas.algorithms.captured import CapturedSGD, StepContext
+from fedeas.core.log import log
 from fedeas.data.client import Normaliser
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
@@ -44,8 +44,6 @@ USEFUL = 1.02
 
 RESERVE = 0.2
 """Share of the GPU's memory that stays free."""
-
-log = logging.getLogger("fedeas")
 
 Answer = tuple[Reply | None, Arrays]
 Result = TypeVar("Result")

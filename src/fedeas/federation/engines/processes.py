@@ -6,7 +6,6 @@ process trains a client, on whether one dies, or on whether processes are used a
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import pickle
 import time
@@ -20,6 +19,7 @@ import torch
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config import EngineConfig
+from fedeas.core.log import log
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
@@ -36,8 +36,6 @@ SHORT_ROUND = 0.05
 
 MOST_DEATHS = 2
 """Deaths in a row for each process, after which the run continues without processes."""
-
-log = logging.getLogger("fedeas")
 
 
 def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:

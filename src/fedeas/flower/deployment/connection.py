@@ -10,12 +10,17 @@ It is TOML with paths relative to itself::
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedeas.core.files import write_bytes
 from fedeas.core.records import read_bytes
 from fedeas.errors import InputError
+
+Scalar = str | int | float | bool
 
 REQUIRED = ("address", "root-certificate", "key")
 NAMES = (*REQUIRED, "clients")
@@ -40,6 +45,17 @@ class Connection:
             raise InputError(f"{path}: {wrong}; a connection has {', '.join(NAMES)}")
         files = {name: path.absolute().parent / given[name] for name in given if name != "address"}
         return Connection(given["address"], files["root-certificate"], files["key"], files.get("clients"))
+
+    def write(self, path: Path) -> None:
+        """Write a connection file, in a folder above all files that it names."""
+        named = (self.authority, self.key, self.clients)
+        files = [str(file.relative_to(path.parent)) for file in named if file is not None]
+        write_bytes(path, toml_of(dict(zip(NAMES, [self.address, *files], strict=False))).encode())
+
+
+def toml_of(values: Mapping[str, Scalar]) -> str:
+    """The values as flat TOML; JSON scalars are valid TOML scalars."""
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
 
 
 def _texts(path: Path) -> dict[str, str]:

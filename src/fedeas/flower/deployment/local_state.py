@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,11 +9,9 @@ from pathlib import Path
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import damaged, read_record, write_record
 from fedeas.errors import InputError
-from fedeas.flower.deployment.connection import Connection
+from fedeas.flower.deployment.connection import Connection, Scalar, toml_of
 from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key, make_operator_key
 from fedeas.flower.deployment.processes import Process
-
-Scalar = str | int | float | bool
 
 DAMAGED = "end what runs by hand and remove it"
 
@@ -66,16 +63,10 @@ class Layout:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
-
-    @property
-    def file(self) -> Path:
-        """The file that lists what runs."""
-        return self.folder / "deployment.json"
-
-    @property
-    def connection_file(self) -> Path:
-        """The connection file for operators on this machine."""
-        return self.folder / "connection.toml"
+        self.file = self.folder / "deployment.json"  # lists what runs
+        self.connection_file = self.folder / "connection.toml"  # for operators on this machine
+        self.clients_file = self.folder / "clients.toml"  # which key is which client
+        self.operator_key = self.folder / "keys" / "operator.key"
 
     @property
     def connection(self) -> Connection:
@@ -83,16 +74,6 @@ class Layout:
         if not self.file.exists():
             raise self._no_deployment()
         return Connection.read(self.connection_file)
-
-    @property
-    def clients_file(self) -> Path:
-        """Which key is which client."""
-        return self.folder / "clients.toml"
-
-    @property
-    def operator_key(self) -> Path:
-        """The operator's key."""
-        return self.folder / "keys" / "operator.key"
 
     @property
     def state(self) -> State:
@@ -142,19 +123,9 @@ class Layout:
 
     def _write_connection(self, port: int) -> None:
         """Tell operators on this machine where the SuperLink is, and with which keys."""
-        given: dict[str, Scalar] = {
-            "address": f"127.0.0.1:{port}",
-            "root-certificate": str(self._certificates.authority.relative_to(self.folder)),
-            "key": str(self.operator_key.relative_to(self.folder)),
-            "clients": self.clients_file.name,
-        }
-        write_bytes(self.connection_file, toml_of(given).encode())
+        connection = Connection(f"127.0.0.1:{port}", self._certificates.authority, self.operator_key, self.clients_file)
+        connection.write(self.connection_file)
 
 
 def _process(record: Mapping[str, object] | None) -> Process | None:
     return None if record is None else Process(int(str(record["pid"])), str(record["born"]))
-
-
-def toml_of(values: Mapping[str, Scalar]) -> str:
-    """The values as flat TOML; JSON scalars are valid TOML scalars."""
-    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())

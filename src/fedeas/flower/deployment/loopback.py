@@ -18,10 +18,11 @@ from fedeas.core.files import make_folder
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import processes
 from fedeas.flower.deployment.client_keys import bind_client
+from fedeas.flower.deployment.connection import Scalar
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.superlink import NodeStatus, SuperLink
 from fedeas.flower.deployment.keys import make_node_key, public_bytes
-from fedeas.flower.deployment.local_state import Layout, Node, Scalar, State
+from fedeas.flower.deployment.local_state import Layout, Node, State
 from fedeas.flower.deployment.operator import FlowerRunResult, run_app
 from fedeas.flower.deployment.processes import Process
 

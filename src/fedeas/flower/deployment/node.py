@@ -38,7 +38,7 @@ from fedeas.flower.deployment.stock_executor import start_stock_executor
 
 EXECUTOR = "fedeas.flower.deployment.executor"
 FORK, FLOWER = "fork", "flower"
-POLL = 0.1
+POLL = 0.1  # shortest pause between two questions for a message, in seconds
 RETRIES = 20  # then the node ends; by default Flower never stops trying
 Started = subprocess.Popen[bytes]
 ABSENCE = 2.0
@@ -55,8 +55,6 @@ class NodeOptions:
     config: str
     runtime: str
     secret: Path
-    retries: int
-    poll: float
     limit: float | None
     app: Path | None
     preload: tuple[str, ...]
@@ -70,7 +68,7 @@ class NodeOptions:
             "--superlink": self.superlink,
             "--root-certificates": self.authority,
             "--auth-supernode-private-key": self.key,
-            "--max-retries": self.retries,
+            "--max-retries": RETRIES,
             "--host": host,
             "--port": port,
             "--isolation": "process",
@@ -105,7 +103,7 @@ def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     settings, executor = _start_executor(settings)
     flower_supernode = program_main("flower-supernode")
     if settings.executor == FORK:
-        _quicken(settings.poll)
+        _quicken()
         _keep_id(memory)
     threading.Thread(target=_supervise, args=(settings, executor), daemon=True).start()
     time.sleep(max(0.0, back_at - time.monotonic()))
@@ -113,13 +111,13 @@ def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     flower_supernode()
 
 
-def _quicken(poll: float) -> None:
+def _quicken() -> None:
     """Make the node ask for work several times a second, if the installed Flower allows it."""
     problem = internals.problem("polling")
     if problem is None:
         from fedeas.flower.deployment.internals.polling import quicken
 
-        problem = quicken(poll)
+        problem = quicken(POLL)
     if problem is not None:
         print(f"{problem}; the node asks for work every few seconds", flush=True)
 
@@ -204,8 +202,6 @@ def _options(options: argparse.Namespace) -> NodeOptions:
         config=options.node_config,
         runtime=f"127.0.0.1:{options.runtime_port or free_port()}",
         secret=key.with_name(f"{key.name}.secret"),
-        retries=options.max_retries,
-        poll=options.poll,
         limit=options.limit,
         app=options.app.absolute() if options.app else None,
         preload=tuple(options.preload),
@@ -222,9 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--node-config", default="", help="TOML scalars, as 'partition-id=0 name=\"a\"', or a .toml file."
     )
-    parser.add_argument("--max-retries", type=int, default=RETRIES, help="Give up the SuperLink after this many tries.")
     parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
-    parser.add_argument("--poll", type=float, default=POLL, help="Shortest pause between two questions for a message.")
     parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9101.")
     parser.add_argument(
         "--executor", choices=[FORK, FLOWER], help="By default fork, or flower if Flower's version is not known."

@@ -11,7 +11,8 @@ from pathlib import Path
 from fedeas.errors import FedEASError, InputError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
-from fedeas.flower.deployment.internals.superlink import Scalar, SuperLink
+from fedeas.flower.deployment.connection import Scalar
+from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
 from fedeas.flower.run_errors import error_in
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import math
 from collections.abc import Callable
 from functools import cached_property
@@ -17,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
+from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
@@ -31,8 +30,6 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 BATCH = {"cuda": 512, "cpu": 32}
 LEAST_LOG_SNR = -5.1
-
-log = logging.getLogger("fedeas")
 
 
 class DiffusionGenerator:
@@ -88,7 +85,7 @@ class DiffusionGenerator:
     def fingerprint(self) -> str:
         """SHA-256 of weights, sampler and precision."""
         content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return json_digest(content)
 
     @property
     def description(self) -> str:

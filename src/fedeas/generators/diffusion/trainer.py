@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
+from fedeas.core.log import log
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.errors import InputError
@@ -26,8 +26,6 @@ from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.timing import seconds_of
-
-log = logging.getLogger("fedeas")
 
 QUICK, FEW = 0.2, 64  # an image that takes less than these seconds is timed among so many
 
@@ -266,7 +264,7 @@ class Trainer:
     def _identity(self) -> str:
         recipe = [repr(self.preset), self.updates, self.data, self.class_names, self.seed]
         recipe += [self.start.fingerprint] if self.start is not None else []
-        return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
+        return json_digest(recipe)
 
 
 def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:

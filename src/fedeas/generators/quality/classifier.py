@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +25,6 @@ from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
 Device = torch.device | str
-Progress = Callable[[int, int], None]
-"""Called after each epoch with the epochs done and the total."""
 
 FORMAT = "fedeas-classifier-1"
 
@@ -65,7 +63,6 @@ class Classifier:
         flip: bool | None = None,
         device: Device = "cpu",
         class_names: Sequence[str] | None = None,
-        progress: Progress | None = None,
         seen: Seen = NOT_KNOWN,
         architecture: str = "",
     ) -> Classifier:
@@ -81,7 +78,6 @@ class Classifier:
                 look alike from both sides, and false for grey ones, which may be letters.
             device: where to train and to keep the classifier.
             class_names: for messages, and kept with the classifier.
-            progress: called after each epoch with the epochs done and the total.
             seen: which images these are, kept with the classifier.
             architecture: ``resnet18`` or ``small-cnn``; by default by the size of the images.
         """
@@ -93,7 +89,7 @@ class Classifier:
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
-        _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed, progress)
+        _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed)
         model.eval().requires_grad_(False)
         return classifier
 
@@ -276,7 +272,7 @@ class _TrainingSet:
         return shift + torch.arange(side - 2 * self.frame, device=device)
 
 
-def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, progress: Progress | None) -> None:
+def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) -> None:
     """Train in place; the loop never waits for the device, so that the device is never idle."""
     model, device = classifier.model.train(), classifier.device
     on_gpu = device.type == "cuda"
@@ -285,7 +281,7 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, 
     optimiser = torch.optim.SGD(
         model.parameters(), lr=0.0, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    for index, step, steps, generator in _batches(len(data.labels), recipe, seed, device, progress):
+    for index, step, steps, generator in _batches(len(data.labels), recipe, seed, device):
         images, labels = data.batch(index, generator)
         x = classifier._normalised(images)
         if on_gpu:
@@ -301,7 +297,7 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int, 
 
 
 def _batches(
-    count: int, recipe: Recipe, seed: int, device: torch.device, progress: Progress | None
+    count: int, recipe: Recipe, seed: int, device: torch.device
 ) -> Iterator[tuple[Tensor, int, int, torch.Generator]]:
     """Positions of each batch, in a new order every epoch; images that do not fill a last batch are left out."""
     generator = torch.Generator(device).manual_seed(seed)
@@ -312,8 +308,6 @@ def _batches(
         for place in range(per_epoch):
             step = epoch * per_epoch + place
             yield order[place * size : (place + 1) * size], step, recipe.epochs * per_epoch, generator
-        if progress is not None:
-            progress(epoch + 1, recipe.epochs)
 
 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:

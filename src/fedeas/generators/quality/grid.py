@@ -22,58 +22,45 @@ GAP = 3
 
 INK = (38, 38, 38)
 
+COLUMNS = 10
+"""Images in a row, at most."""
+
+SCALE = 4
+"""Factor by which images in a grid are enlarged."""
+
 LARGEST_SIDE = 64
 """Largest side of an image in a strip, in pixels; larger images are shrunk."""
 
 
-def save_grid(
-    images: Images,
-    labels: ArrayLike,
-    class_names: Sequence[str],
-    path: PathLike,
-    columns: int = 10,
-    scale: int = 4,
-) -> None:
-    """Write a PNG with the first `columns` images of each class in a row, its name at the left.
+def save_grid(images: Images, labels: ArrayLike, class_names: Sequence[str], path: PathLike) -> None:
+    """Write a PNG with the first images of each class in a row, its name at the left.
 
-    Args:
-        images: uint8 (N, channels, height, width), grey or colour.
-        labels: their classes; a class without images has no row, one with fewer a shorter one.
-        class_names: one for each class.
-        path: path of the PNG, which is written whole or not at all.
-        columns: images in a row, at most.
-        scale: factor by which images are enlarged.
+    Images are uint8 (N, channels, height, width), grey or colour. A class without images has no row.
     """
-    classes = _checked(images, labels, len(class_names), columns, scale)
-    rows = [(name, images[classes == label][:columns]) for label, name in enumerate(class_names)]
-    sheet = _sheet([(name, own) for name, own in rows if len(own)], columns, scale)
+    classes = _checked(images, labels, len(class_names))
+    rows = [(name, images[classes == label][:COLUMNS]) for label, name in enumerate(class_names)]
+    sheet = _sheet([(name, own) for name, own in rows if len(own)])
     with written_whole(path) as part:
         sheet.save(part, format="PNG", optimize=True)
 
 
-def sample_grid(
-    generator: Generator,
-    class_names: Sequence[str],
-    path: PathLike,
-    columns: int = 10,
-    scale: int = 4,
-) -> None:
+def sample_grid(generator: Generator, class_names: Sequence[str], path: PathLike) -> None:
     """Write a sheet of the first client's first images of every class, without a selection."""
-    labels = np.repeat(np.arange(generator.num_classes), columns)
-    index = np.tile(image_index(0, columns), generator.num_classes)
-    save_grid(generator.sample(labels, index), labels, class_names, path, columns, scale)
+    labels = np.repeat(np.arange(generator.num_classes), COLUMNS)
+    index = np.tile(image_index(0, COLUMNS), generator.num_classes)
+    save_grid(generator.sample(labels, index), labels, class_names, path)
 
 
-def strip(images: Images, columns: int = 10) -> tuple[bytes, int, int]:
+def strip(images: Images) -> tuple[bytes, int, int]:
     """A PNG with these images side by side, a white pixel between them, and how wide and high it is.
 
-    There is room for `columns` images, so that strips with the same `columns` have the same width. Images are not
+    There is room for `COLUMNS` images, so that all strips of images of one size have the same width. Images are not
     enlarged; a page can do that.
     """
-    _checked(images, np.zeros(len(images), dtype=np.int64), 1, columns, 1)
-    tiles = [_tile(image) for image in images[:columns]]
+    _checked(images, np.zeros(len(images), dtype=np.int64), 1)
+    tiles = [_tile(image) for image in images[:COLUMNS]]
     width, height = tiles[0].size
-    sheet = Image.new(tiles[0].mode, (columns * (width + 1) - 1, height), "white")
+    sheet = Image.new(tiles[0].mode, (COLUMNS * (width + 1) - 1, height), "white")
     for column, tile in enumerate(tiles):
         sheet.paste(tile, (column * (width + 1), 0))
     file = BytesIO()
@@ -87,29 +74,27 @@ def _tile(image: Images) -> Image.Image:
     return tile
 
 
-def _sheet(rows: list[tuple[str, Images]], columns: int, scale: int) -> Image.Image:
+def _sheet(rows: list[tuple[str, Images]]) -> Image.Image:
     """Names in one column, right-aligned and centred on their row, then the images."""
-    height, width = (scale * side + GAP for side in rows[0][1].shape[2:])
+    height, width = (SCALE * side + GAP for side in rows[0][1].shape[2:])
     font = ImageFont.load_default(size=min(max(11, (height - GAP) // 4), 28))  # Pillow's own, as high as images allow
     left = MARGIN + int(np.ceil(max(font.getbbox(name)[2] for name, _ in rows))) + MARGIN
-    sheet = Image.new("RGB", (left + columns * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
+    sheet = Image.new("RGB", (left + COLUMNS * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
     pen = ImageDraw.Draw(sheet)
     for row, (name, images) in enumerate(rows):
         top = MARGIN + row * height
         pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
         for column, image in enumerate(images):
-            sheet.paste(_enlarged(image, scale), (left + column * width, top))
+            sheet.paste(_enlarged(image), (left + column * width, top))
     return sheet
 
 
-def _enlarged(image: Images, scale: int) -> Image.Image:
+def _enlarged(image: Images) -> Image.Image:
     colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-    return Image.fromarray(np.ascontiguousarray(colour.repeat(scale, axis=0).repeat(scale, axis=1)))
+    return Image.fromarray(np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1)))
 
 
-def _checked(images: Images, labels: ArrayLike, num_classes: int, columns: int, scale: int) -> IntArray:
+def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not images.size:
         raise InputError(f"images must be uint8 of (N, 1 or 3, height, width), not {images.dtype} {images.shape}")
-    if min(columns, scale) < 1:
-        raise InputError(f"columns and scale must be 1 or more, not {columns} and {scale}")
     return checked_address(labels, np.arange(len(images)), num_classes)[0]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.paper.figures.style import panel
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.planning import scores
 from fedeas.planning.beta import MAX_SYNTHETIC, MIN_REMOVED, beta_path, select_beta
@@ -185,10 +186,7 @@ def _removed(allocation: Allocation) -> float:
 
 
 def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:
-    figure = plots.new_figure(8, height)
-    axes = figure.subplots()
-    axes.set_title(f"{title}\n{setting(EXAMPLE).title}")
-    return figure, axes
+    return panel(f"{title}\n{setting(EXAMPLE).title}", 8, height)
 
 
 def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset: tuple[int, int]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
 from matplotlib.figure import Figure
 
+from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import (
     POLICIES_AT_EQUAL_BUDGET,
@@ -42,8 +42,6 @@ from fedeas.planning.policies import FedEAS
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured
 from fedeas.runs.store import Run
-
-log = logging.getLogger("fedeas")
 
 Draw = Callable[[Workbook], Figure]
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.limits import check_fields
 from fedeas.core.spec import Described
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts, as_counts
@@ -46,6 +47,9 @@ class Policy(Described):
     """What it does, in one line for a new user."""
     colour: ClassVar[str] = ""
     """The name of its colour in all figures; empty if it takes one that is free."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, PolicyError)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `allocate` take any table of counts."""
@@ -114,10 +118,3 @@ def spread_evenly(total: int, places: int, first: int = 0, count: int | None = N
     each, rest = divmod(total, max(1, places))
     stop = places if count is None else first + count
     return each + (np.arange(first, stop) < rest).astype(np.int64)
-
-
-def check_positive(name: str, value: object) -> None:
-    """Refuse a hyperparameter that is not a finite number above zero."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and 0 < value < np.inf):  # type: ignore[operator]
-        raise PolicyError(f"{name} must be a finite number above 0, not {value!r}")

@@ -60,6 +60,7 @@ class Budgeted(Policy):
     is_local: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_budget(self.budget)
 
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.limits import Positive
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Policy, check_positive
+from fedeas.planning.policies.base import Policy
 from fedeas.planning.policies.waterfill import cubic_root
 
 
@@ -29,12 +30,9 @@ class CostAware(Policy):
     array([[ 0, 14, 22]])
     """
 
-    price: float
+    price: Positive
     is_local: ClassVar[bool] = True
     description: ClassVar[str] = "Generates for as long as the next image is worth its price."
-
-    def __post_init__(self) -> None:
-        check_positive("price", self.price)
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """The optimal whole number for each pair."""

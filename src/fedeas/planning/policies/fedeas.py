@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.limits import Flag, NotNegative, Positive
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Policy, check_positive
+from fedeas.planning.policies.base import Policy
 
 Fill = Literal["below-mean", "all"]
 
@@ -37,24 +38,15 @@ class FedEAS(Policy):
            [ 0,  0,  0]])
     """
 
-    beta: float = 12.0
-    gamma: float = 0.5
-    entropy: bool = True
+    beta: Positive = 12.0
+    gamma: NotNegative = 0.5
+    entropy: Flag = True
     fill: Fill = "below-mean"
     is_local: ClassVar[bool] = True
     description: ClassVar[str] = (
         "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only."
     )
     colour: ClassVar[str] = "blue"
-
-    def __post_init__(self) -> None:
-        check_positive("beta", self.beta)
-        if self.gamma != 0:
-            check_positive("gamma", self.gamma)
-        if not isinstance(self.entropy, bool):
-            raise PolicyError(f"entropy must be true or false, not {self.entropy!r}")
-        if self.fill not in get_args(Fill):
-            raise PolicyError(f"fill must be 'below-mean' or 'all', not {self.fill!r}")
 
     def scale(self, counts: LabelCounts) -> FloatArray:
         """The factor s_k of beta: n̄_k^gamma (1 - H̃_k) of each client."""

@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.stepping import LEAST, Steps, next_samples
-from fedeas.planning.policies.targets import Target, check_target, target_shares
+from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -43,10 +43,6 @@ class Greedy(Budgeted):
 
     target: Target = "uniform"
     description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""

@@ -20,12 +20,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.limits import Positive
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import check_positive, samples_in
+from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.optimal import CertifiedAllocation
 from fedeas.planning.policies.prices import round_to, spend
-from fedeas.planning.policies.targets import Target, check_target, target_shares
+from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
 
@@ -48,15 +49,10 @@ class KL(Budgeted):
     """
 
     target: Target = "uniform"
-    smoothing: float = 1.0
+    smoothing: Positive = 1.0
     description: ClassVar[str] = (
         "Brings every client's labels closest to a target; missing classes first. Needs the counts of all clients."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("smoothing", self.smoothing)
-        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""

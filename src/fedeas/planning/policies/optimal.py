@@ -13,7 +13,7 @@ from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.prices import bisect_price, round_to, spend
 from fedeas.planning.policies.share_curves import ShareCurves
-from fedeas.planning.policies.targets import Target, check_target, target_shares
+from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
@@ -60,10 +60,6 @@ class Optimal(Budgeted):
     description: ClassVar[str] = (
         "The best allocation of this many images. Needs the counts of all clients; for comparison."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_target(self.target)
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""

@@ -8,12 +8,11 @@ clients that lack more than j of it, a number that falls with j: taking images b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
-from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in
 
@@ -52,9 +51,8 @@ class Pool(Policy):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_budget(self.distinct)
-        if self.fill not in get_args(Fill):
-            raise PolicyError(f"fill must be 'mean' or 'max', not {self.fill!r}")
 
     def allocate(self, counts: LabelCounts) -> SharedAllocation:
         """Choose the size of the pool in each class; each client takes from it what it lacks."""

@@ -21,18 +21,18 @@ read hundreds of times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import PolicyError
+from fedeas.core.limits import number
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.optimal import CertifiedAllocation
 from fedeas.planning.policies.prices import round_to
-from fedeas.planning.policies.targets import Target, check_target, target_shares
+from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
 MAX_STEPS = 500
@@ -57,18 +57,11 @@ class RoundBias(Budgeted):
            [0, 0, 0]])
     """
 
-    participation: float = 0.1
+    participation: Annotated[float, number("above 0 and at most 1", lambda share: 0 < share <= 1)] = 0.1
     target: Target = "uniform"
     description: ClassVar[str] = (
         "Brings the labels of each round's participants together closest to a target. Needs the counts of all clients."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_target(self.target)
-        number = isinstance(self.participation, int | float) and not isinstance(self.participation, bool)
-        if not (number and 0 < self.participation <= 1):
-            raise PolicyError(f"participation must be above 0 and at most 1, not {self.participation!r}")
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Descend to the best real numbers, and round."""

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import PolicyError
 from fedeas.planning.counts import LabelCounts
 
 Target = Literal["uniform", "global"]
-
-
-def check_target(target: object) -> None:
-    """Refuse a target that is neither of the two."""
-    if target not in get_args(Target):
-        raise PolicyError(f"target must be 'uniform' or 'global', not {target!r}")
 
 
 def target_shares(counts: LabelCounts, target: Target) -> FloatArray:

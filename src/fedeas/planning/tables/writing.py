@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,8 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.tables.formats import Chunk, PathLike, format_of
 
 
-class Appender(Protocol):
-    """Writes an allocation part by part."""
-
-    def append(self, chunk: Chunk, allocation: Allocation) -> None:
-        """Write the rows of one part."""
-
-
 @contextmanager
-def allocation_writer(path: PathLike, policy: str) -> Iterator[Appender]:
+def allocation_writer(path: PathLike, policy: str) -> Iterator[_CsvWriter | _ParquetWriter | _JsonWriter]:
     """A writer for CSV, Parquet or JSON, by the file's ending; the file appears when all parts are written."""
     suffix = format_of(path, ".csv", ".parquet", ".json")
     with written_whole(path) as part:

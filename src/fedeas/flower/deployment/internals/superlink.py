@@ -25,11 +25,9 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.connection import Connection
+from fedeas.flower.deployment.connection import Connection, Scalar
 from fedeas.flower.deployment.environment import without_proxies
 from fedeas.flower.deployment.keys import read_certificate, read_operator_key
-
-Scalar = str | int | float | bool
 
 WITHDRAWN = "unregistered"
 """Flower's status of a node whose key was withdrawn."""

@@ -1,0 +1,65 @@
+"""What a field may hold, declared with its type: ``mu: NotNegative``. Objects check their fields when they are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from fedeas.errors import FedEASError, InputError
+
+
+class Limit(NamedTuple):
+    """What a value must be, in words, and whether it is."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def number(words: str, within: Callable[[Any], bool]) -> Limit:
+    """A finite number within some bounds."""
+    return Limit(words, lambda value: _is_number(value) and abs(value) < math.inf and within(value))
+
+
+def whole(least: int) -> Limit:
+    """A whole number with a lower bound."""
+    return Limit(f"a whole number, {least} or more", lambda value: _is_whole(value) and value >= least)
+
+
+Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
+NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value: value >= 0)]
+Flag = Annotated[bool, Limit("true or false", lambda value: isinstance(value, bool))]
+
+
+def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
+    """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
+    for name, limit in _limits(type(owner)):  # type: ignore[arg-type]
+        if not limit.holds(value := getattr(owner, name)):
+            raise error(f"{name} must be {limit.words}, not {value!r}")
+
+
+@cache
+def _limits(kind: type) -> list[tuple[str, Limit]]:
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:  # a type that is local to a function
+        return []
+    return [(name, limit) for name, hint in hints.items() for limit in _limits_of(hint)]
+
+
+def _limits_of(hint: Any) -> list[Limit]:
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return [Limit(" or ".join(map(repr, choices)), lambda value: value in choices)]
+    return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
