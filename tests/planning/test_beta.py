@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
@@ -32,6 +32,7 @@ shapes = st.builds(
 
 
 @given(shapes, label_counts(), st.floats(0.5, 15))
+@example(FedEAS(entropy=False), LabelCounts([[0, 3], [0, 75]]), 2.0)  # steps that differ in the last bit alone
 def test_the_path_is_the_policy_at_every_beta(policy, counts, end):
     path = beta_path(policy, counts, end)
     betas = np.append(path.beta, end)

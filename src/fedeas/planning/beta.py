@@ -121,7 +121,8 @@ def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     order = np.argsort(beta, kind="stable")
     beta, totals = beta[order], np.cumsum(raised[order])
     drop = np.cumsum(_drops(counts, client, level, raised)[order])
-    last = np.append(beta[1:] > beta[:-1], np.ones(min(beta.size, 1), dtype=bool))  # the last of steps at one beta
+    apart = beta[1:] > beta[:-1] * (1 + ROUNDING_SLACK)  # the policy takes closer steps together
+    last = np.append(apart, np.ones(min(beta.size, 1), dtype=bool))
     initial = scores.imbalance(counts) or np.inf  # balanced clients: the removed share is 0
     return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
 
