@@ -255,7 +255,7 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         heat_table.heat_scale(0)
         plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
         plots.append(plan_charts.concentration(counts, found.allocation))
-        assert not any("nan" in text or "inf" in text for text in map(html_plot.plot_html, plots))
+        assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
 
 
 def test_prices_are_images_times_rate_and_size():
@@ -272,6 +272,10 @@ def test_names_from_files_stay_text():
         assert "<a " not in text
         assert "&lt;b&gt;" in text
     assert 'onclick="' not in heat_table.heat_table(*shown)
+    plan = FullBalance().allocate(counts)
+    text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
+    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
+    assert "<a " not in text
 
 
 def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():

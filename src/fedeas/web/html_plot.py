@@ -21,7 +21,7 @@ from fedeas.web.screens import LIGHT, Screen
 STYLE = Path(__file__).with_name("html_plot.css")
 WIDEST = 40  # characters of a label beside the plot
 MOST_TIPS = 60  # points of a line that show their numbers
-DASHES = {"solid": "none", "dashed": "8 6", "dotted": "2 4"}  # by their names in CSS
+DASHES = {"solid": "none", "dashed": "8 6", "dotted": "3 4"}  # by their names in CSS
 
 
 class Axis(NamedTuple):
@@ -102,7 +102,7 @@ def _grid(plot: Plot) -> str:
     """Grid lines with their labels."""
     kinds = (("x", "left", plot.across), ("y", "bottom", plot.upwards))
     return "".join(
-        f'<div class="{kind}" style="{side}:{place:.2f}%"><span>{label}</span></div>'
+        f'<div class="{kind}" style="{side}:{place:.2f}%"><span title="{label}">{label}</span></div>'
         for kind, side, axis in kinds
         for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
     )
