@@ -7,6 +7,7 @@ classes and add the computation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -225,6 +226,7 @@ class FedRS(CrossEntropy):
 LOSSES: dict[str, type[CrossEntropy]] = {each.name(): each for each in (CrossEntropy, BalancedSoftmax, FedLC, FedRS)}
 
 
+@cache
 def parse_loss(text: str) -> CrossEntropy:
     """The loss that a spec gives.
 

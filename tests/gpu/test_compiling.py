@@ -28,22 +28,27 @@ class Slow:
         self.file.write_text(str(os.getpid()))
 
 
-def compiled(folder, seconds):
-    """Which of four kernels are compiled, and in how many other processes."""
-    kernels = [Slow(folder / str(number), seconds) for number in range(4)]
-    compiling._compile_together(kernels)
-    found = {kernel.file.name: int(kernel.file.read_text()) for kernel in kernels if kernel.file.exists()}
+def compiled(monkeypatch, folder, seconds):
+    """Which of four kernels are compiled, and in how many other processes; two are of the second function."""
+    works = [
+        {number: Slow(folder / str(number), seconds) for number in (0, 1)},
+        {number: Slow(folder / str(number), seconds) for number in (1, 2, 3)},
+    ]
+    monkeypatch.setattr(compiling, "triton", object())
+    monkeypatch.setattr(compiling, "_left_out_of", lambda work: work())
+    compiling.compile_ahead(*(lambda kernels=kernels: kernels for kernels in works))
+    found = {file.name: int(file.read_text()) for file in folder.iterdir()}
     return set(found), set(found.values()) - {os.getpid()}
 
 
-def test_all_kernels_are_compiled_in_processes_of_their_own(tmp_path):
-    names, processes = compiled(tmp_path, 2 * compiling.ON_DISK)
+def test_all_kernels_are_compiled_in_processes_of_their_own(monkeypatch, tmp_path):
+    names, processes = compiled(monkeypatch, tmp_path, 2 * compiling.ON_DISK)
     assert names == {"0", "1", "2", "3"}
     assert processes
 
 
-def test_no_processes_are_started_if_kernels_are_on_disk(tmp_path):
-    assert compiled(tmp_path, 0) == ({"0"}, set())
+def test_no_processes_are_started_if_kernels_are_on_disk(monkeypatch, tmp_path):
+    assert compiled(monkeypatch, tmp_path, 0) == ({"0"}, set())
 
 
 def test_a_failure_leaves_the_kernels_to_their_first_launch(monkeypatch):
@@ -89,6 +94,8 @@ def test_kernels_that_were_left_out_are_compiled_and_then_work(monkeypatch, tmp_
     compiling.compile_ahead(work)
     assert not twice.any()  # left out
     assert {path.stem for path in cache.rglob("*.cubin")} == {"double", "negate"}
+    files = set(cache.rglob("*"))
     work()
+    assert set(cache.rglob("*")) == files  # nothing was left to compile, not even a launcher
     assert torch.equal(twice, 2 * x)
     assert torch.equal(less, -x)

@@ -3,7 +3,6 @@
 Kernels run on a GPU or, if Triton is installed, in its interpreter (TRITON_INTERPRET=1).
 """
 
-import copy
 import importlib.util
 import os
 
@@ -17,7 +16,7 @@ from torch.nn import functional
 from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.models.norm import BatchNorm
-from fedeas.models.stacked import KernelWindow, Stack, StackedBatchNorm, can_be_stacked, gathered_values, tensors_of
+from fedeas.models.stacked import KernelWindow, Stack, StackedBatchNorm, can_be_stacked, gathered_values
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
@@ -54,7 +53,9 @@ def losses(stack, images, labels):
 
 def stack_of(models, shape, **settings):
     stack = Stack(models[0], len(models), shape, **settings)
-    stack.load([tensors_of(model) for model in models])
+    for own, model in zip(stack.models, models, strict=True):
+        own.load_state_dict(model.state_dict())
+    stack.load()
     stack.model.train()
     stack.valid.copy_(torch.tensor(VALID[: len(models)]))
     return stack
@@ -70,12 +71,12 @@ def descend(model, rate=0.1):
 def test_a_step_equals_that_of_separate_models(name):
     models, shape = models_of(name)
     images, labels = batch(shape)
-    stack, found = stack_of(models, shape), copy.deepcopy(models)
+    stack = stack_of(models, shape)
     together = losses(stack, images, labels)
     together.sum().backward()
     descend(stack.model)
-    stack.unload([tensors_of(model) for model in found])
-    for client, (model, own) in enumerate(zip(models, found, strict=True)):
+    stack.unload()
+    for client, (model, own) in enumerate(zip(models, stack.models, strict=True)):
         rows = slice(client * ROWS, client * ROWS + VALID[client])
         loss = functional.cross_entropy(model.train()(images[rows]), labels[rows])
         loss.backward()
@@ -124,9 +125,11 @@ def test_short_weights_pass_slopes_on_to_the_weights_without_kernels_too():
 
 def test_loading_and_unloading_changes_nothing():
     models, shape = models_of("deep with the large stem")
-    stack, others = stack_of(models, shape), models_of("deep with the large stem")[0][::-1]
-    stack.unload([tensors_of(model) for model in others])
-    for model, other in zip(models, others, strict=True):
+    stack = stack_of(models, shape, whole=True)
+    for kernels in stack.kernels.values():
+        kernels.zero_()
+    stack.unload()
+    for model, other in zip(models, stack.models, strict=True):
         for one, same in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
             assert torch.equal(one, same)
 
@@ -272,7 +275,6 @@ class TestKernels:
             models_of("deep with the large stem", torch.float32),
         )
         images, labels = (tensor.to(DEVICE) for tensor in batch(shape))
-        found = [model.to(DEVICE) for model in copy.deepcopy(single)]
         stack = stack_of([model.to(DEVICE) for model in single], shape)
         shares = (torch.arange(ROWS, device=DEVICE) < stack.valid[:, None]) / stack.valid[:, None]
         each = functional.cross_entropy(stack.model(images.float()), labels, reduction="none")
@@ -282,8 +284,8 @@ class TestKernels:
                 parameter.copy_(parameter.grad)
         for kernel in stack.kernels.values():
             kernel.zero_()  # weights that never meet a pixel have no gradient
-        stack.unload([tensors_of(model) for model in found])
-        for client, own in enumerate(found):
+        stack.unload()
+        for client, own in enumerate(stack.models):
             rows, gradients = slice(client * ROWS, client * ROWS + VALID[client]), []
             for model in (double[client].to(DEVICE), single[client]):
                 model.train()

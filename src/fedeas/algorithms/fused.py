@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, ClientJob
+from fedeas.algorithms.base import Arrays, ClientJob, keep_state
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
@@ -32,16 +32,15 @@ from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
 from fedeas.gpu.compiling import compile_ahead
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool
-from fedeas.gpu.devices import load_kernels
-from fedeas.models.stacked import Stack, normalised, tensors_of
+from fedeas.gpu.devices import copy_all, load_kernels
+from fedeas.models.stacked import Stack, normalised
 
 CPU = torch.device("cpu")
 
 
 class Part(NamedTuple):
-    """One client of a joint training: its place among the others, its job, objective and batch plan."""
+    """One client of a joint training: its job, objective and batch plan."""
 
-    place: int
     job: ClientJob
     objective: Objective
     plan: BatchPlan
@@ -85,24 +84,28 @@ class FusedSGD:
     """`local_sgd` for clients that are trained together.
 
     Args:
-        model: the model of one client.
+        stack: the model of all clients; a client's job has one of `stack.models`.
+        train: settings of the training.
         normalise: normalises the images.
         capacity: samples of the largest client.
-        clients: the largest number of clients that are trained together.
     """
 
-    def __init__(self, model: nn.Module, normalise: Normaliser, capacity: int, clients: int) -> None:
-        self.model, self.normalise, self.capacity, self.clients = model, normalise, capacity, clients
-        self.device = normalise.scale.device
-        self.tensors: dict[nn.Module, list[Tensor]] = {}
-        self.stacks: dict[int, Stack] = {}
-        self.descents: dict[int, StackedDescent] = {}
+    def __init__(self, stack: Stack, train: TrainConfig, normalise: Normaliser, capacity: int) -> None:
+        self.clients, self.train, self.normalise, self.capacity = stack.clients, train, normalise, capacity
+        self.device, self.models = normalise.scale.device, stack.models
+        for model in stack.models:
+            keep_state(model)
+        stack.model.train()
+        descent = StackedDescent(stack, train, train.lr)
+        if train.momentum:
+            descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
+        self.stacks, self.descents = {self.clients: stack}, {self.clients: descent}
         self.buffers: dict[str, Tensor] = {}
         self.steps: dict[tuple[object, ...], Captured] = {}
         self.compiled: dict[tuple[object, ...], float] = {}  # seconds by kind of step
         self.pool = graph_pool(self.device)
         self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.totals = torch.zeros(clients, device=self.device)
+        self.totals = torch.zeros(self.clients, device=self.device)
 
     @property
     def preparing(self) -> float:
@@ -110,39 +113,22 @@ class FusedSGD:
         return sum(self.compiled.values()) + sum(step.seconds for step in self.steps.values())
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
-        """Train these clients; changes the models of their jobs."""
-        parts = [Part(place, *each) for place, each in enumerate(zip(jobs, objectives, map(_plan, jobs), strict=True))]
-        parts.sort(key=lambda part: -len(part.plan.sizes))
-        objective = self._begin(parts)
-        stack, models = self._narrowed(len(parts), parts[0].job)[0], [self._tensors(part.job.model) for part in parts]
-        stack.load(models)
-        for step in range(len(parts[0].plan.sizes)):
-            width = sum(len(part.plan.sizes) > step for part in parts)
+        """Train these clients, those with the most steps first; changes the models of their jobs."""
+        parts = [Part(*each) for each in zip(jobs, objectives, map(_plan, jobs), strict=True)]
+        lengths = [len(part.plan.sizes) for part in parts]
+        assert lengths == sorted(lengths, reverse=True)
+        objective, (stack, _) = self._begin(parts), self._narrowed(len(parts))
+        stack.load()
+        for step in range(lengths[0]):
+            width = sum(length > step for length in lengths)
             self._step(width, objective, parts[0])()
-        stack.unload(models)
-        results = zip(parts, self.totals.tolist(), strict=False)
-        return [part.result(total) for part, total in sorted(results, key=lambda result: result[0].place)]
-
-    def _tensors(self, model: nn.Module) -> list[Tensor]:
-        """The model's tensors, cached: the workspace models are the same in every round."""
-        if model not in self.tensors:
-            self.tensors[model] = tensors_of(model)
-        return self.tensors[model]
+        stack.unload()
+        return [part.result(total) for part, total in zip(parts, self.totals.tolist(), strict=False)]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
-        jobs, plans, objectives = zip(*((part.job, part.plan, part.objective) for part in parts), strict=True)
-        train, rate = jobs[0].train, learning_rate(jobs[0])
-        if not self.stacks:
-            _, channels, height, width = jobs[0].data.images.shape
-            shape, whole = (channels, height, width), train.weight_decay > 0
-            self.stacks[self.clients] = Stack(self.model, self.clients, shape, whole)
-            self.stacks[self.clients].model.train()
-            if jobs[0].precision == "bf16" and self.device.type == "cuda":
-                self.stacks[self.clients].shorten()
-            descent = self.descents[self.clients] = StackedDescent(self.stacks[self.clients], train, rate)
-            if train.momentum:
-                descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
+        jobs, objectives, plans = zip(*parts, strict=True)
+        train, rate = self.train, learning_rate(jobs[0])
         self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
         self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
         sizes = batch_sizes(self.capacity, train)
@@ -166,12 +152,17 @@ class FusedSGD:
         self.totals.zero_()
 
     def _compile(self, objective: Objective, parts: Sequence[Part]) -> None:
-        """Compile the kernels of a step on all cores; writes nonsense to weights and counters."""
+        """Compile the kernels of a step on all cores; writes nonsense to counters, and to weights until the end.
+
+        Some kernels have a form for many clients and one for few, so a step of one client is compiled, too.
+        """
         drawn, job = tuple(parts[0].plan.drawn), parts[0].job
-        work, (stack, _) = self._work(len(parts), objective, drawn, job), self._narrowed(len(parts), job)
+        weights = list(self.stacks[self.clients].model.state_dict().values())
+        before = [tensor.clone() for tensor in weights]
         with exclusively():
-            self._batch(stack, drawn, _dtype(job), None)  # labels must be true: torch uses them as an index
-            compile_ahead(work)
+            self._batch(self._narrowed(len(parts))[0], drawn, _dtype(job), None)  # torch may index by its labels
+            compile_ahead(*(self._work(width, objective, drawn, job) for width in (len(parts), 1)))
+        copy_all(weights, before)
 
     def _stacked(self, key: str, tensors: Sequence[Tensor]) -> Tensor:
         """Stack the clients' shared tensors of this name, in the layout of the parameter or buffer of the same name."""
@@ -199,7 +190,7 @@ class FusedSGD:
 
     def _work(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Callable[[], Tensor]:
         """One step of the first `width` clients, as a function without arguments."""
-        stack, descent = self._narrowed(width, job)
+        stack, descent = self._narrowed(width)
         shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
         own = Objective(objective.loss, shared, correct=objective.correct)
 
@@ -212,11 +203,11 @@ class FusedSGD:
 
         return work
 
-    def _narrowed(self, width: int, job: ClientJob) -> tuple[Stack, StackedDescent]:
+    def _narrowed(self, width: int) -> tuple[Stack, StackedDescent]:
         if width not in self.stacks:
             whole = self.descents[self.clients]
             self.stacks[width] = self.stacks[self.clients].narrowed(width)
-            descent = self.descents[width] = StackedDescent(self.stacks[width], job.train, learning_rate(job))
+            descent = self.descents[width] = StackedDescent(self.stacks[width], self.train, self.train.lr)
             descent.rate = whole.rate
             descent.velocities = [None if each is None else each[:width] for each in whole.velocities]
         return self.stacks[width], self.descents[width]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -17,6 +17,8 @@ from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import autocast
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
+
+NO_CLASS = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,37 +40,45 @@ class Evaluation:
         """Test the model that the server holds; a class without test images has no accuracy."""
         load_model(self.model, server)
         self.model.eval()
-        right, loss = torch.zeros_like(self._sizes), torch.zeros((), device=self.labels.device)
-        for start in range(0, len(self.labels), self.batch_size):
-            images, labels = (part[start : start + self.batch_size] for part in (self.images, self.labels))
-            logits = self._logits(images)
-            right += torch.bincount(labels[logits.argmax(dim=1) == labels], minlength=len(right))
-            loss += functional.cross_entropy(logits, labels, reduction="sum")
-        by_class = zip(right.tolist(), self._sizes.tolist(), strict=True)
+        totals = torch.zeros(len(self._sizes) + 1, device=self.labels.device)
+        for images, labels in self._batches:
+            totals += self._scores(images, labels)
+        *right, loss = totals.tolist()
         return {
-            "accuracy": int(right.sum()) / len(self.labels),
-            "class_accuracy": [round(hits / size, 6) if size else None for hits, size in by_class],
-            "test_loss": loss.item() / len(self.labels),
+            "accuracy": sum(right) / len(self.labels),
+            "class_accuracy": [
+                round(hits / size, 6) if size else None for hits, size in zip(right, self._sizes, strict=True)
+            ],
+            "test_loss": loss / len(self.labels),
         }
 
     @cached_property
-    def _sizes(self) -> Tensor:
+    def _sizes(self) -> list[int]:
         """Test images of each class."""
-        return torch.bincount(self.labels)
-
-    def _logits(self, images: Tensor) -> Tensor:
-        missing = self.batch_size - len(images) if images.is_cuda else 0
-        padded = functional.pad(images, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else images
-        return self._captured(padded)[: len(images)]
+        sizes: list[int] = torch.bincount(self.labels).tolist()
+        return sizes
 
     @cached_property
-    def _captured(self) -> Captured:
-        return Captured(self._plain_logits, self.images.device)
+    def _batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Images and labels; on a GPU the last batch is filled up with images of no class."""
+        images, labels = self.images, self.labels
+        if labels.is_cuda and (missing := -len(labels) % self.batch_size):
+            images = functional.pad(images, (0, 0, 0, 0, 0, 0, 0, missing))
+            labels = functional.pad(labels, (0, missing), value=NO_CLASS)
+        return list(zip(*(torch.split(each, self.batch_size) for each in (images, labels)), strict=True))
 
-    def _plain_logits(self, images: Tensor) -> Tensor:
+    @cached_property
+    def _scores(self) -> Captured:
+        return Captured(self._plain_scores, self.images.device, pure=True)
+
+    def _plain_scores(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Hits of each class, and the sum of the losses."""
         with autocast(self.precision, images.device):
-            logits: Tensor = self.model(self.normalise(images))
-        return logits.float()
+            logits: Tensor = self.model(self.normalise(images)).float()
+        hits = torch.zeros(len(self._sizes), device=labels.device)
+        hits.scatter_add_(0, labels.clamp_min(0), (logits.argmax(dim=1) == labels).float())
+        loss = functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_CLASS)
+        return torch.cat([hits, loss[None]])
 
 
 @torch.no_grad()
@@ -78,17 +88,16 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
     Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
     """
     keys = [MODEL + name for name in trainable]
-    total = sum(reply.weight for reply in replies)
-    consensus: list[Tensor] = []
+    total, start = sum(reply.weight for reply in replies), _joined(before, keys)
+    consensus = torch.zeros_like(start)
     for reply in replies:
-        update = torch._foreach_sub([before[key] for key in keys], [reply.arrays[key] for key in keys])
-        norm = torch.stack(torch._foreach_norm(update)).norm().clamp_min(1e-30)
-        torch._foreach_mul_(update, reply.weight / total / norm)
-        if consensus:
-            torch._foreach_add_(consensus, update)
-        else:
-            consensus = list(update)
-    return 1 - float(torch.stack(torch._foreach_norm(consensus)).norm().square())
+        update = start - _joined(reply.arrays, keys)
+        consensus += update * (reply.weight / total / update.norm().clamp_min(1e-30))
+    return 1 - float(consensus.norm().square())
+
+
+def _joined(arrays: Mapping[str, Tensor], keys: Sequence[str]) -> Tensor:
+    return torch.cat([arrays[key].flatten() for key in keys])
 
 
 def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:

@@ -36,25 +36,28 @@ class Kernel(NamedTuple):
     options: dict[str, Any]
 
     def compile(self) -> None:
-        """Compile into Triton's cache on disk, or find it there."""
-        triton.compile(self.source, target=self.target, options=self.options)
+        """Compile it, and the C function that launches it, into Triton's cache on disk, or find them there."""
+        compiled = triton.compile(self.source, target=self.target, options=self.options)
+        triton.runtime.driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
-def compile_ahead(work: Callable[[], object]) -> None:
-    """Compile the kernels that `work` would be the first to launch.
+def compile_ahead(work: Callable[[], object], *more: Callable[[], object]) -> None:
+    """Compile the kernels that `work` would be the first to launch; if they are not on disk, those of `more`, too.
 
     Calls `work` once and leaves these kernels out, so its result is nonsense, and so is all that it writes.
     """
     if triton is None:
         return
     try:
-        _compile_together(_left_out_of(work))
+        kernels = _left_out_of(work)
+        if len(kernels) > 1 and not _is_on_disk(next(iter(kernels.values()))):
+            _compile_together(list((kernels | _left_out_of(*more)).values()))
     except Exception as error:  # nothing is lost: they are compiled when they are first launched
         log.info("kernels are compiled one by one: %s", error)
 
 
-def _left_out_of(work: Callable[[], object]) -> list[Kernel]:
-    """Call `work` without the kernels that are not compiled yet; what these are."""
+def _left_out_of(*works: Callable[[], object]) -> dict[object, Kernel]:
+    """Call these functions without the kernels that are not compiled yet; what these are, by name and arguments."""
     found: dict[object, Kernel] = {}
     target = triton.runtime.driver.active.get_current_target()  # the children must not ask: the GPU is not theirs
 
@@ -68,8 +71,9 @@ def _left_out_of(work: Callable[[], object]) -> list[Kernel]:
         return True
 
     with _hook(leave_out):
-        work()
-    return list(found.values())
+        for work in works:
+            work()
+    return found
 
 
 @contextmanager
@@ -83,19 +87,21 @@ def _hook(hook: Callable[..., bool]) -> Iterator[None]:
         runtime.jit_cache_hook = before
 
 
-def _compile_together(kernels: Sequence[Kernel]) -> None:
-    if len(kernels) < 2:
-        return
+def _is_on_disk(kernel: Kernel) -> bool:
+    """Compile a kernel; whether it was on disk before."""
     start = time.perf_counter()
-    kernels[0].compile()
-    if time.perf_counter() - start < ON_DISK:
-        return
+    kernel.compile()
+    return time.perf_counter() - start < ON_DISK
+
+
+def _compile_together(kernels: Sequence[Kernel]) -> None:
+    start = time.perf_counter()
     with warnings.catch_warnings():
         # Python warns about forks beside threads. The children only compile: they touch neither GPU nor threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         fork = multiprocessing.get_context("fork")
-        with fork.Pool(min(cores(), len(kernels) - 1), _take_over, (kernels,)) as pool:
-            pool.map_async(_compile_number, range(1, len(kernels)), chunksize=1).get(PATIENCE)
+        with fork.Pool(min(cores(), len(kernels)), _take_over, (kernels,)) as pool:
+            pool.map_async(_compile_number, range(len(kernels)), chunksize=1).get(PATIENCE)
     log.debug("compiled %d kernels in %.1f s", len(kernels), time.perf_counter() - start)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -272,7 +271,10 @@ class StackedLinear(nn.Module):
 
 
 class Stack:
-    """A model stacked for several clients; `load` and `unload` copy the clients' weights in and out.
+    """A model stacked for several clients.
+
+    `models` has a model for each client, in the stack's own memory; only the kernels of convolutions have another
+    layout in the stack. `load` takes them over from the models, `unload` gives them back.
 
     Args:
         model: the model of one client; its weights are not copied.
@@ -297,6 +299,16 @@ class Stack:
             f"{name}.weight": own[f"{name}.weight"].new_zeros(clients, *own[f"{name}.weight"].shape)
             for name in self._convolutions
         }
+        self.models = [self._model_of(model, client) for client in range(clients)]
+
+    def _model_of(self, model: nn.Module, client: int) -> nn.Module:
+        """A model with the shape of `model` and the memory of this client."""
+        memory = {name: self.kernels.get(name, tensor)[client] for name, tensor in self.model.state_dict().items()}
+        shared = {
+            id(tensor): nn.Parameter(memory[name]) if isinstance(tensor, nn.Parameter) else memory[name]
+            for name, tensor in model.state_dict(keep_vars=True).items()
+        }
+        return copy.deepcopy(model, shared)
 
     def _twin(self, module: nn.Module, size: tuple[int, int], whole: bool) -> nn.Module | None:
         if isinstance(module, nn.Conv2d):
@@ -312,13 +324,13 @@ class Stack:
     def narrowed(self, clients: int) -> Stack:
         """A stack of only the first `clients` clients, in the same memory."""
         twin = copy.copy(self)
-        for cached in ("_convolutions", "_slots"):
-            twin.__dict__.pop(cached, None)
+        twin.__dict__.pop("_convolutions", None)
         copies = (copy for _, copy in self.short_weights)
         shared = {id(tensor): tensor[:clients] for tensor in (*self.model.buffers(), self.valid, *copies)}
         shared |= {id(tensor): nn.Parameter(tensor.data[:clients]) for tensor in self.model.parameters()}
         twin.clients, twin.valid, twin.model = clients, shared[id(self.valid)], copy.deepcopy(self.model, shared)
         twin.kernels = {name: tensor[:clients] for name, tensor in self.kernels.items()}
+        twin.models = self.models[:clients]
         return twin
 
     def laid_out(self, name: str, tensor: Tensor) -> Tensor:
@@ -327,19 +339,17 @@ class Stack:
         return tensor if layer is None or not name.endswith(".weight") else layer.laid_out(tensor)
 
     @torch.no_grad()
-    def load(self, models: Sequence[Sequence[Tensor]]) -> None:
-        """Copy in the weights and statistics of these models, one for each client, as `tensors_of` returns them."""
-        copy_all(self._slots, [tensor for tensors in models for tensor in tensors])
+    def load(self) -> None:
+        """Take over the weights of `models`."""
         for name, layer in self._convolutions.items():
             layer.weight.copy_(layer.laid_out(self.kernels[f"{name}.weight"]))
         self.refresh_short()
 
     @torch.no_grad()
-    def unload(self, models: Sequence[Sequence[Tensor]]) -> None:
-        """Copy the weights and statistics of the clients out to these models."""
+    def unload(self) -> None:
+        """Give the weights back to `models`."""
         for name, layer in self._convolutions.items():
             layer.put_back(self.kernels[f"{name}.weight"])
-        copy_all([tensor for tensors in models for tensor in tensors], self._slots)
 
     def shorten(self) -> None:
         """Let convolutions compute with bfloat16 copies of their weights, which must follow each change of these.
@@ -366,21 +376,10 @@ class Stack:
     def _convolutions(self) -> dict[str, StackedConv]:
         return {name: layer for name, layer in self.model.named_modules() if isinstance(layer, StackedConv)}
 
-    @cached_property
-    def _slots(self) -> list[Tensor]:
-        """Each client's tensors in the order of the model's state dict, kernels in their usual shape."""
-        tensors = [self.kernels.get(name, stacked) for name, stacked in self.model.state_dict().items()]
-        return [tensor[client] for client in range(self.clients) for tensor in tensors]
-
 
 def _by_client(images: Tensor, like: Tensor) -> Tensor:
     """Split the first axis into clients and images of a client; `like` has as many rows as there are clients."""
     return images.view(len(like), -1, *images.shape[1:])
-
-
-def tensors_of(model: nn.Module) -> list[Tensor]:
-    """All weights and statistics of one client's model, in the order in which a stack takes them."""
-    return list(model.state_dict().values())
 
 
 def normalised(images: Tensor, normalise: Normaliser, dtype: torch.dtype) -> Tensor:

@@ -13,6 +13,7 @@ from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
 
 SIZES = [21, 8, 33, 1, 16, 40]  # whole batches, remainders, a remainder of one image, a single image
+SHAPE = (1, 8, 8)
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)
 
@@ -22,10 +23,10 @@ def worker(algorithm=None, device="cpu", train=TRAIN, norm="batch", precision="f
 
     def load(client):
         rng = np.random.default_rng(client)
-        images = rng.integers(0, 256, (SIZES[client], 1, 8, 8), dtype=np.uint8)
+        images = rng.integers(0, 256, (SIZES[client], *SHAPE), dtype=np.uint8)
         return ClientData.of(images, rng.integers(0, 3, SIZES[client]), normalise)
 
-    model = build_model("small-cnn", (1, 8, 8), 3, seed=0, norm=norm).to(device)
+    model = build_model("small-cnn", SHAPE, 3, seed=0, norm=norm).to(device)
     nothing = np.zeros((len(SIZES), 3), dtype=np.int64)
     return Worker(algorithm or FedAvg(), model, load, nothing, None, train, 0, 3, precision)
 

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from federation.engines.six_clients import SIZES, normaliser, trained, worker
+from federation.engines.six_clients import SHAPE, SIZES, normaliser, trained, worker
 from rich.progress import Progress
 
 from fedeas.cli.runs import PlainLines, RoundBar
@@ -16,7 +16,7 @@ ENGINES = {
     "local": LocalEngine,
     "processes": lambda own: ProcessesEngine(own, 2),
     "lanes": lambda own: LanesEngine(own, normaliser(own), max(SIZES), 2),
-    "fused": lambda own: FusionEngine(own, normaliser(own), max(SIZES), 3),
+    "fused": lambda own: FusionEngine(own, SHAPE, normaliser(own), max(SIZES), 3),
 }
 ONE_BY_ONE = [(done, 4) for done in range(1, 5)]
 

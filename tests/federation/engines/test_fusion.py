@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from federation.engines.six_clients import GPU, SIZES, normaliser, trained, worker
+from federation.engines.six_clients import GPU, SHAPE, SIZES, normaliser, trained, worker
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -37,7 +37,7 @@ WAYS = [
 
 def together(algorithm, clients=4, capacity=LARGEST, **settings):
     own = worker(algorithm, **settings)
-    return FusionEngine(own, normaliser(own), capacity, clients)
+    return FusionEngine(own, SHAPE, normaliser(own), capacity, clients)
 
 
 def results_of(engine):

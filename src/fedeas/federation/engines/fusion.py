@@ -6,7 +6,6 @@ the last one trains all clients, then each continues with its own result. Algori
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
 import time
@@ -25,6 +24,7 @@ from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
+from fedeas.models.stacked import Stack
 
 MOST = 32
 """Most clients that are trained together; more are not faster, since the GPU is fully used."""
@@ -35,11 +35,11 @@ log = logging.getLogger("fedeas")
 class JointTraining:
     """A barrier where clients wait until all are ready to train; then all are trained together."""
 
-    def __init__(self, clients: int, fused: FusedSGD, thread: ThreadPoolExecutor) -> None:
-        self.fused, self.thread = fused, thread
+    def __init__(self, clients: Sequence[int], fused: FusedSGD, thread: ThreadPoolExecutor) -> None:
+        self.clients, self.fused, self.thread = clients, fused, thread
         self.present: dict[int, tuple[ClientJob, Objective]] = {}
         self.results: dict[int, LocalResult] = {}
-        self.barrier = threading.Barrier(clients, action=self._train_all)
+        self.barrier = threading.Barrier(len(clients), action=self._train_all)
         self.turn = threading.Lock()  # one thread at a time: competing for the interpreter would slow all down
 
     def join(self, job: ClientJob, objective: Objective) -> LocalResult:
@@ -53,11 +53,10 @@ class JointTraining:
         return self.results[job.client]
 
     def _train_all(self) -> None:
-        clients = sorted(self.present)  # the result does not depend on the order of arrival
-        jobs, objectives = zip(*(self.present[client] for client in clients), strict=True)
+        jobs, objectives = zip(*(self.present[client] for client in self.clients), strict=True)
         # Always in the same thread: libraries create a handle in each thread, and that cannot be recorded.
         results = self.thread.submit(self.fused, jobs, objectives).result()
-        self.results.update(zip(clients, results, strict=True))
+        self.results.update(zip(self.clients, results, strict=True))
 
 
 @dataclass(eq=False)
@@ -82,15 +81,19 @@ class FusionEngine(LocalEngine):
 
     Args:
         worker: does a client's job.
+        shape: channels, height and width of the images.
         normalise: normalises the images; training uses its device.
         capacity: samples of the largest client.
         together: number of clients at once; halved if memory runs out.
     """
 
-    def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, together: int) -> None:
+    def __init__(
+        self, worker: Worker, shape: tuple[int, int, int], normalise: Normaliser, capacity: int, together: int
+    ) -> None:
         super().__init__(worker)
-        self.normalise, self.capacity = normalise, capacity
-        self._open(min(together, MOST))
+        self.shape, self.normalise, self.capacity, self.together = shape, normalise, capacity, min(together, MOST)
+        self.clients, self.training = ThreadPoolExecutor(self.together), ThreadPoolExecutor(1)
+        self.fused: FusedSGD | None = None
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Train all clients, largest first, as many at a time as can be trained together."""
@@ -101,15 +104,17 @@ class FusionEngine(LocalEngine):
         start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
         while waiting:
-            together = waiting[: self.fused.clients]
+            together = waiting[: self.together]
             try:
                 replies += self._train_together(broadcast, together, round)
+            except torch.OutOfMemoryError:
+                if self.together == 1:
+                    raise
+            else:
                 waiting = waiting[len(together) :]
                 self.count.add(len(together))
-            except torch.OutOfMemoryError:
-                if self.fused.clients == 1:
-                    raise
-                self._halve()
+                continue
+            self._halve()  # out of the handler, because the error holds on to memory
         return add_up_to(time.perf_counter() - start, sorted(replies, key=lambda reply: reply.client))
 
     def close(self) -> None:
@@ -117,23 +122,25 @@ class FusionEngine(LocalEngine):
         self.clients.shutdown()
         self.training.shutdown()
 
-    def _open(self, together: int) -> None:
-        self.fused = FusedSGD(self.worker.model, self.normalise, self.capacity, together)
-        # Models in the layout of broadcasts and replies: copies between them then take a few kernels, not hundreds.
-        plain = copy.deepcopy(self.worker.model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self.models = [copy.deepcopy(plain) for _ in range(together)]
-        self.clients, self.training = ThreadPoolExecutor(together), ThreadPoolExecutor(1)
+    def _open(self) -> FusedSGD:
+        """The training of all clients, made when it is first needed."""
+        if self.fused is None:
+            own = self.worker
+            stack = Stack(own.model, self.together, self.shape, whole=own.train.weight_decay > 0)
+            if own.precision == "bf16" and self.normalise.scale.is_cuda:
+                stack.shorten()
+            self.fused = FusedSGD(stack, own.train, self.normalise, self.capacity)
+        return self.fused
 
     def _halve(self) -> None:
-        together = self.fused.clients // 2
-        self.close()
-        del self.fused, self.models  # free their memory before new ones are made
+        self.together //= 2
+        self.fused = None  # free its memory before a new one is made
         free_memory()
-        self._open(together)
-        log.warning("out of memory; continuing with %d clients at once", together)
+        log.warning("out of memory; continuing with %d clients at once", self.together)
 
     def _train_together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        joint = JointTraining(len(clients), self.fused, self.training)
+        fused = self._open()
+        joint = JointTraining(clients, fused, self.training)
 
         def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
             try:
@@ -146,7 +153,7 @@ class FusionEngine(LocalEngine):
 
         jobs = {
             client: self.clients.submit(work, client, model)
-            for client, model in zip(clients, self.models, strict=False)
+            for client, model in zip(clients, fused.models, strict=False)
         }
         wait(jobs.values())
         _raise_first([job.exception() for job in jobs.values()])

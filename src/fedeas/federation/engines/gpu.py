@@ -31,5 +31,5 @@ def gpu_engine(
         )
     pays = possible and not chosen.lanes and gathered_values(worker.model, shape) <= PAYS
     if chosen.name == "fused" or (chosen.name == "fast" and pays):
-        return FusionEngine(worker, normalise, capacity, participants)
+        return FusionEngine(worker, shape, normalise, capacity, participants)
     return LanesEngine(worker, normalise, capacity, chosen.lanes, chosen.compile)
