@@ -2,8 +2,8 @@
 
     python benchmarks/planner.py browser
 
-times steps of the slider in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and playwright): from the
-key to the page that has been drawn anew. CPU times depend little on other work of the machine.
+times steps of the slider on every tab in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and
+playwright): from the key to the page that has been drawn anew. CPU times depend little on other work of the machine.
 """
 
 from __future__ import annotations
