@@ -1,5 +1,7 @@
-"""The local training loop as CUDA graphs: one for each batch size, replayed over tensors at fixed addresses.
+"""The local training loop as CUDA graphs, replayed over tensors at fixed addresses.
 
+One graph serves all batches if the model's norms can leave out rows that only fill up a batch; otherwise there is one
+for each batch size.
 A client's data, its batch plan and the tensors of its objective are copied into buffers; a counter on the device walks
 through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
@@ -17,6 +19,7 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
+    FilledBatch,
     LocalResult,
     Objective,
     finite,
@@ -39,12 +42,19 @@ class CapturedSGD:
         normalise: normalises the images.
         capacity: samples of the largest client, so that buffers need not grow.
         around: a context manager that every step runs in.
+        valid: how many images of a batch the model's norms take, from `mask_norms`; None if they take all.
     """
 
     def __init__(
-        self, model: nn.Module, normalise: Normaliser, capacity: int, around: StepContext = contextlib.nullcontext
+        self,
+        model: nn.Module,
+        normalise: Normaliser,
+        capacity: int,
+        around: StepContext = contextlib.nullcontext,
+        valid: Tensor | None = None,
     ) -> None:
         self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
+        self.valid = valid
         self.device, self.around = normalise.scale.device, around
         self.on_gpu = self.device.type == "cuda"
         self.buffers: dict[str, Tensor] = {}
@@ -68,8 +78,9 @@ class CapturedSGD:
         self._begin(job)
         static = self._fill_buffers(job, objective, plan)
         self.model.train()
-        for rows in plan.batches():
-            self._step(rows.stop - rows.start, job.train.batch_size, static, plan)()
+        full = job.train.batch_size
+        for size in plan.sizes:
+            self._step(size if self.valid is None else full, full, static, plan)()
         return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
 
     def rehearse(self) -> None:
@@ -93,6 +104,7 @@ class CapturedSGD:
         seen, steps = sum(most), len(most)
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
+        self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,
             self._put("shared/", objective.shared, 0),
@@ -131,23 +143,30 @@ class CapturedSGD:
             self.full = step if size == batch_size else self.full
         return self.steps[key]
 
-    def _one_step(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
+    def _one_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
         assert self.descent is not None
-        batch = self._batch(size, objective, drawn)
+        if self.valid is not None:
+            self.valid.copy_(self.buffers["plan/sizes"][self.number])
+        batch = self._batch(rows, objective, drawn)
         with self.around():
             value = one_step(self.model, self.descent, objective, batch, self.precision)
+        size = rows if self.valid is None else self.valid[0]
         self.total.add_(value * size)
         self.position.add_(size)
         self.number.add_(1)
         return value
 
-    def _batch(self, size: int, objective: Objective, drawn: tuple[str, ...]) -> Batch:
-        rows = self.position + torch.arange(size, device=self.device)
-        index = self.buffers["plan/index"][rows]
-        draws = {name: self.buffers["plan/" + name][rows] for name in drawn}
+    def _batch(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Batch:
+        number = torch.arange(rows, device=self.device)
+        place = (self.position + number).clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
+        index = self.buffers["plan/index"][place]
+        draws = {name: self.buffers["plan/" + name][place] for name in drawn}
         images = self.normalise(augmented(self.buffers["data/images"][index], draws))
         if self.on_gpu:
             images = images.contiguous(memory_format=torch.channels_last)
-        own = {name: tensor[rows] for name, tensor in objective.per_sample.items()}
+        labels, terms = self.buffers["data/labels"][index], objective.shared.get(TERMS)
+        if self.valid is not None:
+            return FilledBatch(images, labels, shares=((number < self.valid) / self.valid)[None], terms=terms)
+        own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
         own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
-        return Batch(images, self.buffers["data/labels"][index], own, terms=objective.shared.get(TERMS))
+        return Batch(images, labels, own, terms=terms)

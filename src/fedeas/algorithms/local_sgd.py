@@ -68,6 +68,23 @@ class Batch:
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
+class FilledBatch(Batch):
+    """Samples of one client and rows that only fill up the batch; `shares` has one row."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over samples."""
+        assert self.shares is not None
+        return (values * self.shares[0]).sum()
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """The mean loss over samples, with the logits as the run's loss takes them."""
+        return self.mean(functional.cross_entropy(self.adjusted(logits), self.labels, reduction="none"))
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over a tensor shaped like a model's parameter."""
+        return values.sum()
+
+
 Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
 Correction = Callable[[nn.Module, Arrays], None]
 

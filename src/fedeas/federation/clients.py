@@ -20,6 +20,7 @@ from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
+from fedeas.federation.rounds import Schedule
 from fedeas.federation.server_training import train_on_server
 from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
@@ -97,7 +98,10 @@ class LocalClients:
             journal = Journal(generator, run.noted_images(), run.note_images)
         if self.parts.config.train.server_epochs and generator is not None and not done:
             train_on_server(self.parts, self.allocation, generator)
-        engine = self.make_engine(replace(self.worker, generator=journal or generator))
+        worker = replace(self.worker, generator=journal or generator)
+        if self.parts.device.type == "cuda":
+            worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())
+        engine = self.make_engine(worker)
         budget = budget_record(counts, self.allocation)
         return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal)
 

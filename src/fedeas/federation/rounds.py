@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fedeas.algorithms.base import Algorithm, Arrays, Reply
+from fedeas.config import RunConfig
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
@@ -31,6 +33,13 @@ class Schedule:
     eval_every: int = 1
     start: int = 0
 
+    @staticmethod
+    def of(config: RunConfig, start: int = 0) -> Schedule:
+        """The schedule of a run that has done `start` rounds."""
+        rounds = config.rounds
+        clients = config.partition.clients
+        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
+
     def clients(self, round: int) -> list[int]:
         """The ids of a round's clients, in order.
 
@@ -39,6 +48,14 @@ class Schedule:
         """
         rng = stream("clients", self.seed, round)
         return sorted(rng.choice(self.num_clients, self.participants, replace=False).tolist())
+
+    def upcoming(self) -> Iterator[int]:
+        """The clients of all rounds, one round after the other.
+
+        >>> list(Schedule(rounds=2, num_clients=6, participants=3, seed=0).upcoming())
+        [2, 3, 4, 0, 4, 5]
+        """
+        return chain.from_iterable(map(self.clients, range(self.start, self.rounds)))
 
     def evaluates(self, round: int) -> bool:
         """Whether the model is tested after this round; after the last one it always is."""

@@ -126,8 +126,7 @@ class Federation:
         ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
-            total, every = config.rounds.total, config.rounds.eval_every
-            schedule = Schedule(total, config.partition.clients, config.participants, config.seed, every, len(done))
+            schedule = Schedule.of(config, len(done))
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), on_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ from fedeas.federation.engines.base import Task
 from fedeas.generators.base import Generator, plan_addresses
 
 LoadClient = Callable[[int], ClientData]
+
+BATCHES = 8
+"""A generator is asked for this many batches at once, at least: the last one is filled up, which costs time."""
 
 
 class Workspace(Protocol):
@@ -37,7 +40,10 @@ class Workspace(Protocol):
 
 @dataclass
 class Worker:
-    """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far."""
+    """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far.
+
+    `upcoming` has clients in the order in which they will train, perhaps several times; their images are made ahead.
+    """
 
     algorithm: Algorithm
     model: nn.Module
@@ -48,6 +54,7 @@ class Worker:
     seed: int
     total_rounds: int
     precision: str = "fp32"
+    upcoming: Iterator[int] = field(default_factory=lambda: iter(()))
     clients: dict[int, ClientData] = field(default_factory=dict)
     generation_seconds: dict[int, float] = field(default_factory=dict)
 
@@ -60,7 +67,7 @@ class Worker:
         """Load the data and make the images of those clients that are not prepared yet, all together."""
         newcomers = sorted(set(clients) - set(self.clients))
         start = time.perf_counter()
-        loaded = {client: self.load_client(client) for client in newcomers}
+        loaded = {client: self.load_client(client) for client in (*newcomers, *self._ahead(newcomers))}
         self.clients.update(self._with_synthetic(loaded))
         spent = time.perf_counter() - start
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
@@ -101,6 +108,16 @@ class Worker:
             precision=self.precision,
             trainer=workspace.trainer if workspace else None,
         )
+
+    def _ahead(self, newcomers: Sequence[int]) -> Iterator[int]:
+        """Clients of later rounds, until a request for the images of all is large enough."""
+        images, known = int(self.allocation[list(newcomers)].sum()), {*self.clients, *newcomers}
+        enough = BATCHES * self.generator.batch_size if self.generator is not None else 0
+        while 0 < images < enough and (client := next(self.upcoming, None)) is not None:
+            if client not in known:
+                known.add(client)
+                images += int(self.allocation[client].sum())
+                yield client
 
     def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
         """Add synthetic images; all are drawn in one request, so that a generator's batches are full."""

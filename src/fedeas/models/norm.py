@@ -34,9 +34,13 @@ class NormThenRelu(nn.Module):
 
 
 class BatchNorm(NormThenRelu, nn.BatchNorm2d):
-    """torch's BatchNorm2d; after `fuse_norms` it computes in kernels that include the steps after it."""
+    """torch's BatchNorm2d; after `fuse_norms` it computes in kernels that include the steps after it.
+
+    In training these take only the first `valid` images of a batch, if that is set; the others become zero.
+    """
 
     tickets: Tensor | None = None
+    valid: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
@@ -64,7 +68,7 @@ class BatchNorm(NormThenRelu, nn.BatchNorm2d):
         else:
             running = *statistics, self.num_batches_tracked
             own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
-            result = kernels.norm(x, *own, shortcut, relu)
+            result = kernels.norm(x, *own, shortcut, relu, self.valid)
         return result
 
 
@@ -101,3 +105,17 @@ def fuse_norms(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.tickets = kernels.tickets_for(1, module.num_features, module.weight.device)
+
+
+def mask_norms(model: nn.Module) -> Tensor | None:
+    """Let the model's norms take only the first images of a batch, as many as the returned tensor says.
+
+    None if a norm cannot: all must be fused, or be norms of single images.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
+    if not all(isinstance(norm, BatchNorm) and norm.tickets is not None for norm in norms):
+        return None
+    valid = torch.zeros(1, dtype=torch.int32, device=next(model.parameters()).device)
+    for norm in norms:
+        norm.valid = valid
+    return valid

@@ -24,6 +24,7 @@ from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import torch_precision
 from fedeas.models.build import build_model
+from fedeas.models.norm import mask_norms
 
 LARGEST = max(SIZES)
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
@@ -192,6 +193,26 @@ def test_replies_come_in_the_order_of_clients():
     replies = engine.map(Task.TRAIN, broadcast, [5, 0, 3, 2], 0)
     assert [reply.client for reply in replies] == [0, 2, 3, 5]
     assert [reply.weight for reply in replies] == [SIZES[client] for client in (0, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("norm", ["group", "none"])
+@pytest.mark.parametrize("spec", ["fedavg", "fedprox(mu=0.5)", "scaffold(option=I)", "moon"])
+@pytest.mark.parametrize("train", [{}, {"loss": "balanced-softmax"}, {"augment": "crop-flip"}], ids=str)
+def test_batches_that_are_filled_up_give_the_same_training(spec, norm, train):
+    settings = {"train": TrainConfig(lr=0.05, batch_size=8, epochs=2, **train), "norm": norm}
+    algorithm = parse_algorithm(spec)
+    expected = trained(LocalEngine(worker(algorithm, **settings)))
+    engine = lanes_engine(worker(algorithm, **settings), 2)
+    for lane in engine.lanes:
+        lane.trainer.valid = mask_norms(lane.model)
+    found = trained(engine)
+    assert {len(lane.trainer.steps) for lane in engine.lanes} == {1}
+    for key, tensor in expected.items():
+        torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=1e-5, msg=key)
+
+
+def test_norms_of_batches_that_are_not_in_our_kernels_cannot_be_masked():
+    assert mask_norms(build_model("small-cnn", (1, 8, 8), 3, seed=0, norm="batch")) is None
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.base import Arrays, Reply, keep_state
 from fedeas.algorithms.captured import CapturedSGD, StepContext
 from fedeas.data.client import Normaliser
 from fedeas.federation.engines.base import Task, add_up_to
@@ -28,7 +28,7 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
 from fedeas.models.conv import shortened
-from fedeas.models.norm import fuse_norms
+from fedeas.models.norm import fuse_norms, mask_norms
 
 MOST_LANES = 8
 """Most lanes; more are not faster, since the GPU is fully used."""
@@ -72,13 +72,16 @@ class Lane:
             return Lane(own, CapturedSGD(own, normalise, capacity), None)
         own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         around: StepContext = nullcontext
+        valid: Tensor | None = None
         if compiled:
             compile_for(own, worker.train.batch_size)
         elif not worker.algorithm.differentiates_twice:
             fuse_norms(own)
             around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
+            valid = mask_norms(own) if worker.algorithm.stacks else None
+        keep_state(own)
         stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
-        return Lane(own, CapturedSGD(own, normalise, capacity, around), stream)
+        return Lane(own, CapturedSGD(own, normalise, capacity, around, valid), stream)
 
     def entered(self) -> AbstractContextManager[object]:
         """The context in which this lane launches its work on the GPU."""
