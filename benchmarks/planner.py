@@ -2,8 +2,8 @@
 
     python benchmarks/planner.py browser
 
-times steps of the slider in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and playwright): from the
-key to the page that has been drawn anew. CPU times depend little on other work of the machine.
+times steps of the slider on every tab in a real browser instead (chromium, or the one in $FEDEAS_CHROMIUM, and
+playwright): from the key to the page that has been drawn anew. CPU times depend little on other work of the machine.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fedeas.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9
+TABS = ["Where images go", "Clients", "Budget", "Prices"]
 CHROMIUM = os.environ.get("FEDEAS_CHROMIUM", "/usr/bin/chromium")
 WATCH = """() => {
   const figures = () => [...document.querySelectorAll("[data-testid=stMetricValue]")].map(e => e.innerText).join()
@@ -127,19 +128,28 @@ def in_browser() -> None:
         file = {"name": "counts.csv", "mimeType": "text/csv", "buffer": content}
         page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)
         page.get_by_text(f"{clients} clients").first.wait_for()
-        stepped_in_browser(page)  # loads what the others need
-        before = cpu_seconds([server]), cpu_seconds(browsers())
-        times = [stepped_in_browser(page) for _ in range(STEPS)]
-        after = cpu_seconds([server]), cpu_seconds(browsers())
+        rows = [on_tab(page, server, tab) for tab in TABS]
         browser.close()
-    planner_ms, browser_ms = (round(1000 * (end - start) / STEPS) for start, end in zip(before, after, strict=True))
-    row = {"clients x classes": f"{clients} x {classes}", "fastest, ms": round(min(times)), **spread("step", times)}
-    rows = [{**row, "CPU of planner, ms": planner_ms, "CPU of browser, ms": browser_ms}]
     save(
         "planner-browser",
-        f"A step of beta in a real browser without a GPU, from the key to the new page, {STEPS} steps",
+        f"A step of beta for {clients} clients and {classes} classes in a real browser without a GPU, from the key to "
+        f"the new page, {STEPS} steps on each tab",
         rows,
     )
+
+
+def on_tab(page: Any, server: psutil.Process, tab: str) -> dict[str, object]:
+    """Times of steps while a tab is open."""
+    page.get_by_role("tab", name=tab, exact=True).click()
+    page.get_by_role("tabpanel", name=tab, exact=True).wait_for()
+    stepped_in_browser(page)  # loads what the others need
+    before = cpu_seconds([server]), cpu_seconds(browsers())
+    times = [stepped_in_browser(page) for _ in range(STEPS)]
+    after = cpu_seconds([server]), cpu_seconds(browsers())
+    assert not page.get_by_test_id("stAlert").count()
+    planner_ms, browser_ms = (round(1000 * (end - start) / STEPS) for start, end in zip(before, after, strict=True))
+    cpu = {"CPU of planner, ms": planner_ms, "CPU of browser, ms": browser_ms}
+    return {"tab": tab, "fastest, ms": round(min(times)), **spread("step", times), **cpu}
 
 
 def browsers() -> list[psutil.Process]:

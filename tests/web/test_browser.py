@@ -135,6 +135,23 @@ def test_an_uploaded_table_is_planned_changed_and_downloaded(page, tmp_path):
     assert rows[1:] == [[name, *map(str, row)] for name, row in zip(COUNTS.clients, mine.n.tolist(), strict=True)]
 
 
+def test_a_plot_shows_the_numbers_of_a_point_and_hides_what_is_switched_off(page):
+    take(page, "Paper")
+    page.get_by_role("tab", name="Budget", exact=True).click()
+    plot = page.get_by_role("group", name="Imbalance removed for how many images")
+    star, uniform, others = (plot.locator(f".frame .{mark}").first for mark in ("star", "square", "diamond"))
+    star.hover()
+    tip = star.evaluate("point => getComputedStyle(point, '::after').content")
+    assert page.get_by_test_id("stMetricValue").first.inner_text() in tip
+    plot.get_by_text("uniform").click()
+    uniform.wait_for(state="hidden")
+    assert others.is_visible()
+    plot.get_by_text("uniform").click()
+    uniform.wait_for(state="visible")
+    page.get_by_role("tab", name="Where images go", exact=True).click()
+    settle(page)
+
+
 def test_a_bad_table_is_explained(page, tmp_path):
     (tmp_path / "bad.csv").write_text("client,cat,dog\nann,3,1\nbob,2.5,4\n")
     take(page, "Paper")

@@ -45,7 +45,7 @@ from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
 from fedeas.runs.store import RunStore
-from fedeas.web import charts, downloads, heat_table, plan_result, references, runs, sources
+from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, references, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size
 from fedeas.web.screens import DARK, LIGHT
 
@@ -249,12 +249,13 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         found = plan_result.plan(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_result.curves(counts)
-        charts.trade_off(curves, *point)
+        plots = [plan_charts.trade_off(curves, *point)]
         charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
         heat_table.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
         heat_table.heat_scale(0)
-        charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients))
-        charts.concentration(counts, found.allocation)
+        plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
+        plots.append(plan_charts.concentration(counts, found.allocation))
+        assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
 
 
 def test_prices_are_images_times_rate_and_size():
@@ -271,6 +272,10 @@ def test_names_from_files_stay_text():
         assert "<a " not in text
         assert "&lt;b&gt;" in text
     assert 'onclick="' not in heat_table.heat_table(*shown)
+    plan = FullBalance().allocate(counts)
+    text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
+    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
+    assert "<a " not in text
 
 
 def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():

@@ -6,41 +6,19 @@ Each takes the colours of the screen, light or dark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
-from fedeas.planning import scores
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.counts import LabelCounts
 from fedeas.plotting import figures as plots
 from fedeas.runs.accuracy_curves import mean_curve
-from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedMethod, ListedRun
 from fedeas.web.screens import DARK, LIGHT, Screen
 
-
-class CurveLook(NamedTuple):
-    """How the curve of a policy is drawn."""
-
-    colour: str
-    width: int = 2
-    dash: str = "solid"
-    mark: str = ""
-    remark: str = ""
-
-
-# In the order of drawing: later curves are on top. Greedy and optimal overlap, so that one of them is wider.
-CURVES = {
-    "greedy": CurveLook(plots.SKY, width=6, remark=" (reference)"),
-    "optimal": CurveLook(plots.GREY, dash="dot", remark=" (reference)"),
-    "uniform": CurveLook(plots.USUAL["uniform"], mark="square"),
-    "by-size": CurveLook(plots.PURPLE, mark="diamond"),
-    "missing-only": CurveLook(plots.USUAL["missing-only"], mark="triangle-up"),
-    "fedeas": CurveLook(plots.USUAL["fedeas"], width=3),
-}
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_METHODS = 24  # lines of a figure
 FONT = '"Source Sans", sans-serif'  # the page's own
@@ -85,88 +63,6 @@ def heat_map(
         reversescale=screen is not DARK,
         colorbar=bar,
     )
-    return figure
-
-
-def demand_dots(
-    counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray, screen: Screen = LIGHT
-) -> go.Figure:
-    """Images of each client under full balance and under this plan, a row for each client."""
-    images = _axis("", screen, rangemode="tozero", tickformat="~s", side="top")
-    title = "Images of each client: full demand ○, this plan ●"
-    figure = _figure(title, _height(rows.size), images, _clients_axis(rows, screen, showgrid=True), screen)
-    names = _client_names(counts, rows)
-    for label, plan, symbol, colour in (
-        ("full balance asks for", demand, "circle-open", plots.GREY),
-        ("this plan generates", allocation, "circle", plots.BLUE),
-    ):
-        figure.add_scatter(
-            x=plan.per_client[rows],
-            y=names,
-            showlegend=False,
-            mode="markers",
-            marker={"symbol": symbol, "color": colour, "size": 9},
-            cliponaxis=False,
-            hovertemplate=f"client %{{y}}<br>{label} %{{x:,}}<extra></extra>",
-        )
-    return figure
-
-
-def trade_off(curves: Curves, spec: str, images: int, removed: float, screen: Screen = LIGHT) -> go.Figure:
-    """Imbalance removed against budget for all policies, with the current plan as a star."""
-    lowest = min((float(path.removed.min()) for path in curves.paths.values()), default=0.0)
-    budgets = _axis("images to generate (logarithmic)", screen, type="log", dtick=1, tickformat="~s")
-    reach = [max(min(0.0, lowest), -0.5) - 0.03, 1.05]
-    shares = _axis("imbalance removed", screen, tickformat=".0%", range=reach)
-    figure = _figure("Imbalance removed for how many images", 480, budgets, shares, screen)
-    if curves.budgets:
-        figure.add_vrect(*curves.budgets, fillcolor=plots.SKY, opacity=0.2, line_width=0, layer="below")
-    for name, look in CURVES.items():
-        if name not in curves.paths:
-            continue
-        path = curves.paths[name]
-        figure.add_scatter(
-            x=path.total,
-            y=path.removed,
-            name=name + look.remark,
-            mode="lines+markers" if look.mark else "lines",
-            line={"color": look.colour, "width": look.width, "dash": look.dash},
-            legendrank=1 if name == "fedeas" else 2,
-            marker={"symbol": look.mark or "circle", "size": 7},
-            hovertemplate=f"{name}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
-        )
-    figure.add_scatter(
-        x=[images],
-        y=[removed],
-        name="this plan",
-        mode="markers",
-        marker={"color": plots.VERMILLION, "size": 15, "symbol": "star", "line": {"color": screen.paper, "width": 1}},
-        hovertemplate=f"{for_html(spec)}<br>%{{x:,}} images<br>%{{y:.1%}} removed<extra></extra>",
-    )
-    return figure
-
-
-def concentration(counts: LabelCounts, allocation: Allocation, screen: Screen = LIGHT) -> go.Figure:
-    """The share of the imbalance and of the budget that the most imbalanced clients have."""
-    held = scores.concentration(counts, allocation)
-    share = np.arange(1, counts.num_clients + 1) / counts.num_clients
-    clients = _axis("share of the clients, most imbalanced first", screen, tickformat=".0%", range=[0, 1.04])
-    held_axis = _axis("share held", screen, tickformat=".0%", range=[0, 1.03])
-    figure = _figure("Who holds imbalance and budget", 400, clients, held_axis, screen)
-    for label, values, colour, dash in (
-        ("imbalance", held.imbalance, plots.VERMILLION, "solid"),
-        ("planned images", held.budget, plots.BLUE, "dash"),
-    ):
-        figure.add_scatter(
-            x=np.append(0, share),
-            y=np.append(0, values),
-            name=label,
-            mode="lines",
-            line={"color": colour, "dash": dash, "width": 2.5},
-            hovertemplate=f"the most imbalanced %{{x:.0%}}<br>hold %{{y:.1%}} of the {label}<extra></extra>",
-        )
-    even = {"color": plots.GREY, "dash": "dot", "width": 1}
-    figure.add_scatter(x=[0, 1], y=[0, 1], name="if all were alike", mode="lines", line=even, hoverinfo="skip")
     return figure
 
 
@@ -254,11 +150,10 @@ def _axis(title: str, screen: Screen, **more: Any) -> Axis:
     return {**plain, "title": {"text": title, "standoff": 14}, **more}
 
 
-def _clients_axis(rows: IntArray, screen: Screen, showgrid: bool = False) -> Axis:
+def _clients_axis(rows: IntArray, screen: Screen) -> Axis:
     """An axis that names every client, the first at the top."""
     downwards = [rows.size - 0.5, -0.5]
-    apart = {"ticklabelstandoff": 7}  # a dot at zero does not touch the name
-    return _axis("client", screen, type="category", showgrid=showgrid, range=downwards, dtick=1, **apart)
+    return _axis("client", screen, type="category", showgrid=False, range=downwards, dtick=1, ticklabelstandoff=7)
 
 
 def _height(clients: int) -> int:

@@ -28,8 +28,9 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
-from fedeas.web import charts, downloads, heat_table, plan_result, runs, sources
+from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
+from fedeas.web.html_plot import Plot
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.runs import ListedRun
 from fedeas.web.screens import DARK, LIGHT, Screen
@@ -252,18 +253,18 @@ def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray,
 def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
     demand = _curves(counts).demand
     with _scrolled(rows):
-        _chart(st, charts.demand_dots(counts, found.allocation, demand, rows, _screen()), "demand")
+        _plot(st, plan_charts.demand_dots(counts, found.allocation, demand, rows))
     if selected := _selected(counts, rows):
         st.caption(selected)
     left, right = st.columns([1.6, 1])
-    _chart(left, charts.concentration(counts, found.allocation, _screen()), "concentration")
+    _plot(left, plan_charts.concentration(counts, found.allocation))
     _show_most(right, counts, found)
 
 
 def _show_budget(counts: LabelCounts, found: PlanResult) -> None:
     curves = _curves(counts)
     point = (found.policy.spec, found.allocation.total, found.summary.removed)
-    _chart(st, charts.trade_off(curves, *point, _screen()), "trade-off")
+    _plot(st, plan_charts.trade_off(curves, *point))
     _show_interval(curves)
 
 
@@ -409,6 +410,11 @@ def _show_table(shown: Sequence[ListedRun]) -> None:
 
 def _cell(value: object) -> object:
     return printable(value) if isinstance(value, str) else value
+
+
+def _plot(place: Any, plot: Plot) -> None:
+    st.html(html_plot.STYLE)
+    place.html(html_plot.plot_html(plot, _screen()))
 
 
 def _chart(place: Any, figure: Any, key: str) -> None:
