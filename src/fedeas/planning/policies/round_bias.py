@@ -21,6 +21,7 @@ read hundreds of times.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -105,7 +106,7 @@ class Bias:
         pull = 2 * (self.own * apart + self.joint * apart.sum(axis=0))
         return np.asarray(pull - (pull @ self.shares)[:, None])
 
-    @property
+    @cached_property
     def steepness(self) -> float:
         """An upper bound of the second derivative in any direction."""
         classes = len(self.shares)

@@ -175,7 +175,8 @@ class Waterfill:
 
     def _pick(self, table: IntArray, stage: IntArray) -> IntArray:
         """The entry of each client's stage; stages count from 1."""
-        return np.take_along_axis(table, stage[:, None] - 1, axis=1)[:, 0]
+        picked: IntArray = table[np.arange(len(table)), stage - 1]
+        return picked
 
 
 def _ratio(above: IntArray, below: FloatArray) -> FloatArray:
