@@ -1,9 +1,9 @@
-"""What is a diffusion model worth after ten minutes of one CPU core, beside the Gaussian? Fashion-MNIST.
+"""What is a diffusion model worth after ten minutes of one CPU core, beside the Gaussian?
 
-    python benchmarks/cpu_generators.py FOLDER_OF_DATASETS WEIGHTS.safetensors [whole]
+    python benchmarks/cpu_generators.py FOLDER_OF_DATASETS WEIGHTS.safetensors [fashion-mnist | cifar10]
 
-The weights are trained if the file is missing. Images are scaled down to 16 x 16 or, with `whole`, left at 28 x 28;
-one small CNN judges all generators.
+The weights are trained if the file is missing. Without a dataset it is Fashion-MNIST, scaled down to 16 x 16. One small
+CNN judges all generators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from measure import save
 from torch.nn import functional
 
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import Dataset, load_dataset
 from fedeas.generators.base import image_index
 from fedeas.generators.diffusion import DiffusionGenerator, Trainer, Weights, preset
 from fedeas.generators.gaussian import GaussianGenerator
@@ -30,11 +30,11 @@ LABELS = np.repeat(np.arange(10), PER_CLASS)
 
 
 def main() -> None:
-    folder, file, whole = sys.argv[1], Path(sys.argv[2]), sys.argv[3:] == ["whole"]
+    folder, file, named = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     torch.set_num_threads(1)
-    data = load_dataset("fashion-mnist", folder)
-    images, test_images = (part if whole else scaled(part) for part in (data.images, data.test_images))
-    weights = Weights.load(file) if file.exists() else trained(images, data.labels, data.classes, file)
+    data = load_dataset(*(named or ["fashion-mnist"]), folder)
+    images, test_images = (part if named else scaled(part) for part in (data.images, data.test_images))
+    weights = Weights.load(file) if file.exists() else trained(data, images, file)
     classifier = Classifier.train(images, data.labels, 10, epochs=EPOCHS, architecture="small-cnn")
     some = np.random.default_rng(0).choice(len(images), COMPARED, replace=False)
     yardstick = Yardstick.of(classifier, images[some], test_images, data.test_labels)
@@ -55,8 +55,8 @@ def main() -> None:
         },
     ]
     side = images.shape[-1]
-    what = f"Fashion-MNIST (own split) at {side} x {side}, {len(LABELS):,} images of each"
-    save(f"cpu-generators-{side}" if whole else "cpu-generators", f"Generators on one CPU core: {what}", rows)
+    what = f"{data.name} (own split) at {side} x {side}, {len(LABELS):,} images of each"
+    save(f"cpu-generators-{side}" if named else "cpu-generators", f"Generators on one CPU core: {what}", rows)
 
 
 def judged(name: str, generator: Any, seconds: float, yardstick: Yardstick) -> dict[str, object]:
@@ -80,13 +80,13 @@ def scaled(images: Images) -> Images:
     return functional.avg_pool2d(padded, 2).round().byte().numpy()
 
 
-def trained(images: Images, labels: np.ndarray, classes: tuple[str, ...], file: Path) -> Weights:
+def trained(data: Dataset, images: Images, file: Path) -> Weights:
     """Train the preset to its end, and keep the weights with the seconds that they took."""
-    trainer, start = Trainer(images, labels, classes, preset("quick")), time.process_time()
+    trainer, start = Trainer(images, data.labels, data.classes, preset("quick")), time.process_time()
     while trainer.update_number < trainer.updates:
         trainer.update()
     seconds = time.process_time() - start
-    weights = trainer.averaged(dataset="fashion-mnist", protocol="clean", preset="quick", cpu_seconds=seconds)
+    weights = trainer.averaged(dataset=data.name, protocol="clean", preset="quick", cpu_seconds=seconds)
     weights.save(file)
     return weights
 

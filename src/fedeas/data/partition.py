@@ -191,10 +191,12 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members = [part.copy() for part in data.members]
-    owned, draws = _replay_draw(members, clients, alpha, stream), 1
-    while min(part.size for part in owned) < 10:
+    ends, draws = _replay_draw(members, clients, alpha, stream), 1
+    while np.diff(ends, prepend=0).sum(axis=0).min() < 10:
         _check(draws < MAX_DRAWS, f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
-        owned, draws = _replay_draw(members, clients, alpha, stream), draws + 1
+        ends, draws = _replay_draw(members, clients, alpha, stream), draws + 1
+    pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(members, ends, strict=True)), strict=True)
+    owned = [np.concatenate(piece) for piece in pieces]
     train, test = [], []
     for part in owned:
         stream.shuffle(part)
@@ -282,13 +284,14 @@ def _draw(
     return [np.concatenate(parts) for parts in pieces]
 
 
-def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np.random.RandomState) -> list[IntArray]:
-    pieces = []
-    for part in members:
+def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np.random.RandomState) -> IntArray:
+    """Shuffle the samples of each class in place; where each client's part of them ends, (classes, clients)."""
+    alphas, ends = np.full(clients, alpha), np.empty((len(members), clients), dtype=np.int64)
+    for part, its in zip(members, ends, strict=True):
         stream.shuffle(part)
-        shares = stream.dirichlet([alpha] * clients)
-        pieces.append(np.split(part, (np.cumsum(shares) * part.size).astype(int)[:-1]))
-    return [np.concatenate([piece[client] for piece in pieces]) for client in range(clients)]
+        its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
+        its[-1] = part.size
+    return ends
 
 
 def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:
