@@ -16,6 +16,7 @@ from fedeas.core.locks import locked
 from fedeas.errors import InputError, RunError
 from fedeas.generators.diffusion import DiffusionGenerator, Network, Preset, Trainer, Weights, train
 from fedeas.generators.diffusion import training as module
+from fedeas.generators.diffusion.trainer import CLASSES
 from fedeas.generators.diffusion.training import GENERATOR, LOCK, STATE
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
@@ -341,13 +342,26 @@ def test_test_images_that_the_start_weights_saw_stay_recorded(before, after):
         {"recipe": replace(RECIPE, network=replace(TINY, layers=2))},
         {"recipe": replace(RECIPE, network=replace(TINY, target="v_prediction"))},
         {"images": np.zeros((12, 1, 6, 4), dtype=np.uint8)},
-        {"names": ("a", "b", "c")},
     ],
 )
 def test_start_weights_of_another_network_are_refused(options):
     start = trainer_of().averaged()
-    with pytest.raises(InputError, match="of another preset, image shape or number of classes"):
+    with pytest.raises(InputError, match="of another preset or image shape"):
         trainer_of(**options, start=start)
+
+
+@given(st.permutations(["a", "b", "c", "d"]), st.integers(2, 4))
+@settings(max_examples=10)
+def test_a_start_with_other_classes_keeps_all_but_the_vectors_of_new_classes(names, number):
+    start, fresh = trainer_of(names=("a", "b")).averaged(), trainer_of(names=tuple(names[:number])).averaged()
+    found = trainer_of(names=tuple(names[:number]), start=start).averaged()
+    assert found.class_names == tuple(names[:number])
+    before, random, vectors = (each.tensors[CLASSES] for each in (start, fresh, found))
+    expected = [
+        before[("a", "b").index(name)] if name in "ab" else random[row] for row, name in enumerate(names[:number])
+    ]
+    assert torch.equal(vectors, torch.stack([*expected, before[-1]]))
+    assert all(torch.equal(found.tensors[name], start.tensors[name]) for name in start.tensors if name != CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ from fedeas.generators.memory import as_memory_allows
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.timing import seconds_of
 
+CLASSES = "class_embedding.weight"
+"""The vectors of the classes, and at last that of "no class"."""
+
 QUICK, FEW = 0.2, 64  # an image that takes less than these seconds is timed among so many
 
 
@@ -46,7 +49,8 @@ class Trainer:
         seed: seed of initial weights and random stream.
         device: where it trains; on a GPU the network computes in bf16.
         compiled: compile the network first.
-        start: weights to start from instead of random ones; their training images count as seen.
+        start: weights to start from instead of random ones; their training images count as seen. Classes that they do
+            not have by name start from random vectors.
     """
 
     def __init__(
@@ -105,13 +109,22 @@ class Trainer:
         self.ema = EMAModel(self.parameters, decay=self.preset.ema, foreach=True)
 
     def _initial(self) -> Any:
+        network: Any = self.preset.network.build(self.shape, self.num_classes, self.seed)
         if self.start is None:
-            return self.preset.network.build(self.shape, self.num_classes, self.seed)
-        if (self.start.network, self.start.shape, self.start.num_classes) != (
-            self.preset.network, self.shape, self.num_classes,
-        ):  # fmt: skip
-            raise InputError("the weights to start from are of another preset, image shape or number of classes")
-        return self.start.build().train().requires_grad_()
+            return network
+        if (self.start.network, self.start.shape) != (self.preset.network, self.shape):
+            raise InputError("the weights to start from are of another preset or image shape")
+        tensors = {name: tensor.float() for name, tensor in self.start.tensors.items()}
+        network.load_state_dict(
+            {**tensors, CLASSES: self._known_classes(network.state_dict()[CLASSES], tensors[CLASSES])}
+        )
+        return network
+
+    def _known_classes(self, fresh: Tensor, before: Tensor) -> Tensor:
+        """The vectors of the classes: from the start for classes that it has by name and for "no class"."""
+        rows = {name: row for row, name in enumerate(self.start.class_names)} if self.start is not None else {}
+        known = [rows.get(name) for name in self.class_names] + [len(before) - 1]
+        return torch.stack([own if row is None else before[row] for own, row in zip(fresh, known, strict=True)])
 
     def update(self) -> None:
         """One update of weights and averaged weights; if memory runs out, the batch is halved."""
