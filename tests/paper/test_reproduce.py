@@ -18,7 +18,7 @@ from fedeas.paper.results import Results
 from fedeas.paper.run_queue import carry_out, stays_here
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
 from fedeas.paper.tables import comma_separated, fill
-from fedeas.runs.store import RunStore, read_run
+from fedeas.runs.store import RunStore, read_run, sound_runs
 
 SMOKE = study("smoke")
 
@@ -284,15 +284,15 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in RunStore(everything / "runs").all()}
     read, built = Counter(), Counter()
 
-    def counting_read(path):
-        read[path.resolve()] += 1
-        return read_run(path)
+    def counting_read(paths, check):
+        read.update(path.resolve() for path in paths)
+        return sound_runs(paths, check)
 
     def counting_fill(sheet, found):
         built[sheet.title] += 1
         return fill(sheet, found)
 
-    monkeypatch.setattr(results, "read_run", counting_read)
+    monkeypatch.setattr(results, "sound_runs", counting_read)
     monkeypatch.setattr(workbook, "fill", counting_fill)
     call("all", *places(everything), "--keep")
     assert " of " not in capsys.readouterr().out.split("Accuracy, %")[0]  # no run was begun
