@@ -195,9 +195,18 @@ def test_replies_come_in_the_order_of_clients():
     assert [reply.weight for reply in replies] == [SIZES[client] for client in (0, 2, 3, 5)]
 
 
-@pytest.mark.parametrize("norm", ["group", "none"])
-@pytest.mark.parametrize("spec", ["fedavg", "fedprox(mu=0.5)", "scaffold(option=I)", "moon"])
-@pytest.mark.parametrize("train", [{}, {"loss": "balanced-softmax"}, {"augment": "crop-flip"}], ids=str)
+@pytest.mark.parametrize(
+    ("spec", "norm", "train"),
+    [
+        ("fedavg", "none", {}),
+        ("fedavg", "group", {"loss": "balanced-softmax"}),
+        ("fedavg", "group", {"augment": "crop-flip"}),
+        ("fedprox(mu=0.5)", "group", {}),
+        ("scaffold(option=I)", "group", {}),
+        ("moon", "group", {}),
+    ],
+    ids=str,
+)
 def test_batches_that_are_filled_up_give_the_same_training(spec, norm, train):
     settings = {"train": TrainConfig(lr=0.05, batch_size=8, epochs=2, **train), "norm": norm}
     algorithm = parse_algorithm(spec)
