@@ -55,7 +55,7 @@ def main() -> None:
         },
     ]
     side = images.shape[-1]
-    what = f"{data.name} (own split) at {side} x {side}, {len(LABELS):,} images of each"
+    what = f"{data.name} at {side} x {side}, {len(LABELS):,} images of each"
     save(f"cpu-generators-{side}" if named else "cpu-generators", f"Generators on one CPU core: {what}", rows)
 
 
