@@ -130,6 +130,17 @@ def test_models_are_averaged_by_real_sizes():
     assert mean["model/steps"].dtype == torch.int64
 
 
+@pytest.mark.parametrize("clients", [1, 2])
+def test_the_mean_does_not_share_memory_with_a_reply(clients):
+    arrays = [{"model/w": torch.ones(2), "model/steps": torch.tensor(3)} for _ in range(clients)]
+    mean = weighted_mean([Reply(client, 5, each) for client, each in enumerate(arrays)], arrays[0])
+    for each in arrays:
+        for tensor in each.values():
+            tensor.zero_()
+    assert mean["model/w"].tolist() == [1, 1]
+    assert mean["model/steps"] == 3
+
+
 def test_running_statistics_are_averaged_too(net):
     kwargs = {"clients": 2, "participants": 2, "rounds": 1, "sizes": {0: 30, 1: 10}}
     state, _ = run_rounds(FedAvg(), net, **kwargs)

@@ -100,7 +100,7 @@ _KEPT: WeakKeyDictionary[nn.Module, State] = WeakKeyDictionary()
 
 
 def keep_state(model: nn.Module) -> None:
-    """List the tensors of this model once for all; they must not be replaced by others afterwards."""
+    """List the tensors of this model only once; they must not be replaced by others afterwards."""
     _KEPT[model] = State.of(model)
 
 
@@ -152,13 +152,9 @@ def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
     """
     total, keys = sum(reply.weight for reply in replies), list(keys)
     floating = [key for key in keys if replies[0].arrays[key].is_floating_point()]
-    whole = [key for key in keys if not replies[0].arrays[key].is_floating_point()]
-    mean, largest = ([replies[0].arrays[key] for key in kind] for kind in (floating, whole))
-    if floating:
-        mean = list(torch._foreach_mul(mean, replies[0].weight / total))
-    for reply in replies[1:]:
-        if floating:
-            torch._foreach_add_(mean, [reply.arrays[key] for key in floating], alpha=reply.weight / total)
-        if whole:
-            largest = list(torch._foreach_maximum(largest, [reply.arrays[key] for key in whole]))
-    return {**dict(zip(floating, mean, strict=True)), **dict(zip(whole, largest, strict=True))}
+    mean = [replies[0].arrays[key] * (replies[0].weight / total) for key in floating]
+    for reply in replies[1:] if floating else ():
+        torch._foreach_add_(mean, [reply.arrays[key] for key in floating], alpha=reply.weight / total)
+    means = dict(zip(floating, mean, strict=True))
+    whole = {key: torch.stack([r.arrays[key] for r in replies]).amax(dim=0) for key in keys if key not in means}
+    return {**means, **whole}

@@ -104,7 +104,8 @@ class CapturedSGD:
         seen, steps = sum(most), len(most)
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
-        self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
+        if self.valid is not None:
+            self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,
             self._put("shared/", objective.shared, 0),

@@ -35,7 +35,7 @@ Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parqu
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
 LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
-FEW_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
+SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
 TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generator is recommended
 
 
@@ -75,7 +75,7 @@ def train(
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes)
         if preset == "quick" and data.shape[0] > 1:
-            print(FEW_COLOURS, file=sys.stderr, flush=True)
+            print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
     with _shown(trainer.updates) as show:
         look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))

@@ -19,6 +19,7 @@ from fedeas.gpu.devices import autocast
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 NO_CLASS = -1
+"""The label of images that only fill up a batch."""
 
 
 @dataclass(frozen=True, eq=False)
