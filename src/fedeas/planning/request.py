@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.beta import (
     MAX_SYNTHETIC,
@@ -38,7 +39,7 @@ from fedeas.planning.policies import (
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, CountTable, PathLike, allocation_writer
+from fedeas.planning.tables import Chunk, CountTable, allocation_writer
 
 WHOLE_CELLS = 2**24
 """Tables with more counts are planned in parts where that is possible."""
@@ -134,29 +135,17 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
     return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
 
 
-def plan_file(file: CountTable, policy: Policy, out: PathLike | None = None) -> Summary:
+def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
     """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
     if policy.is_local:
-        return plan_chunks(file.chunks(), policy, out)
-    return write_plan(plan_in_passes(file, policy), policy.spec, out)
+        parts = ((chunk, policy.allocate(chunk.counts)) for chunk in file.chunks())
+    else:
+        parts = plan_in_passes(file, policy)
+    return write_plan(parts, policy.spec, out)
 
 
-def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = None) -> Summary:
-    """Plan a federation part by part and return the summary; each part's allocation is written to `out`.
-
-    A policy that is not local must be given all clients in one part.
-    """
-    return write_plan(((chunk, _plan_part(chunk, policy)) for chunk in chunks), policy.spec, out)
-
-
-def _plan_part(chunk: Chunk, policy: Policy) -> Allocation:
-    if chunk.first_row and not policy.is_local:
-        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
-    return policy.allocate(chunk.counts)
-
-
-def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None = None) -> Summary:
-    """Write a plan to `out`, if given, and return its summary."""
+def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None) -> Summary:
+    """Write a plan to `out`, if given, part by part, and return its summary."""
     summary: Summary | None = None
     with nullcontext() if out is None else allocation_writer(out, spec) as writer:
         for chunk, allocation in parts:

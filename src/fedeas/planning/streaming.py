@@ -17,7 +17,7 @@ from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Fleet, Open, Parts, Passes, Place, leave_few_open, plan_whole
 from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
-from fedeas.planning.policies import KL, Greedy, Optimal, Policy, RoundBias
+from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
 from fedeas.planning.policies.kl import DivergenceCurves
 from fedeas.planning.policies.optimal import change_by, highest_price, is_small, on_hulls
@@ -32,19 +32,10 @@ PART_CELLS = 2**18
 
 
 def can_stream(policy: Policy) -> bool:
-    """Whether a table can be planned in passes."""
-    return _why_not(policy) == ""
-
-
-def _why_not(policy: Policy) -> str:
-    """Why a table cannot be planned in passes; empty if it can."""
-    if isinstance(policy, RoundBias):
-        return "takes hundreds of steps, each over all clients"
+    """Whether a table can be planned in passes: the policy finds one price, and its budget needs no other clients."""
     if not isinstance(policy, Greedy | Optimal | KL):
-        return "needs all clients at once"
-    if isinstance(policy.budget, Policy) and not policy.budget.is_local:
-        return f"needs all clients at once for its budget, {policy.budget.spec}"
-    return ""
+        return False
+    return not isinstance(policy.budget, Policy) or policy.budget.is_local
 
 
 def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -> Iterator[tuple[Chunk, Allocation]]:
@@ -56,8 +47,8 @@ def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -
 
 def placement(parts: Parts, policy: Policy) -> Place:
     """Read the parts as often as it takes to know how to place the budget."""
-    if reason := _why_not(policy):
-        raise PolicyError(f"{policy.spec} {reason}; read the table whole")
+    if not can_stream(policy):
+        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
     assert isinstance(policy, Greedy | Optimal | KL)
     fleet = Fleet.survey(parts, policy.budget)
     check_searchable(fleet.total)
