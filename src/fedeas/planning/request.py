@@ -137,6 +137,7 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
 
 def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
     """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
+    parts: Iterable[tuple[Chunk, Allocation]]
     if policy.is_local:
         parts = ((chunk, policy.allocate(chunk.counts)) for chunk in file.chunks())
     else:

@@ -70,24 +70,24 @@ def in_steps(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
     price = trial.spend(total, LEAST * float(trial.gains.max()))
     steps = Steps(counts, counts.weights, shares)
     rest = total - steps.take_above(price, total)
-    return steps.samples + one_by_one(counts, shares, rest, before=steps.samples)
+    return steps.samples + one_by_one(counts, shares, rest, steps.samples)
 
 
 def one_by_one(
     counts: LabelCounts,
     shares: FloatArray,
     total: int,
+    before: IntArray,
     importance: FloatArray | None = None,
-    before: IntArray | None = None,
     weights: FloatArray | None = None,
 ) -> IntArray:
     """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
 
-    A client's next sample is of the class that lacks most, and a heap finds the next client. With the `importance` of
-    each class gains are multiplied by it; `before` are samples that are there already; `weights` are the p_k, by
+    A client's next sample is of the class that lacks most, and a heap finds the next client. `before` are samples that
+    are there already. Gains are multiplied by the `importance` of their class, if given; `weights` are the p_k, by
     default those of these clients alone.
     """
-    start = counts.n if before is None else counts.n + before
+    start = counts.n + before
     after, weights = start.astype(np.float64), counts.weights if weights is None else weights
 
     def next_sample(client: int) -> tuple[float, int, int]:
