@@ -21,7 +21,7 @@ from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enc
 from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
 from fedeas.planning.policies.kl import DivergenceCurves
-from fedeas.planning.policies.optimal import change_by, highest_price, is_small, on_hulls
+from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
 from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
 from fedeas.planning.policies.share_curves import ShareCurves
 from fedeas.planning.policies.targets import shares_towards
@@ -85,7 +85,7 @@ def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], Rela
 
     def place(part: LabelCounts) -> IntArray:
         curves = curves_of(part)
-        return curves.in_whole(rounding.next_part(samples_of(curves)))
+        return curves.fill(rounding.next_part(samples_of(curves)))
 
     return place
 
@@ -120,7 +120,7 @@ def _outline(passes: Passes[Waterfill]) -> tuple[float, int]:
     """A price at which nobody takes a sample, and the samples that balance everybody."""
     highest, demand = 0.0, 0
     for curves in passes.curves():
-        highest, demand = max(highest, highest_price(curves)), demand + int(curves.demand.sum())
+        highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
     return highest, demand
 
 

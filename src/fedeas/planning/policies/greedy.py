@@ -112,7 +112,7 @@ def one_by_one(
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
     """The samples of each client if `total` are placed one after the other; fewer than balance all clients."""
-    too_low, enough = 0.0, float(curves.gain_at(curves.sorted[:, 0]).max()) * (1 + SAFE_MARGIN)
+    too_low, enough = 0.0, curves.highest_gain * (1 + SAFE_MARGIN)
     while enough - too_low > enough * SAFE_MARGIN / 10:
         price = (too_low + enough) / 2
         if curves.taken_above(price).sum() <= total:

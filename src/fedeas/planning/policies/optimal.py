@@ -120,14 +120,9 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     surplus = total - int(curves.demand.sum())
     if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
         return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
-    samples, price = on_hulls(curves, total, highest_price(curves))
+    samples, price = on_hulls(curves, total, 2 * curves.highest_gain)
     bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
     return _give_rest(curves, samples, total - int(samples.sum())), bound
-
-
-def highest_price(curves: Waterfill) -> float:
-    """A price at which nobody takes a sample."""
-    return 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
 
 
 def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:

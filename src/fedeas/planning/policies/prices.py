@@ -75,7 +75,7 @@ class RelaxedCurves(Protocol):
     def matched(self, more: float = 0.0) -> FloatArray:
         """The samples with which every client matches the target, and about `more` for each beyond."""
 
-    def in_whole(self, samples: IntArray) -> IntArray:
+    def fill(self, samples: IntArray) -> IntArray:
         """The allocation, clients x classes, for whole numbers of samples."""
 
 

@@ -248,8 +248,7 @@ def _unrepeated(column: Any, first_row: int) -> Any:
         order = np.argsort(which, kind="stable")
         place = int(np.argmax(which[order][1:] == which[order][:-1]))
         first, second = sorted(order[place : place + 2].tolist())
-        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
-        raise InputError(f"duplicate client {str(names[int(which[first])])!r} ({rows}); merge or rename one")
+        raise _duplicate(names[int(which[first])], first + first_row, second + first_row)
     return plain(column)
 
 
@@ -353,12 +352,13 @@ class _UniqueNames:
             for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
                 if key in suspects:
                     if name in seen:
-                        raise InputError(
-                            f"duplicate client {str(name)!r} (rows {seen[name] + 1:,} and {row + 1:,}); "
-                            "merge or rename one"
-                        )
+                        raise _duplicate(name, seen[name], row)
                     seen[name] = row
                 row += 1
+
+
+def _duplicate(name: object, first: int, second: int) -> InputError:
+    return InputError(f"duplicate client {str(name)!r} (rows {first + 1:,} and {second + 1:,}); merge or rename one")
 
 
 def _hashes(column: Any) -> Any:
