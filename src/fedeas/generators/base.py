@@ -66,7 +66,7 @@ class Generator(Protocol):
 
 
 class GeneratorWrapper:
-    """A generator that wraps another one and has its classes, shape and batch size."""
+    """A generator that wraps another one, with its classes, shape, batch size and, unless replaced, fingerprint."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -85,6 +85,11 @@ class GeneratorWrapper:
     def batch_size(self) -> int:
         """How many images are made at once."""
         return self.generator.batch_size
+
+    @property
+    def fingerprint(self) -> str:
+        """The other generator's fingerprint."""
+        return self.generator.fingerprint
 
 
 def image_index(client: int, count: int, start: int = 0) -> IntArray:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,37 +144,31 @@ class GaussianGenerator:
             "shape": json.dumps(self.shape),
             "shrinkage": repr(self.shrinkage),
             "class_names": names,
-            "fingerprint": self.fingerprint,
         }
         write_tensors(path, self._tensors(), settings, "numpy")
 
     @classmethod
     def load(cls, path: PathLike) -> GaussianGenerator:
         """Read what `save` wrote."""
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
         try:
-            generator, recorded = _read(path)
+            return _read(path)
         except InputError as error:
             raise InputError(f"{error}; fit it again") from None
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: not a saved Gaussian generator ({error}); fit it again") from None
-        if generator.fingerprint != recorded:
-            raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; fit it again")
-        return generator
 
     def _tensors(self) -> dict[str, FloatArray]:
         return dict(zip(TENSORS, (self.mean, self.basis, self.class_means, self.roots), strict=True))
 
 
-def _read(path: PathLike) -> tuple[GaussianGenerator, str]:
+def _read(path: PathLike) -> GaussianGenerator:
     settings, tensors = read_tensors(path, "numpy")
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
     channels, height, width = json.loads(settings["shape"])
     names = json.loads(settings["class_names"]) if settings["class_names"] else None
     mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
-    generator = GaussianGenerator(
+    return GaussianGenerator(
         (channels, height, width),
         mean,
         basis,
@@ -184,7 +177,6 @@ def _read(path: PathLike) -> tuple[GaussianGenerator, str]:
         float(settings["shrinkage"]),
         None if names is None else tuple(names),
     )
-    return generator, settings["fingerprint"]
 
 
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:

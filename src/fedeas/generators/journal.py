@@ -32,11 +32,6 @@ class Journal(GeneratorWrapper):
         self._notes, self._note = list(noted), note
         self._known = {client for each in self._notes for client in each["clients"]}
 
-    @property
-    def fingerprint(self) -> str:
-        """The generator's fingerprint: the images are the same."""
-        return self.generator.fingerprint
-
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; at a client's first request the number of missing images is noted first."""
         classes, numbers = np.asarray(labels), np.asarray(index)

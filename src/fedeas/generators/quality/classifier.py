@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -60,7 +59,6 @@ class Classifier:
         *,
         seed: int = 0,
         epochs: int | None = None,
-        flip: bool | None = None,
         device: Device = "cpu",
         class_names: Sequence[str] | None = None,
         seen: Seen = NOT_KNOWN,
@@ -74,8 +72,6 @@ class Classifier:
             num_classes: C.
             seed: seed of weights, order and augmentation.
             epochs: passes over the images; the default depends on the network.
-            flip: whether mirrored images have the same class; by default true for large colour images, whose objects
-                look alike from both sides, and false for grey ones, which may be letters.
             device: where to train and to keep the classifier.
             class_names: for messages, and kept with the classifier.
             seen: which images these are, kept with the classifier.
@@ -89,7 +85,7 @@ class Classifier:
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
-        _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed)
+        _fit(classifier, _TrainingSet.of(images, classes, classifier), recipe, seed)
         model.eval().requires_grad_(False)
         return classifier
 
@@ -112,10 +108,6 @@ class Classifier:
         """The class it sees in each image."""
         return self.read(images)[0]
 
-    def features(self, images: Images) -> NDArray[np.float32]:
-        """The input of its last layer for each image, (N, d)."""
-        return self.read(images)[1]
-
     def accuracy(self, images: Images, labels: ArrayLike) -> float:
         """Share of the images that it classifies correctly."""
         classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
@@ -126,7 +118,7 @@ class Classifier:
         return replace(self, test_accuracy=self.accuracy(images, labels))
 
     def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
-        """Classes and features in one pass.
+        """The class it sees in each image, and the input of its last layer, (N, d).
 
         Batches are padded to one size, so that the arithmetic, and with it the result for an image, does not depend on
         the rest of the batch.
@@ -178,7 +170,6 @@ class Classifier:
             "class_names": self.class_names,
             "test_accuracy": self.test_accuracy,
             "seen": self.seen.record,
-            "fingerprint": self.fingerprint,
         }
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
@@ -186,18 +177,13 @@ class Classifier:
     @classmethod
     def load(cls, path: PathLike, device: Device = "cpu") -> Classifier:
         """Read a file of `save`; anything else is refused, in particular pickled weights."""
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
         try:
-            classifier, recorded = _read(path, device)
+            return _read(path, device)
         except InputError as error:
             raise InputError(f"{error}; train it again") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
-        if classifier.fingerprint != recorded:
-            raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; train it again")
-        return classifier
 
 
 def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
@@ -205,7 +191,7 @@ def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
     return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
 
-def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
+def _read(path: PathLike, device: Device) -> Classifier:
     settings, tensors = read_tensors(path)
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
@@ -214,7 +200,7 @@ def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
     model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
     model.load_state_dict(tensors)
     model.eval().requires_grad_(False).to(device)
-    classifier = Classifier(
+    return Classifier(
         model,
         about["architecture"],
         (channels, height, width),
@@ -225,7 +211,6 @@ def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
         about["test_accuracy"],
         seen_in(about),
     )
-    return classifier, about["fingerprint"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +224,11 @@ class _TrainingSet:
     flip: bool
 
     @staticmethod
-    def of(images: Images, labels: IntArray, classifier: Classifier, flip: bool | None) -> _TrainingSet:
-        """Crops shift by at most an eighth of the side; digits of 8 pixels are not shifted at all."""
+    def of(images: Images, labels: IntArray, classifier: Classifier) -> _TrainingSet:
+        """Crops shift by at most an eighth of the side; digits of 8 pixels are not shifted at all.
+
+        Only large colour images are mirrored, whose objects look alike from both sides: grey ones may be letters.
+        """
         channels, height, width = classifier.shape
         large = classifier.architecture == "resnet18"
         frame = min(height, width) // 8 if large else 0
@@ -250,7 +238,7 @@ class _TrainingSet:
         own = framed[:, :, frame : frame + height, frame : frame + width]
         own.copy_(torch.from_numpy(np.array(images)))
         where = torch.from_numpy(np.array(labels)).to(classifier.device)
-        return _TrainingSet(framed, where, frame, (large and channels > 1) if flip is None else flip)
+        return _TrainingSet(framed, where, frame, large and channels > 1)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Randomly cropped and mirrored images at these positions, and their labels."""
