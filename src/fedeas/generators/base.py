@@ -22,6 +22,9 @@ CLIENT_BITS = 32
 Images = ByteArray
 """(N, channels, height, width)."""
 
+Shape = tuple[int, int, int]
+"""Channels, height and width of an image."""
+
 Index = TypeVar("Index", int, IntArray)
 """One index or an array of indices."""
 
@@ -46,7 +49,7 @@ class Generator(Protocol):
         ...
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of its images."""
         ...
 
@@ -77,7 +80,7 @@ class GeneratorWrapper:
         return self.generator.num_classes
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of its images."""
         return self.generator.shape
 
@@ -90,6 +93,12 @@ class GeneratorWrapper:
     def fingerprint(self) -> str:
         """The other generator's fingerprint."""
         return self.generator.fingerprint
+
+
+def shape_of(images: Images) -> Shape:
+    """The shape of each of these images."""
+    _, channels, height, width = images.shape
+    return channels, height, width
 
 
 def image_index(client: int, count: int, start: int = 0) -> IntArray:

@@ -15,7 +15,7 @@ from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.core.files import PathLike
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import Images, address_noise, checked_address, checked_training
+from fedeas.generators.base import Images, Shape, address_noise, checked_address, checked_training, shape_of
 
 FORMAT = "fedeas-gaussian-1"
 """Version of file format and sampler; part of the fingerprint."""
@@ -39,7 +39,7 @@ class GaussianGenerator:
     Make one with `fit` or `load`, which round the arrays to their steps.
     """
 
-    shape: tuple[int, int, int]
+    shape: Shape
     mean: FloatArray = field(repr=False)
     """Of all training images, by pixel."""
     basis: FloatArray = field(repr=False)
@@ -82,7 +82,7 @@ class GaussianGenerator:
         mean, basis = _principal_components(rows, components)
         class_means, covariances = _class_moments(_projected(rows, mean, basis), classes, num_classes, shrinkage)
         return cls(
-            (images.shape[1], images.shape[2], images.shape[3]),
+            shape_of(images),
             _in_steps(mean, SCORE_STEPS),
             _in_steps(basis, BASIS_STEPS),
             _in_steps(class_means, SCORE_STEPS),

@@ -12,9 +12,8 @@ from diffusers import UNet2DModel
 from torch import nn
 
 from fedeas.errors import InputError
+from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.patches import PatchUNet
-
-Shape = tuple[int, int, int]
 
 NOISE_LEVELS = 1000
 SMALLEST_OF_QUICK = 16  # pixels; smaller images are quick without patches

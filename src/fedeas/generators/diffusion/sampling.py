@@ -17,6 +17,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.log import log
 from fedeas.errors import InputError
+from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
@@ -77,7 +78,7 @@ class DiffusionGenerator:
         return self.weights.num_classes
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of the images."""
         return self.weights.shape
 

@@ -18,7 +18,8 @@ from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
 from fedeas.errors import InputError
-from fedeas.generators.diffusion.presets import Network, Shape
+from fedeas.generators.base import Shape
+from fedeas.generators.diffusion.presets import Network
 
 FORMAT = "fedeas-diffusion-1"
 

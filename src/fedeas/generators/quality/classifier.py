@@ -19,7 +19,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import Images, checked_address, checked_training
+from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
 from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
@@ -39,7 +39,7 @@ class Classifier:
 
     model: Model = field(repr=False)
     architecture: str
-    shape: tuple[int, int, int]
+    shape: Shape
     num_classes: int
     mean: tuple[float, ...]
     """Mean of each channel of the training images, scaled to [0, 1]."""
@@ -79,7 +79,7 @@ class Classifier:
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
-        shape = (images.shape[1], images.shape[2], images.shape[3])
+        shape = shape_of(images)
         architecture = architecture or suited_to(shape)
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
@@ -186,7 +186,7 @@ class Classifier:
             raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
 
 
-def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
+def suited_judge(shape: Shape, device: Device) -> str:
     """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
     return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
