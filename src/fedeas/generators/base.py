@@ -46,26 +46,21 @@ class Generator(Protocol):
     @property
     def num_classes(self) -> int:
         """C; labels are 0 to C - 1."""
-        ...
 
     @property
     def shape(self) -> Shape:
         """Channels, height and width of its images."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """How many images it makes at once; a bank stores images after each batch."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Hex hash of what determines the images: weights, sampler settings and precision."""
-        ...
 
     def sample(self, labels: IntArray, index: IntArray) -> Images:
         """The images of these addresses, shaped (N, channels, height, width)."""
-        ...
 
 
 class GeneratorWrapper:

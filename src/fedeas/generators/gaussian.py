@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,6 +51,8 @@ class GaussianGenerator:
     """R, classes x components x components."""
     shrinkage: float
     class_names: tuple[str, ...] | None = None
+    batch_size: ClassVar[int] = 4096
+    """Takes a fraction of a second; any number is possible."""
 
     @classmethod
     def fit(
@@ -61,12 +64,10 @@ class GaussianGenerator:
         shrinkage: float = 0.1,
         class_names: Sequence[str] | None = None,
     ) -> GaussianGenerator:
-        """Fit to training images, uint8 (N, channels, height, width).
+        """Fit to training images, uint8 (N, channels, height, width), with at least one of every class.
 
         Args:
-            images: at least one of every class.
-            labels: 0 to `num_classes` - 1.
-            num_classes: C.
+            images, labels, num_classes: the images, and their labels from 0 to `num_classes` - 1.
             components: directions of largest variance that are kept.
             shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. For
                 classes with few images the weight is larger.
@@ -95,11 +96,6 @@ class GaussianGenerator:
     def num_classes(self) -> int:
         """C."""
         return len(self.class_means)
-
-    @property
-    def batch_size(self) -> int:
-        """A batch that takes a fraction of a second; any number is possible."""
-        return 4096
 
     @property
     def components(self) -> int:

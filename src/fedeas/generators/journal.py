@@ -20,10 +20,7 @@ Kept = BankedGenerator | KeptPool
 class Journal(GeneratorWrapper):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
-    Args:
-        generator: the generator.
-        noted: notes of earlier starts of the run.
-        note: stores a new note.
+    `noted` are the notes of earlier starts of the run; `note` stores a new one.
     """
 
     def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:

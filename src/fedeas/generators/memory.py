@@ -18,10 +18,7 @@ Result = TypeVar("Result")
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:
     """The result of `work` for a batch of this size or, if memory runs out, half of it, and so on down to 1.
 
-    Args:
-        work: does a batch of the given size.
-        size: the first batch size to try.
-        go_on_with: called with each smaller size before it is tried; frees what was made for the larger one.
+    Before a smaller size is tried, `go_on_with` is called with it, and frees what was made for the larger one.
     """
     while size > 1:
         try:

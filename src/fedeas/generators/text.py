@@ -95,17 +95,10 @@ class TextToImage:
         precision: Precision = "auto",
         **settings: Any,
     ) -> TextToImage:
-        """A generator from a model's local folder or its name on the Hugging Face Hub.
+        """A generator from a model's local folder or its name on the Hugging Face Hub; `settings` as for the class.
 
-        Weights must be safetensors: pickled ones can run code as they load, and are refused.
-
-        Args:
-            model: folder or Hub name.
-            class_names: as for the class itself, like `shape` and `settings`.
-            shape: of the images.
-            device: ``auto`` is CUDA if there is a GPU.
-            precision: ``auto`` is fp16 on CUDA, else fp32.
-            settings: `template`, `steps`, `guidance`, `size`, `batch_size`.
+        Weights must be safetensors: pickled ones can run code as they load, and are refused. The device ``auto`` is
+        CUDA if there is a GPU; the precision ``auto`` is fp16 on CUDA, else fp32.
         """
         _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
         place, dtype = _device_and_dtype(device, precision)

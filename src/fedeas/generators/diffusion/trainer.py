@@ -41,9 +41,7 @@ class Trainer:
     and resumed equals an uninterrupted one (on a CPU, bit for bit).
 
     Args:
-        images: uint8 (N, channels, height, width).
-        labels: 0 to C - 1.
-        class_names: one for each class.
+        images, labels, class_names: uint8 (N, channels, height, width), and their labels from 0 to C - 1.
         preset: network and recipe.
         updates: updates of the whole training; the preset's if 0.
         seed: seed of initial weights and random stream.

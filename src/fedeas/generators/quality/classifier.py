@@ -67,9 +67,8 @@ class Classifier:
         """Train on real images; on a CPU the same arguments give the same weights.
 
         Args:
-            images: uint8 (N, channels, height, width), at least one of every class.
-            labels: 0 to `num_classes` - 1.
-            num_classes: C.
+            images, labels, num_classes: uint8 (N, channels, height, width), at least one of every class, and their
+                labels from 0 to `num_classes` - 1.
             seed: seed of weights, order and augmentation.
             epochs: passes over the images; the default depends on the network.
             device: where to train and to keep the classifier.
@@ -144,15 +143,13 @@ class Classifier:
         return self._normalised(batch.to(self.device))
 
     def _normalised(self, batch: Tensor) -> Tensor:
-        mean, std = (self._channels(values) for values in (self.mean, self.std))
+        mean, std = self._moments_on_device
         return (batch.float() / 255 - mean) / std
 
-    def _channels(self, values: tuple[float, ...]) -> Tensor:
-        """The values as (channels, 1, 1) on the device, copied once: copies in the training loop would wait for it."""
-        cache: dict[tuple[float, ...], Tensor] = self.__dict__.setdefault("_on_device", {})
-        if values not in cache:
-            cache[values] = torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
-        return cache[values]
+    @cached_property
+    def _moments_on_device(self) -> Tensor:
+        """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
+        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None]
 
     def _check(self, images: Images) -> None:
         if images.dtype != np.uint8 or images.shape[1:] != self.shape:

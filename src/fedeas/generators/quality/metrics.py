@@ -117,11 +117,7 @@ class Report:
         return asdict(self) | {"images_per_second": self.images_per_second}
 
     def rows(self, classes: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-        """Measure, its value for the generated images and, if meaningful, its value for real test images.
-
-        Args:
-            classes: names of the classes; without them, the worst class has a number.
-        """
+        """Measure, its value for the generated images and, if meaningful, its value for real test images."""
         near, real = self.nearest, self.nearest_of_test
         rows = [
             ("images", f"{self.images:,}", ""),
@@ -154,22 +150,9 @@ def check_generator(generator: Generator, yardstick: Yardstick, per_class: int =
 
 
 def judge(
-    images: Images,
-    labels: ArrayLike,
-    yardstick: Yardstick,
-    *,
-    generator: str | None = None,
-    seconds: float | None = None,
+    images: Images, labels: ArrayLike, yardstick: Yardstick, generator: str | None = None, seconds: float | None = None
 ) -> Report:
-    """Measure generated images against real ones.
-
-    Args:
-        images: uint8 (N, channels, height, width), two or more.
-        labels: the requested classes.
-        yardstick: measures of the real images.
-        generator: fingerprint of the generator, for the record.
-        seconds: how long it took to draw them.
-    """
+    """Measure two or more generated images, of the requested classes `labels`, against real ones."""
     classifier = yardstick.classifier
     asked = _checked("generated", images, labels, classifier.num_classes)
     if len(images) < 2:
