@@ -45,9 +45,6 @@ class _Stream:
     agreed: list[int] = field(default_factory=list)
     """Indices, in the generator, of the images that the classifier agrees with, in order."""
 
-    def next(self, count: int) -> IntArray:
-        return image_index(self.client, count, start=self.judged)
-
 
 class Filtered(GeneratorWrapper):
     """A generator whose images a classifier agrees with.
@@ -114,7 +111,7 @@ class Filtered(GeneratorWrapper):
     def _batches(self, draws: list[tuple[_Stream, int]]) -> Iterator[tuple[list[_Stream], IntArray]]:
         """Stream and index of each raw image to draw; those of a stream come in order, so that they can be counted."""
         streams = [stream for stream, count in draws for _ in range(count)]
-        index = np.concatenate([stream.next(count) for stream, count in draws])
+        index = np.concatenate([image_index(each.client, count, start=each.judged) for each, count in draws])
         start = 0
         while start < len(streams):
             stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it

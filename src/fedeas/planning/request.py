@@ -169,18 +169,9 @@ def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation
     target = policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
-    line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
-    line_up += [
-        KL(budget=total, target=target),
-        RoundBias(budget=total, target=target),
-        Greedy(budget=total, target=target),
-        Optimal(budget=total, target=target),
-        Pool(distinct=total),
-        FullBalance(),
-    ]
+    targeted = [kind(budget=total, target=target) for kind in (KL, RoundBias, Greedy, Optimal)]
+    line_up: list[Policy] = [NoGeneration(), *simple, fedeas, *targeted, Pool(distinct=total), FullBalance()]
     kinds = [type(each) for each in line_up]
-    if type(policy) in kinds:
-        line_up.pop(kinds.index(type(policy)))
-    place = kinds.index(type(policy)) if type(policy) in kinds else kinds.index(FedEAS)
-    allocations = [each.allocate(counts) for each in line_up]
-    return [*allocations[:place], allocation, *allocations[place:]]
+    if type(policy) not in kinds:
+        line_up.insert(kinds.index(FedEAS), policy)
+    return [allocation if type(each) is type(policy) else each.allocate(counts) for each in line_up]

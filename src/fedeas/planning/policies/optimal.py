@@ -69,7 +69,9 @@ class Optimal(Budgeted):
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
-            samples, bound = _relaxed(curves, total)
+            samples, bound = (
+                _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
+            )
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
         return CertifiedAllocation(curves.fill(samples), self.spec, gap)
 
@@ -109,10 +111,6 @@ def _by_dynamic_programming(curves: Waterfill | ShareCurves, total: int) -> IntA
         samples[client] = choices[client][left]
         left -= samples[client]
     return samples
-
-
-def _relaxed(curves: Waterfill | ShareCurves, total: int) -> tuple[IntArray, float]:
-    return _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
 
 
 def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
