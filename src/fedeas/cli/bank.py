@@ -105,7 +105,7 @@ def _damage(results: Iterable[Verification]) -> Iterable[str]:
 
 def _clear(kept: Bank, names: Iterable[str]) -> None:
     for name in names:
-        result = kept.clear_damaged(name)
+        result = kept.verify(name, clear=True)
         print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
 
 

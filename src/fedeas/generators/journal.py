@@ -20,10 +20,7 @@ Kept = BankedGenerator | KeptPool
 class Journal(GeneratorWrapper):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
-    Args:
-        generator: the generator.
-        noted: notes of earlier starts of the run.
-        note: stores a new note.
+    `noted` are the notes of earlier starts of the run; `note` stores a new one.
     """
 
     def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
@@ -31,11 +28,6 @@ class Journal(GeneratorWrapper):
         self._kept = generator
         self._notes, self._note = list(noted), note
         self._known = {client for each in self._notes for client in each["clients"]}
-
-    @property
-    def fingerprint(self) -> str:
-        """The generator's fingerprint: the images are the same."""
-        return self.generator.fingerprint
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; at a client's first request the number of missing images is noted first."""
