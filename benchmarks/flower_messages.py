@@ -6,7 +6,6 @@ same keys and the same SuperLink serve both kinds of nodes, one after the other.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
 import time
@@ -27,11 +26,11 @@ SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participatio
 
 def seconds_a_round(loopback: Loopback, seed: int) -> float:
     """The median over all rounds but the first, in which clients load their data."""
-    overrides, store = [*SETTINGS, f"seed={seed}"], RunStore(loopback.folder / "runs")
-    given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
+    config, store = load_config(None, [*SETTINGS, f"seed={seed}"]), RunStore(loopback.folder / "runs")
+    given = {"settings": config.model_dump_json(), "runs": str(store.root)}
     outcome = loopback.run(None, given, lambda line: None)
     assert outcome.completed, outcome.details
-    rounds = store.open(load_config(None, overrides)).rounds()
+    rounds = store.open(config).rounds()
     return median(sum(record["seconds"].values()) for record in rounds[1:])
 
 

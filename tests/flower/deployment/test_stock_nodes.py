@@ -117,7 +117,8 @@ def plain_node(deployment, index):
 
 def check_a_run(deployment, folder):
     store = RunStore(folder / "flower")
-    given = {"overrides": json.dumps(BASE), "runs": str(store.root), "members": members(deployment.superlink)}
+    settings = load_config(None, BASE).model_dump_json()
+    given = {"settings": settings, "runs": str(store.root), "members": members(deployment.superlink)}
     shown = []
     assert deployment.run(None, given, shown.append).completed, shown[-30:]
     run = store.open(identified(load_config(None, BASE)))

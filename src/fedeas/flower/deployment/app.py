@@ -35,7 +35,6 @@ clientapp = "fedeas.flower.app:client"
 
 [tool.flwr.app.config]
 settings = ""
-overrides = ""
 runs = "runs"
 members = ""
 """
