@@ -9,15 +9,15 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from pathlib import Path
+from contextlib import ExitStack
 from statistics import median
 
 from measure import save
 
 from fedeas.config import load_config
 from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.loopback import Loopback, deployed
-from fedeas.flower.deployment.processes import free_port
+from fedeas.flower.deployment.loopback import Loopback
+from fedeas.flower.deployment.processes import end, free_port
 from fedeas.runs.store import RunStore
 
 NODES = 3
@@ -36,8 +36,7 @@ def seconds_a_round(loopback: Loopback, seed: int) -> float:
 
 def plain_nodes(loopback: Loopback) -> list[subprocess.Popen[bytes]]:
     """Flower's nodes as they come, in the place of ours."""
-    for index in range(NODES):
-        loopback.stop_node(index)
+    end(node.process for node in loopback.state.nodes if node.process is not None)
     command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{loopback.state.port}", "--host", "127.0.0.1"]
     command += ["--root-certificates", str(loopback.folder / "certificates" / "ca.pem"), "--max-retries", "20"]
     nodes = []
@@ -59,7 +58,10 @@ def plain_nodes(loopback: Loopback) -> list[subprocess.Popen[bytes]]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, deployed(Path(folder), NODES) as loopback:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        loopback = Loopback(folder)
+        stack.callback(loopback.down)
+        loopback.up(NODES, {})
         ours = seconds_a_round(loopback, seed=0)
         nodes = plain_nodes(loopback)
         try:

@@ -18,7 +18,8 @@ NODES, ROUNDS, NOISE = 2, 2, 20.0
 
 @pytest.mark.slow  # tests/flower/test_privacy.py and test_own_sites.py have no processes of their own
 def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
-    from fedeas.flower.deployment.loopback import deployed
+    from flower.deployments import deployed
+
     from fedeas.flower.deployment.operator import members
 
     digits = load_dataset("digits")

@@ -18,6 +18,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 
 import httpx
 import psutil
+from flower.deployments import deployed
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
@@ -34,7 +35,7 @@ from fedeas.flower.deployment import node
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_node_key
-from fedeas.flower.deployment.loopback import Loopback, deployed
+from fedeas.flower.deployment.loopback import Loopback
 
 APP = Path(__file__).parent / "app"
 SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
@@ -43,9 +44,7 @@ PLACE = 'a "quoted" one'
 
 def test_the_life_of_a_deployment(tmp_path, subtests, capsys):
     """One test for all, since the start takes most of the time."""
-    with deployed(
-        tmp_path, 2, {"place": PLACE}, ["colorsys"], app=APP, extra_environment=with_modules(APP)
-    ) as deployment:
+    with deployed(tmp_path, 2, {"place": PLACE}, with_modules(APP), preload=["colorsys"], app=APP) as deployment:
         with subtests.test("all are online and written down"):
             check_the_file(deployment)
         heard = ask_the_nodes(deployment, "who who fail die who")
@@ -84,11 +83,12 @@ def with_modules(folder):
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
-def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
+def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise ImportError('no such server')")
-    broken = Loopback(tmp_path, with_modules(tmp_path))
+    monkeypatch.setenv(*with_modules(tmp_path).popitem())
+    broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="no such server") as told:
-        broken.up(1)
+        broken.up(1, {})
     assert str(told.value).startswith("superlink ended; the end of")
     assert not broken.file.exists()
 
@@ -97,7 +97,7 @@ def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothi
 def test_a_node_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
     broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
-        broken.up(1, preload=["no_such_module"])
+        broken.up(1, {}, preload=["no_such_module"])
     assert str(told.value).startswith("node0 ended; the end of")
     assert not broken.file.exists()
 

@@ -115,7 +115,7 @@ def test_a_leftover_file_is_removed(tmp_path, sleeper):
 
 def test_a_running_deployment_is_not_started_twice(tmp_path, sleeper):
     with pytest.raises(InputError, match="runs already; first `fedeas flower down"):
-        written(tmp_path, sleeper).up()
+        written(tmp_path, sleeper).up(1, {})
     assert sleeper.alive
 
 
@@ -179,11 +179,10 @@ def test_keys_are_printed_with_the_commands_that_use_them(tmp_path, capsys):
 def test_the_environment_is_quiet_and_without_proxies(tmp_path, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    made = environment(tmp_path, {"MORE": "1"})
+    made = environment(tmp_path)
     assert not {name for name in made if name.lower() in ("http_proxy", "https_proxy", "all_proxy")}
     assert made["OMP_NUM_THREADS"] == "1"
     assert made["FLWR_HOME"] == str(tmp_path)
-    assert made["MORE"] == "1"
     assert made["PATH"].startswith(str(Path(sys.executable).parent))
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert environment(tmp_path)["OMP_NUM_THREADS"] == "4"
