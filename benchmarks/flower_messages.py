@@ -15,8 +15,10 @@ from statistics import median
 from measure import save
 
 from fedeas.config import load_config
+from fedeas.flower.deployment.connection import Scalar
 from fedeas.flower.deployment.environment import environment, program
 from fedeas.flower.deployment.loopback import Loopback
+from fedeas.flower.deployment.operator import run_app
 from fedeas.flower.deployment.processes import end, free_port
 from fedeas.runs.store import RunStore
 
@@ -27,8 +29,8 @@ SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participatio
 def seconds_a_round(loopback: Loopback, seed: int) -> float:
     """The median over all rounds but the first, in which clients load their data."""
     config, store = load_config(None, [*SETTINGS, f"seed={seed}"]), RunStore(loopback.folder / "runs")
-    given = {"settings": config.model_dump_json(), "runs": str(store.root)}
-    outcome = loopback.run(None, given, lambda line: None)
+    given: dict[str, Scalar] = {"settings": config.model_dump_json(), "runs": str(store.root)}
+    outcome = run_app(loopback.superlink, None, given, lambda line: None)
     assert outcome.completed, outcome.details
     rounds = store.open(config).rounds()
     return median(sum(record["seconds"].values()) for record in rounds[1:])

@@ -6,10 +6,15 @@ from unittest.mock import patch
 
 from fedeas.flower.deployment import processes
 from fedeas.flower.deployment.loopback import Loopback
+from fedeas.flower.deployment.operator import run_app
 
 
 class Deployment(Loopback):
     """A deployment that runs."""
+
+    def run(self, app, config, show):
+        """Run the app in a folder, by default FedEAS, and wait for its end."""
+        return run_app(self.superlink, app, config, show)
 
     def start_node(self, index):
         """Start a node that was stopped or killed, and wait until it is online with its old id."""

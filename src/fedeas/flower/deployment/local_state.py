@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import damaged, read_record, write_record
 from fedeas.errors import InputError
 from fedeas.flower.deployment.connection import Connection, Scalar, toml_of
-from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key, make_operator_key
+from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key
 from fedeas.flower.deployment.processes import Process
 
 DAMAGED = "end what runs by hand and remove it"
@@ -47,14 +49,9 @@ class State:
     @classmethod
     def read(cls, path: Path) -> State:
         """Read the file; a damaged one is an error, because what runs is then unknown."""
-        text = read_record(path, DAMAGED)
         try:
-            nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
-            return cls(
-                text["port"], text["operator_port"], _process(text["superlink"]), nodes,
-                text["app"], tuple(text["preload"]), text["limit"],
-            )  # fmt: skip
-        except (ValueError, KeyError, TypeError) as error:
+            return TypeAdapter(cls).validate_python(read_record(path, DAMAGED))
+        except ValidationError as error:
             raise damaged(path, error, DAMAGED) from None
 
 
@@ -94,8 +91,9 @@ class Layout:
         return self.folder / "logs" / f"{name}.log"
 
     @property
-    def _certificates(self) -> Certificates:
-        return make_certificates(self.folder / "certificates")
+    def authority(self) -> Path:
+        """The certificate of the authority that signed the SuperLink's; made, like the others, if it is missing."""
+        return make_certificates(self.folder / "certificates").authority
 
     def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
         """Make folders, certificates, keys and configuration; existing keys and certificates are kept."""
@@ -123,9 +121,5 @@ class Layout:
 
     def _write_connection(self, port: int) -> None:
         """Tell operators on this machine where the SuperLink is, and with which keys."""
-        connection = Connection(f"127.0.0.1:{port}", self._certificates.authority, self.operator_key, self.clients_file)
+        connection = Connection(f"127.0.0.1:{port}", self.authority, self.operator_key, self.clients_file)
         connection.write(self.connection_file)
-
-
-def _process(record: Mapping[str, object] | None) -> Process | None:
-    return None if record is None else Process(int(str(record["pid"])), str(record["born"]))

@@ -22,7 +22,6 @@ from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.superlink import NodeStatus, SuperLink
 from fedeas.flower.deployment.keys import make_node_key, public_bytes
 from fedeas.flower.deployment.local_state import Layout, Node, State
-from fedeas.flower.deployment.operator import FlowerRunResult, run_app
 from fedeas.flower.deployment.processes import Process
 
 PATIENCE = 300.0
@@ -41,11 +40,6 @@ class Loopback(Layout):
     def nodes_address(self) -> str:
         """Where nodes reach the SuperLink."""
         return f"127.0.0.1:{self.state.port}"
-
-    @property
-    def authority(self) -> Path:
-        """The certificate of the authority that signed the SuperLink's."""
-        return self._certificates.authority
 
     @property
     def running(self) -> bool:
@@ -107,13 +101,6 @@ class Loopback(Layout):
             alive = node.process is not None and node.process.alive
             seen[node.name] = "ended" if not alive else known[node.id].status if node.id in known else "unreachable"
         return seen
-
-    def run(
-        self, app: str | Path | None = None, config: Mapping[str, Scalar] | None = None,
-        show: Callable[[str], None] = print,
-    ) -> FlowerRunResult:  # fmt: skip
-        """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
-        return run_app(self.superlink, app, config or {}, show)
 
     def _start_superlink(self) -> None:
         state = self.state
