@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -157,9 +156,7 @@ def read_operator_key(path: Path) -> str:
 
 def write_secret(path: Path) -> None:
     """Write a new secret to a file that only its owner can ever read."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
-        file.write(secrets.token_bytes(32))
+    write_bytes(path, secrets.token_bytes(32), PRIVATE)
 
 
 def read_certificate(path: Path) -> bytes:
