@@ -27,7 +27,7 @@ from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
-from fedeas.core.files import PathLike, cache_folder, remove_leftovers, temporary, written_whole
+from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,16 +90,12 @@ def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
     return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
 
 
-def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
+def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Decoded:
     """The arrays of a dataset, from the cache or, if they are not there, decoded from what `read` returns.
 
-    Args:
-        name: part of the folder's name, to make it readable.
-        source: the `fingerprint` of the dataset's files.
-        read: called only if the images have to be decoded.
-        cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
+    `source` is the `fingerprint` of the dataset's files. `name` makes the name of the folder readable.
     """
-    root = Path(cache or cache_folder())
+    root = cache_folder()
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
         found = _open(folder, source)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
 from fedeas.core.files import PathLike
+from fedeas.core.own_code import PREFIX
 from fedeas.core.records import plain_array
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
 from fedeas.data.parquet import files_for_testing, read_parquet_part, split_files
 from fedeas.data.sources import (
-    HUB_REPOSITORIES,
     NPZ_NAMES,
     Dataset,
     Normalisation,
@@ -32,7 +33,6 @@ from fedeas.data.sources import (
 )
 from fedeas.errors import InputError
 
-TRAINING, TESTING = NPZ_NAMES[:2], NPZ_NAMES[2:]
 MIDDLE = 0.5
 """Mean and deviation of pixels that are scaled to -1 to 1."""
 
@@ -43,16 +43,9 @@ Part = tuple[ByteArray, IntArray, tuple[str, ...]]
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
     """Load one client's data, like `load_dataset`, but no test part is needed, and not every class."""
     name = checked_name(name)
-    kind, _, place = name.partition(":")
-    if kind == "npz":
-        part = _npz_part(Path(place), TRAINING)
-    elif kind == "folder":
-        part = _folder_part(name, Path(place), ("train",))
-    elif kind in ("parquet", "hub") or name in HUB_REPOSITORIES:
-        part = _parquet_part(name, parquet_folder(name, root), "train")
-    else:
+    if name == "digits" or name.startswith(PREFIX):
         return load_dataset(name, root)
-    images, labels, classes = part
+    images, labels, classes = _part(name, root, "train")
     return Dataset(name, images, labels, images[:0], labels[:0], classes)
 
 
@@ -62,17 +55,18 @@ def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
     if not _lacks_training_part(name, root):
         data = load_dataset(name, root)
         return _test_part_of(data, (data.channel_mean, data.channel_std))
-    kind, _, place = name.partition(":")
-    given = None
-    if kind == "npz":
-        (images, labels, classes), given = _npz_part(Path(place), TESTING), _given_normalisation(Path(place))
-    elif kind == "folder":
-        images, labels, classes = _folder_part(name, Path(place), TEST_NAMES)
-    else:
-        images, labels, classes = _parquet_part(name, parquet_folder(name, root), "test")
+    images, labels, classes = _part(name, root, "test")
     data = Dataset(name, images[:0], labels[:0], images, labels, classes)
-    channels = data.shape[0]
-    return _test_part_of(data, _checked(place, given or ((MIDDLE,) * channels, (MIDDLE,) * channels), channels))
+    return _test_part_of(data, _given_normalisation(name, data.shape[0]))
+
+
+def _part(name: str, root: PathLike | None, part: Literal["train", "test"]) -> Part:
+    kind, _, place = name.partition(":")
+    if kind == "npz":
+        return _npz_part(Path(place), NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:])
+    if kind == "folder":
+        return _folder_part(name, Path(place), ("train",) if part == "train" else TEST_NAMES)
+    return _parquet_part(name, parquet_folder(name, root), part)
 
 
 def _test_part_of(data: Dataset, normalisation: Normalisation) -> Dataset:
@@ -103,19 +97,17 @@ def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Part:
     return frozen(images), labels, classes or numbers_upto(labels)
 
 
-def _given_normalisation(path: Path) -> Normalisation | None:
-    with opened_npz(path) as file:
-        if "mean" not in file or "std" not in file:
-            return None
-        mean, std = (plain_array(file, key).astype(np.float64).ravel().tolist() for key in ("mean", "std"))
-    return tuple(mean), tuple(std)
-
-
-def _checked(place: str, given: Normalisation, channels: int) -> Normalisation:
-    mean, std = given
+def _given_normalisation(name: str, channels: int) -> Normalisation:
+    """Mean and deviation in an ``.npz`` file; without them, pixels are scaled to -1 to 1."""
+    kind, _, place = name.partition(":")
+    mean = std = (MIDDLE,) * channels
+    if kind == "npz":
+        with opened_npz(Path(place)) as file:
+            if "mean" in file and "std" in file:
+                mean, std = (tuple(plain_array(file, key).astype(float).ravel().tolist()) for key in ("mean", "std"))
     if len(mean) != channels or len(std) != channels or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
         raise InputError(f"{place}: mean and std must be {channels} finite numbers each, for pixels from 0 to 1")
-    return given
+    return mean, std
 
 
 def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Part:
