@@ -24,7 +24,7 @@ from fedeas.cli import main
 from fedeas.errors import InputError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment import app, bundles, internals, processes
+from fedeas.flower.deployment import app, internals, processes
 from fedeas.flower.deployment import local_state as layout
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
@@ -230,7 +230,7 @@ def test_internals_are_used_with_the_versions_that_they_were_tested_with(monkeyp
 
 def test_flwr_build_makes_the_same_bundle(tmp_path):
     folder = app.write_app(tmp_path / "fedeas")
-    assert bundles.build(folder) == bundles.bundle(folder) == app.Bundle.of().content
+    assert app.build(folder) == app.bundle(folder) == app.Bundle.of().content
 
 
 def test_the_installed_app_is_known_by_its_digest(tmp_path):
