@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -263,18 +264,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _usage(**allowed: bool) -> x509.KeyUsage:
-    every = [
-        "digital_signature",
-        "content_commitment",
-        "key_encipherment",
-        "data_encipherment",
-        "key_agreement",
-        "key_cert_sign",
-        "crl_sign",
-        "encipher_only",
-        "decipher_only",
-    ]
-    return x509.KeyUsage(**{name: allowed.get(name, False) for name in every})
+    return x509.KeyUsage(**{name: allowed.get(name, False) for name in signature(x509.KeyUsage).parameters})
 
 
 def _check_server(made: Certificates, names: Iterable[str]) -> None:
