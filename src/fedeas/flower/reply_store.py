@@ -23,12 +23,10 @@ ROOM = 2**28
 
 
 class ReplyStore:
-    """Keeps tensors of replies; the file has no name, so that nothing is left of it after a kill.
+    """Keeps tensors of replies: the first `room` bytes in memory, the others in a file.
 
-    Args:
-        folder: where the file is; by default, the system's folder for temporary files.
-        device: where tensors are wanted.
-        room: bytes that are kept in memory.
+    The file has no name, so that nothing is left of it after a kill. It is in `folder`, or in the system's folder for
+    temporary files.
     """
 
     def __init__(self, folder: Path | None, device: torch.device, room: int = ROOM) -> None:
