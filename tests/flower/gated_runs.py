@@ -38,7 +38,7 @@ def gated_deployment(folder, nodes, gates):
 
     path = os.pathsep.join(filter(None, (str(GATED), os.environ.get("PYTHONPATH"))))
     surroundings = {"GATES": str(gates.folder), "PYTHONPATH": path}
-    with deployed(folder, nodes, app=GATED, environment=surroundings) as deployment:
+    with deployed(folder, nodes, environment=surroundings, options=["--app", str(GATED)]) as deployment:
         yield deployment
 
 

@@ -29,7 +29,8 @@ def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
     overrides = [f"data.dataset=npz:{tmp_path}/test.npz", "partition.scheme=own", f"partition.clients={NODES}",
                  f"rounds.total={ROUNDS}", "rounds.participation=1.0", "train.steps=2", "engine.threads=1",
                  f"engine.timeout={LIMIT / 2}"]  # fmt: skip
-    with deployed(tmp_path / "deployment", NODES, node, preload=("torch", "opacus.accountants")) as deployment:
+    preload = ["--preload", "torch", "opacus.accountants"]
+    with deployed(tmp_path / "deployment", NODES, node, options=preload) as deployment:
         given = {"settings": load_config(None, overrides).model_dump_json(), "runs": str(tmp_path / "runs"),
                  "members": members(deployment.superlink)}  # fmt: skip
         log = []

@@ -50,7 +50,7 @@ def call(capsys, *arguments):
 def written(folder, process):
     """A deployment's file that names `process` as its SuperLink."""
     state = {"port": 1, "operator_port": 2, "superlink": {"pid": process.pid, "born": process.born}, "nodes": []}
-    Loopback(folder).file.write_text(json.dumps({**state, "app": None, "preload": [], "limit": None}))
+    Loopback(folder).file.write_text(json.dumps(state))
     return Loopback(folder)
 
 

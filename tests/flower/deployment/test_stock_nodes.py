@@ -69,7 +69,7 @@ def test_a_run_with_an_unknown_version_of_flower_equals_the_local_one(tmp_path):
 @pytest.mark.slow
 def test_without_private_names_of_flower_messages_still_arrive_and_the_operators_key_is_needed(tmp_path):
     surroundings, out, shown = beginning_with(MISSING_NAMES, tmp_path), tmp_path / "heard.json", []
-    with deployed(tmp_path / "deployment", 2, app=PROBE, environment=surroundings) as deployment:
+    with deployed(tmp_path / "deployment", 2, environment=surroundings, options=["--app", str(PROBE)]) as deployment:
         assert deployment.run(PROBE, {"out": str(out), "steps": "who who"}, shown.append).completed, shown
         steps = json.loads(out.read_text())
         assert [sum("node id" in answer for answer in step["answers"]) for step in steps] == [2, 2]

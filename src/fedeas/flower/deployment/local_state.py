@@ -20,25 +20,21 @@ DAMAGED = "end what runs by hand and remove it"
 
 @dataclass(frozen=True)
 class Node:
-    """A registered node and its loopback port; `process` is None if it was never started."""
+    """A registered node; `process` is None if it was never started."""
 
     name: str
     id: int
-    port: int
     process: Process | None = None
 
 
 @dataclass(frozen=True)
 class State:
-    """The ports, the processes that were started, and the options of nodes, as listed in the file."""
+    """The ports, and the processes that were started, as listed in the file."""
 
     port: int
     operator_port: int
     superlink: Process | None = None
     nodes: tuple[Node, ...] = ()
-    app: str | None = None
-    preload: tuple[str, ...] = ()
-    limit: float | None = None
 
     @property
     def processes(self) -> list[Process]:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from fedeas.core.files import make_folder
 from fedeas.errors import InputError, RunError
@@ -46,25 +45,16 @@ class Loopback(Layout):
         """Whether any of its processes is alive."""
         return self.file.exists() and any(process.alive for process in self.state.processes)
 
-    def up(
-        self,
-        nodes: int,
-        node_config: Mapping[str, Scalar],
-        preload: Sequence[str] = (),
-        limit: float | None = None,
-        app: Path | None = None,
-    ) -> None:
+    def up(self, nodes: int, node_config: Mapping[str, Scalar], options: Sequence[str] = ()) -> None:
         """Start everything and wait until all nodes are online; after an error nothing is left running.
 
-        Each node gets partition-id, num-partitions, state-dir and `node_config`. Its executor imports `preload` once
-        and kills the work on a message after `limit` seconds. It runs the app in the folder `app`, by default FedEAS.
+        Each node gets partition-id, num-partitions, state-dir and `node_config`, and `options` on its command line.
         """
         if self.running:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
         self.down()  # a leftover file may name daemons whose children still run
         self._prepare(nodes, node_config)
-        ports = processes.free_port(), processes.free_port()
-        state = State(*ports, app=None if app is None else str(app.absolute()), preload=tuple(preload), limit=limit)
+        state = State(processes.free_port(), processes.free_port())
         self._write(state)
         self._write_connection(state.operator_port)
         try:
@@ -73,7 +63,7 @@ class Loopback(Layout):
                 self._register(index)
             before = self.superlink.nodes()
             for index in range(nodes):
-                self._start_node(index)
+                self._start_node(index, options)
             for index in range(nodes):
                 self._await_node(index, before)
         except BaseException:
@@ -116,17 +106,15 @@ class Loopback(Layout):
         name, public = f"node{index}", make_node_key(self.key(index))
         known_as = self.superlink.register(public_bytes(public), name)
         bind_client(self.clients_file, index, public.read_text())
-        node = Node(name, known_as, processes.free_port())
+        node = Node(name, known_as)
         self._write(replace(self.state, nodes=(*self.state.nodes, node)))
 
-    def _start_node(self, index: int) -> None:
+    def _start_node(self, index: int, options: Sequence[str]) -> None:
         state = self.state
         command = [sys.executable, "-m", "fedeas.flower.deployment.node", "--superlink", self.nodes_address]
         command += ["--root-certificate", str(self.authority), "--key", str(self.key(index))]
-        command += ["--node-config", str(self._node_config(index)), "--runtime-port", str(state.nodes[index].port)]
-        command += [] if state.limit is None else ["--limit", str(state.limit)]
-        command += [] if state.app is None else ["--app", state.app]
-        process = self._start(state.nodes[index].name, [*command, "--preload", *state.preload])
+        command += ["--node-config", str(self._node_config(index)), *options]
+        process = self._start(state.nodes[index].name, command)
         nodes = list(state.nodes)
         nodes[index] = replace(nodes[index], process=process)
         self._write(replace(state, nodes=tuple(nodes)))

@@ -47,13 +47,13 @@ ABSENCE = 2.0
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """The options on a node's command line."""
+    """The options on a node's command line, and the loopback address at which its executor reaches it."""
 
+    runtime: str
     superlink: str
     root_certificate: Path
     key: Path
     node_config: str
-    runtime_port: int
     health: str | None
     executor: str | None
     limit: float | None
@@ -65,20 +65,16 @@ class NodeOptions:
         """The file with the secret that node and executor share."""
         return self.key.with_name(f"{self.key.name}.secret")
 
-    @property
-    def runtime(self) -> str:
-        """Where the executor reaches the node."""
-        return f"127.0.0.1:{self.runtime_port}"
-
     def flower_arguments(self) -> list[str]:
         """The command line of flower-supernode."""
+        host, _, port = self.runtime.rpartition(":")
         given = {
             "--superlink": self.superlink,
             "--root-certificates": self.root_certificate,
             "--auth-supernode-private-key": self.key,
             "--max-retries": RETRIES,
-            "--host": "127.0.0.1",
-            "--port": self.runtime_port,
+            "--host": host,
+            "--port": port,
             "--isolation": "process",
             "--superexec-auth-secret-file": self.secret,
             **({"--node-config": self.node_config} if self.node_config else {}),
@@ -97,7 +93,7 @@ class NodeOptions:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a node until it is told to end."""
     try:
-        settings = NodeOptions(**vars(_parser().parse_args(arguments)))
+        settings = NodeOptions(f"127.0.0.1:{free_port()}", **vars(_parser().parse_args(arguments)))
         with _alone(settings.key) as memory:
             _serve(settings, memory)
     except FedEASError as error:
@@ -208,9 +204,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--key", required=True, type=Path, help="Private key of this node.")
     parser.add_argument(
         "--node-config", default="", help="TOML scalars, as 'partition-id=0 name=\"a\"', or a .toml file."
-    )
-    parser.add_argument(
-        "--runtime-port", type=int, default=free_port(), help="Loopback port for the executor; a free one by default."
     )
     parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9101.")
     parser.add_argument(
