@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
+T = TypeVar("T", covariant=True)
 MANIFEST = "manifest.json"
 
 
@@ -50,24 +51,18 @@ class Pictures(Protocol):
         """For each image from `start` up to `stop`, its place (for messages) and its bytes."""
 
 
-class Encoded(NamedTuple):
-    """A dataset whose images are not decoded yet."""
+class ImageSet(NamedTuple, Generic[T]):
+    """A dataset whose images are `Pictures` or, once they are decoded, arrays (N, channels, height, width)."""
 
-    pictures: Pictures
+    images: T
     labels: IntArray
-    test_pictures: Pictures
+    test_images: T
     test_labels: IntArray
     classes: tuple[str, ...]
 
 
-class Decoded(NamedTuple):
-    """A dataset as arrays; images are (N, channels, height, width)."""
-
-    images: ByteArray
-    labels: IntArray
-    test_images: ByteArray
-    test_labels: IntArray
-    classes: tuple[str, ...]
+Encoded = ImageSet[Pictures]
+Decoded = ImageSet[ByteArray]
 
 
 class _DecodingJob(NamedTuple):
@@ -163,7 +158,7 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
 
 
 def _write_arrays(folder: Path, encoded: Encoded) -> None:
-    _, first = next(decode(encoded.pictures.read(0, 1)))
+    _, first = next(decode(encoded.images.read(0, 1)))
     channels, height, width = first.shape
     try:
         _write_images(folder, encoded, (channels, height, width))
@@ -174,7 +169,7 @@ def _write_arrays(folder: Path, encoded: Encoded) -> None:
 
 
 def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, int, int]) -> None:
-    for name, pictures in (("images", encoded.pictures), ("test_images", encoded.test_pictures)):
+    for name, pictures in (("images", encoded.images), ("test_images", encoded.test_images)):
         target = folder / f"{name}.npy"
         needed, free = len(pictures) * int(np.prod(shape)), shutil.disk_usage(folder).free
         if needed > free:  # writing to a mapped file on a full disk would kill the process
