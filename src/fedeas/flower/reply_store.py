@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -67,22 +67,12 @@ class Scratch:
         self.file.readinto(target.numpy())  # type: ignore[attr-defined]
 
 
-class Place(NamedTuple):
-    """Where a tensor is in the file, and what it is."""
-
-    start: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-
 class StoredArrays(Mapping[str, Tensor]):
     """Tensors in a file; each is read when it is asked for."""
 
     def __init__(self, scratch: Scratch, arrays: Mapping[str, Tensor], device: torch.device) -> None:
         self.scratch, self.device = scratch, device
-        self.places = {
-            name: Place(scratch.append(tensor), tensor.dtype, tensor.shape) for name, tensor in arrays.items()
-        }
+        self.places = {name: (scratch.append(tensor), tensor.dtype, tensor.shape) for name, tensor in arrays.items()}
 
     def __getitem__(self, name: str) -> Tensor:
         start, dtype, shape = self.places[name]
