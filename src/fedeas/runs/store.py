@@ -243,13 +243,6 @@ class RunStore:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""
         return sound_runs(sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")}))
 
-    def find(self, **where: object) -> list[Run]:
-        """Runs whose config has these values; sections are joined to their keys by two underscores.
-
-        ``store.find(algorithm="fedavg", partition__clients=20)``
-        """
-        return [run for run in self.all() if all(_matches(run.config, key, value) for key, value in where.items())]
-
 
 def read_run(path: PathLike) -> Run:
     """The run in this directory."""
@@ -284,10 +277,3 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
 def trained(record: Record) -> list[int]:
     """The clients that took part in a round and replied."""
     return sorted(set(record["clients"]) - set(record.get("missing", ())))
-
-
-def _matches(config: RunConfig, key: str, value: object) -> bool:
-    found: Any = config
-    for part in key.split("__"):
-        found = getattr(found, part)
-    return bool(found == value)
