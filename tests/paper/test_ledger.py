@@ -20,7 +20,7 @@ def run_as_printed(finished):
     """A function that makes runs with the paper's numbers for these methods, with a small spread."""
 
     def make(where=HERE, protocol="paper", names=("fedavg", "uniform", "missing-only", "fedeas"), seeds=3, **changes):
-        gamma = dict(zip(published().gamma_hat.method, published().gamma_hat.median, strict=True))
+        gamma = published().gamma_hat.median
         for place, name in enumerate(names):
             config = study("full", protocol).config(where, METHODS[name])
             level = float(published().printed(published().accuracy, name, where)) / 100

@@ -20,7 +20,6 @@ from fedeas.paper.studies import (
     HEADLINE,
     MAIN,
     METHODS,
-    MISSING_ONLY,
     OPTIMAL,
     SCAFFOLD,
     UNIFORM,
@@ -99,7 +98,6 @@ def sweep_sheet(study: Study) -> Sheet:
     base = study.config(where, FEDAVG)
     rows: dict[str, tuple[Cell | None, ...]] = {}
     for place, beta in enumerate(sweep.beta):
-        assert beta is not None
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
         even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
@@ -147,9 +145,9 @@ def gamma_sheet(study: Study) -> Sheet:
     where, printed = setting(EXAMPLE), published().gamma_hat
     base = study.config(where, FEDAVG)
     rows: dict[str, tuple[Cell | None, ...]] = {}
-    for name, median, less in zip(printed.method, printed.median, printed.reduction, strict=True):
+    for name, median in printed.median.items():
         own = study.config(where, METHODS[name])
-        reduction = Cell((own, base), gamma_reduction, study.printed(less), 1)
+        reduction = Cell((own, base), gamma_reduction, study.printed(printed.reduction.get(name)), 1)
         rows[METHODS[name].title] = (
             Cell((own,), gamma_hat, study.printed(median), 4),
             None if own == base else reduction,
@@ -164,9 +162,9 @@ def convergence_sheet(study: Study) -> Sheet:
     printed = published().convergence
     wheres = [setting(name) for name in printed.setting]
     rows: dict[str, tuple[Cell | None, ...]] = {}
-    for method, numbers in ((FEDEAS, printed.fedeas), (MISSING_ONLY, printed.missing_only)):
-        rows[method.title] = tuple(
-            replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
+    for name, numbers in printed.rounds.items():
+        rows[METHODS[name].title] = tuple(
+            replace(_cell(study, where, METHODS[name], rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
             for where, number in zip(wheres, numbers, strict=True)
         )
     note = "Mean over seeds. The figure marks the first round of the mean curve instead."

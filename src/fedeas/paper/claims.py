@@ -78,7 +78,6 @@ def _totals() -> Iterator[Claim]:
 def _sweep() -> Iterator[Claim]:
     sweep, counts = published().beta_sweep, example_counts()
     for beta, printed in zip(sweep.beta, sweep.total, strict=True):
-        assert beta is not None and printed is not None
         policy = FedEAS(float(beta))
         yield Claim("Beta sweep", policy.spec, "supplement F", printed, policy.allocate(counts).total)
 
@@ -86,7 +85,6 @@ def _sweep() -> Iterator[Claim]:
 def _ablation() -> Iterator[Claim]:
     counts = example_counts()
     for policy, printed in zip(ABLATION.values(), published().ablation.total, strict=True):
-        assert printed is not None
         yield Claim("Budget-factor ablation", policy.spec, "Table 2", printed, policy.allocate(counts).total)
 
 
@@ -99,13 +97,12 @@ def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
 def _efficiency() -> Iterator[Claim]:
     """Eta from the paper's accuracies and our totals."""
     sweep, counts = published().beta_sweep, example_counts()
-    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta if beta is not None]
+    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta]
     for name, accuracies, etas in (
         ("fedeas", sweep.fedeas, sweep.fedeas_eta),
         ("uniform", sweep.uniform, sweep.uniform_eta),
     ):
         for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
-            assert accuracy is not None and eta is not None
             ours = scores.efficiency(float(accuracy - sweep.fedavg), total)
             yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
     ours = scores.efficiency(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
@@ -115,7 +112,7 @@ def _efficiency() -> Iterator[Claim]:
 def _as_printed() -> Iterator[Claim]:
     """The totals of Eq. (gen) as printed, which the paper's tables do not follow."""
     policy = FedEAS(float(published().totals.beta), fill="all")
-    letter = iter(recorded().as_printed.value)
+    letter = iter(recorded().as_printed)
     for setting, printed in _cells(published().totals.fedeas):
         why = "" if next(letter) == printed else "the tables fill only classes below the client's mean"
         ours = policy.allocate(setting.counts()).total
@@ -124,7 +121,7 @@ def _as_printed() -> Iterator[Claim]:
 
 def _partitions(slow: bool) -> Iterator[Claim]:
     """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
-    for setting, draws in zip(published().settings, recorded().draws.value, strict=True):
+    for setting, draws in zip(published().settings, recorded().draws, strict=True):
         if slow or draws <= QUICK_DRAWS:
             replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
             same = np.array_equal(replay.counts.n, setting.counts().n)
@@ -158,7 +155,7 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
 
     def beta_of_the_grid() -> float:
         interval = select_beta(counts)
-        (beta,) = [float(beta) for beta in published().beta_sweep.beta if beta is not None and float(beta) in interval]
+        (beta,) = [float(beta) for beta in published().beta_sweep.beta if float(beta) in interval]
         return beta
 
     def linear_ratio() -> float:

@@ -178,7 +178,7 @@ def _plan() -> Allocation:
 
 @cache
 def _sweep() -> tuple[float, ...]:
-    return tuple(float(beta) for beta in published().beta_sweep.beta if beta is not None)
+    return tuple(float(beta) for beta in published().beta_sweep.beta)
 
 
 def _removed(allocation: Allocation) -> float:

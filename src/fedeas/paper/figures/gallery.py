@@ -116,7 +116,6 @@ def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]
     rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
     found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
     for beta, uniform, fedeas in rows:
-        assert beta is not None
         budget = FedEAS(float(beta)).spec
         even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
         found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
