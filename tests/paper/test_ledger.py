@@ -23,7 +23,7 @@ def run_as_printed(finished):
         gamma = published().gamma_hat.median
         for place, name in enumerate(names):
             config = study("full", protocol).config(where, METHODS[name])
-            level = float(published().printed(published().accuracy, name, where)) / 100
+            level = float(published().printed(name, where)) / 100
             reached = changes.get(name, level)
             first = published().round_of(name, where)
             for run, step in zip(with_seeds(config, seeds), STEPS, strict=False):
@@ -64,7 +64,7 @@ def test_a_uniform_policy_far_above_the_papers_is_a_disagreement(run_as_printed,
 
 
 def test_levels_are_judged_by_the_points_that_the_page_names(run_as_printed, tmp_path):
-    printed = float(published().printed(published().accuracy, "fedeas", HERE))
+    printed = float(published().printed("fedeas", HERE))
     run_as_printed(names=("fedeas",), fedeas=(printed + LEVEL_POINTS + 0.5) / 100)
     assert standing(tmp_path, "level") is Standing.DIFFERS
 

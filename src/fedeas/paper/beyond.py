@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedeas.config import RunConfig
-from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed
+from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.published import Setting, setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
-from fedeas.paper.table_spec import Cell, Sheet, accuracy, final, steps
+from fedeas.paper.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
 
@@ -96,15 +96,15 @@ def _sheet(study: Study, where: Setting, beta: float, leave_out: Set[str], equal
     how = f", {study.profile.equal_steps} steps for each client and round" if equal_steps else ""
     base = runs[FEDEAS.title]
     columns = (
-        "images made", "placed", "imbalance removed, %", level_of(study), "minus FedEAS, points", "final, %", "steps",
+        "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",
     )  # fmt: skip
     rows = {title: _row(run, base) for title, run in runs.items()}
-    title = study.named(f"The images of FedEAS with beta = {beta:g}{how}, {study.title(where)}")
+    title = study.heading(f"The images of FedEAS with beta = {beta:g}{how}", where)
     note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if CEILING in runs:
         note += " Central training has all real images in one place and is not ranked."
-    return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
+    return Sheet(title, columns, rows, ranked=(study.level,), aside=(CEILING,), note=note, by_method=True)
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:

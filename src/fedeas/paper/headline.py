@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedeas.paper.artefacts import references_sheet
-from fedeas.paper.cells import window_of
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE
@@ -18,7 +17,7 @@ def headline(book: Workbook) -> str:
     """The comparison of policies at equal budget, as a paragraph."""
     table, where = book.table(references_sheet), setting(HEADLINE)
     rows = {name: dict(zip(table.columns, row, strict=True)) for name, row in table.rows.items()}
-    level = next(column for column in table.columns if column.startswith(str(window_of(book.study))))
+    level = next(column for column in table.columns if column.startswith(str(book.study.window)))
     reached = {name: entry for name, row in rows.items() if (entry := row[level]) is not None and entry.ours}
     if FEDEAS.title not in reached:
         return f"FedEAS has not been run on {book.study.title(where)}."
@@ -31,7 +30,7 @@ def headline(book: Workbook) -> str:
     said = [
         f"On {book.study.title(where)}, under the {book.study.protocol} protocol, FedEAS reaches "
         f"{_level(reached[FEDEAS.title])} with {total:,} synthetic images. This is the accuracy in "
-        f"{window_of(book.study)}: mean ± standard deviation over n seeds."
+        f"{book.study.window}: mean ± standard deviation over n seeds."
     ]
     if FEDAVG.title in reached:
         said.append(f"FedAvg, without synthetic images, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
@@ -70,6 +69,5 @@ def _conclusion(differences: Mapping[str, Difference]) -> str:
 
 
 def _papers() -> str:
-    where, numbers = setting(HEADLINE), published().accuracy
-    own, base = (published().printed(numbers, name, where) for name in ("fedeas", "fedavg"))
+    own, base = (published().printed(method.name, setting(HEADLINE)) for method in (FEDEAS, FEDAVG))
     return f"The paper reports {own} % for FedEAS and {base} % for FedAvg under its own protocol."

@@ -11,6 +11,7 @@ from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
+from fedeas.paper.measures import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import (
@@ -25,7 +26,6 @@ from fedeas.paper.studies import (
     Protocol,
     study,
 )
-from fedeas.paper.table_spec import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.tables import NOT_RUN
 from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
 
@@ -172,7 +172,7 @@ def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
 
 def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting."""
-    found = {name: published().printed(published().accuracy, name, where) for name in METHODS}
+    found = {name: published().printed(name, where) for name in METHODS}
     return {name: number for name, number in found.items() if number is not None}
 
 

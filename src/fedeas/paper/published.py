@@ -143,10 +143,10 @@ class Published(_Numbers):
     wall_clock: WallClock
     facts: tuple[Fact, ...] = Field(alias="fact")
 
-    def printed(self, numbers: Mapping[str, Row], name: str, where: Setting) -> Decimal | None:
-        """The number of a method in a setting, from `accuracy` or `peak`; None if the paper prints none."""
-        places = [each.id for each in self.settings]
-        return numbers[name][places.index(where.id)] if name in numbers else None
+    def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
+        """A method's number in a setting, by default its accuracy; None if the paper prints none."""
+        row = (self.accuracy if numbers is None else numbers).get(name)
+        return None if row is None else row[[each.id for each in self.settings].index(where.id)]
 
     def round_of(self, name: str, where: Setting) -> Decimal | None:
         """The first round of a method at the threshold; None if the paper prints none."""
