@@ -5,11 +5,18 @@ import re
 import pytest
 
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import LEVEL_POINTS, Standing, ledger, ledger_markdown, ledger_remarks, settings_without_runs
+from fedeas.paper.ledger import (
+    LEVEL_POINTS,
+    Standing,
+    View,
+    ledger,
+    ledger_markdown,
+    ledger_remarks,
+    settings_without_runs,
+)
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, HEADLINE, METHODS, MISSING_ONLY, UNIFORM, study, with_seeds
-from fedeas.paper.workbook import Workbook
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
@@ -125,7 +132,7 @@ def rendered(folder):
 
 
 def words(folder, protocol="clean"):
-    return headline(Workbook(study("full", protocol), Results([folder])))
+    return headline(View(protocol, Results([folder])))
 
 
 def numbers(text):

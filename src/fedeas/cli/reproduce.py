@@ -19,13 +19,12 @@ from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.findings import advice_markdown, all_findings, findings_markdown, findings_of
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
+from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.run_queue import RunOutcome, stays_here
 from fedeas.paper.studies import Precision, Protocol, study
 from fedeas.paper.tables import markdown
-from fedeas.paper.workbook import Workbook
 
 reproduce = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables, figures and numbers.")
 
@@ -70,7 +69,7 @@ def reproduce_summary(
 ) -> None:
     """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
     found = Places(folder, results).scan()
-    said = headline(Workbook(study("full", "clean"), found))
+    said = headline(View("clean", found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
         from fedeas.paper.figures.gallery import overview
@@ -98,7 +97,7 @@ def reproduce_findings(
     folder: Folder = RUNS,
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
-    found = findings_of(Workbook(study(profile, protocol), Places(folder, results).scan()))
+    found = findings_of(study(profile, protocol), Places(folder, results).scan())
     text = findings_markdown(*found)
     print(text) if as_markdown else Console().print(Markdown(text))
 
