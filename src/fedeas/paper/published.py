@@ -183,6 +183,7 @@ def setting(name: str) -> Setting:
     return known[name]
 
 
+@cache
 def example_counts() -> LabelCounts:
     """The partition of the paper's figures: CIFAR-10 over 20 clients, alpha = 0.1.
 
