@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
+from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
 from fedeas.paper.answers import answers_markdown
@@ -84,8 +84,7 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
     """Show where our results agree with the paper, and where they do not."""
     found = Places(folder, results).scan()
     lines = ledger(found)
-    remarks = ledger_remarks(lines, found)
-    print(ledger_markdown(lines, remarks)) if as_markdown else Console().print(ledger_table(lines, remarks))
+    _print(ledger_markdown(lines, ledger_remarks(lines, found)), as_markdown)
 
 
 @reproduce.command("findings")
@@ -98,21 +97,22 @@ def reproduce_findings(
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
     found = findings_of(study(profile, protocol), Places(folder, results).scan())
-    text = findings_markdown(*found)
-    print(text) if as_markdown else Console().print(Markdown(text))
+    _print(findings_markdown(*found), as_markdown)
 
 
 @reproduce.command("advice")
 def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
-    text = advice_markdown(all_findings(Places(folder, results).scan()))
-    print(text) if as_markdown else Console().print(Markdown(text))
+    _print(advice_markdown(all_findings(Places(folder, results).scan())), as_markdown)
 
 
 @reproduce.command("answers")
 def reproduce_answers(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
-    text = answers_markdown(all_findings(Places(folder, results).scan()))
+    _print(answers_markdown(all_findings(Places(folder, results).scan())), as_markdown)
+
+
+def _print(text: str, as_markdown: bool) -> None:
     print(text) if as_markdown else Console().print(Markdown(text))
 
 
