@@ -103,10 +103,7 @@ class Run:
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
             return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        try:
-            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
-        except (OSError, EOFError, zlib.error) as error:
-            raise damaged(packed, error, REMEDY) from None
+        return packed, unzipped_lines(packed)
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
         """Refuse records with a gap, and fewer records than were written."""
@@ -272,6 +269,14 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
         else:
             found.append(run)
     return found
+
+
+def unzipped_lines(path: Path) -> list[bytes]:
+    """The complete lines of a file that gzip compressed."""
+    try:
+        return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged(path, error, REMEDY) from None
 
 
 def trained(record: Record) -> list[int]:
