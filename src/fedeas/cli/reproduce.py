@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +21,7 @@ from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
-from fedeas.paper.run_queue import RunOutcome, stays_here
+from fedeas.paper.run_queue import stays_here
 from fedeas.paper.studies import Precision, Protocol, study
 from fedeas.paper.tables import markdown
 
@@ -196,15 +195,10 @@ def _say_what_is_missing(done: Reproduction) -> None:
     problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing)
     if left > problems:
         _say(f"{left - problems} runs are left; the same command continues")
-    for outcome in _paused_here(done.outcomes):
-        _say(
-            f"{outcome.config.label}: its checkpoint holds the clients' states, gigabytes for a deep network; "
-            "resume on this machine"
-        )
+    for config, run, _ in done.outcomes:
+        if run is not None and not run.finished and stays_here(config):
+            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
+            _say(f"{config.label}: {states}")
     if problems:
         _say(f"{problems} runs failed, see above")
         raise typer.Exit(1)
-
-
-def _paused_here(outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
-    return [each for each in outcomes if each.run is not None and not each.run.finished and stays_here(each.config)]

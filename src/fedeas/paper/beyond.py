@@ -120,7 +120,8 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     )  # fmt: skip
     rows = {title: _row(run, base) for title, run in compared.runs.items()}
     title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
-    note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
+    share = scores.synthetic_share(counts_of(base), allocation_of(base))
+    note = f"They are {100 * share:.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if CEILING in compared.runs:
         note += " Central training has all real images in one place and is not ranked."
@@ -143,7 +144,3 @@ def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:
         Cell((run,), final),
         Cell((run,), steps, None, 0),
     )
-
-
-def _share(run: RunConfig) -> float:
-    return 100 * scores.synthetic_share(counts_of(run), allocation_of(run))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from fedeas.data.partition import paper_replay
-from fedeas.paper.published import Fact, Row, Setting, example_counts, published, recorded
+from fedeas.paper.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
 from fedeas.paper.studies import ABLATION
 from fedeas.planning import scores
 from fedeas.planning.beta import beta_for_total, select_beta
@@ -47,7 +47,8 @@ class Claim:
     @property
     def matches(self) -> bool:
         """Whether our number, rounded to the printed digits, equals the printed one."""
-        return self.ours == self.paper or _rounded(self.ours, self.paper) == self.paper
+        digits = Decimal(1).scaleb(int(self.paper.as_tuple().exponent))
+        return self.ours == self.paper or Decimal(repr(self.ours)).quantize(digits, ROUND_HALF_UP) == self.paper
 
     @property
     def status(self) -> Status:
@@ -63,7 +64,10 @@ def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
     facts = _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
     more = _from_counts("Not printed, recorded with the partition", recorded().facts)
-    return [*_totals(), *_sweep(), *_ablation(), *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
+    policies, totals = [FedEAS(float(beta)) for beta in published().beta_sweep.beta], published().beta_sweep.total
+    sweep = _totals_on_the_example("Beta sweep", "supplement F", policies, totals)
+    parts = _totals_on_the_example("Budget-factor ablation", "Table 2", ABLATION.values(), published().ablation.total)
+    return [*_totals(), *sweep, *parts, *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
 
 
 def _totals() -> Iterator[Claim]:
@@ -75,17 +79,9 @@ def _totals() -> Iterator[Claim]:
             yield Claim("Samples generated", f"{policy.spec}, {setting.title}", "Table 1", printed, ours)
 
 
-def _sweep() -> Iterator[Claim]:
-    sweep, counts = published().beta_sweep, example_counts()
-    for beta, printed in zip(sweep.beta, sweep.total, strict=True):
-        policy = FedEAS(float(beta))
-        yield Claim("Beta sweep", policy.spec, "supplement F", printed, policy.allocate(counts).total)
-
-
-def _ablation() -> Iterator[Claim]:
-    counts = example_counts()
-    for policy, printed in zip(ABLATION.values(), published().ablation.total, strict=True):
-        yield Claim("Budget-factor ablation", policy.spec, "Table 2", printed, policy.allocate(counts).total)
+def _totals_on_the_example(group: str, where: str, policies: Iterable[FedEAS], totals: FullRow) -> Iterator[Claim]:
+    for policy, printed in zip(policies, totals, strict=True):
+        yield Claim(group, policy.spec, where, printed, policy.allocate(example_counts()).total)
 
 
 def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
@@ -133,10 +129,6 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
     for setting, printed in zip(published().settings, row, strict=True):
         if printed is not None:
             yield setting, printed
-
-
-def _rounded(value: Number, like: Decimal) -> Decimal:
-    return Decimal(repr(value)).quantize(Decimal(1).scaleb(int(like.as_tuple().exponent)), ROUND_HALF_UP)
 
 
 def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:

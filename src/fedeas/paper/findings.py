@@ -230,7 +230,7 @@ def conclusions(found: Findings) -> list[str]:
         return [f"{_progress(found)} One seed has no interval, so nothing is shown yet."]
     return [
         f"{_progress(found)} {_about_verdicts(found)}",
-        _says(usual, "Pools", POOLS, _with_work),
+        _says(usual, "Pools", POOLS, lambda each: f", {each.work:.1f} times the steps"),
         _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
         _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
@@ -267,10 +267,6 @@ def _says(
         ]
         said += [f"{verdict} are {'; '.join(shown)}"] if shown else []
     return f"{what}: {'. '.join(said) or 'no difference to FedEAS is shown at any budget'}."
-
-
-def _with_work(each: Compared) -> str:
-    return f", {each.work:.1f} times the steps"
 
 
 def _without_images(found: Findings) -> list[str]:
