@@ -107,14 +107,10 @@ class Classifier:
         """The class it sees in each image."""
         return self.read(images)[0]
 
-    def accuracy(self, images: Images, labels: ArrayLike) -> float:
-        """Share of the images that it classifies correctly."""
-        classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
-        return float((self.predict(images) == classes).mean())
-
     def measured(self, images: Images, labels: ArrayLike) -> Classifier:
         """The same classifier with its accuracy on these images, which `save` writes, too."""
-        return replace(self, test_accuracy=self.accuracy(images, labels))
+        classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
+        return replace(self, test_accuracy=float((self.predict(images) == classes).mean()))
 
     def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
         """The class it sees in each image, and the input of its last layer, (N, d).
