@@ -44,11 +44,17 @@ class Journal(GeneratorWrapper):
         return self.generator.sample(classes, numbers)
 
     def skip(self, clients: Iterable[int]) -> None:
-        """Note nothing for these clients: their images are in the records of an earlier start."""
+        """Count no image of these clients: theirs are in the records of an earlier start."""
+        clients = set(clients)
         self._known.update(clients)
+        self.drawn(clients)
 
     def drawn(self, clients: Iterable[int]) -> dict[str, int]:
-        """Images found and made at the first request of these clients."""
+        """Images found and made in the requests that were the first of one of these clients.
+
+        A request may be for many clients; its images are counted with the client that trains first.
+        """
         asked = set(clients)
-        notes = [each for each in self._notes if asked & set(each["clients"])]
-        return {name: sum(each[name] for each in notes) for name in ("found", "made")}
+        drawn = [note for note in self._notes if not asked.isdisjoint(note["clients"])]
+        self._notes = [note for note in self._notes if asked.isdisjoint(note["clients"])]
+        return {name: sum(note[name] for note in drawn) for name in ("found", "made")}
