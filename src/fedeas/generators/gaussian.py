@@ -151,9 +151,9 @@ class GaussianGenerator:
             if settings.get("format") != FORMAT:
                 raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
             channels, height, width = json.loads(settings["shape"])
-            arrays = (frozen(tensors[name]) for name in TENSORS)
+            mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
             names = tuple(json.loads(settings["class_names"])) if settings["class_names"] else None
-            return cls((channels, height, width), *arrays, float(settings["shrinkage"]), names)
+            return cls((channels, height, width), mean, basis, class_means, roots, float(settings["shrinkage"]), names)
         except InputError as error:
             raise InputError(f"{error}; fit it again") from None
         except (KeyError, TypeError, ValueError) as error:

@@ -178,9 +178,9 @@ class Classifier:
         return (batch.float() / 255 - mean) / std
 
     @cached_property
-    def _moments_on_device(self) -> Tensor:
+    def _moments_on_device(self) -> tuple[Tensor, ...]:
         """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
-        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device).view(2, -1, 1, 1)
+        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None].unbind()
 
     def _check(self, images: Images) -> None:
         if images.dtype != np.uint8 or images.shape[1:] != self.shape:
