@@ -63,8 +63,9 @@ def in_another_process(*command):
 
 
 def assert_same_run(overrides, folder, tmp_path):
-    [flower] = RunStore(folder).find(algorithm=load_config(None, overrides).algorithm)
-    local = execute(load_config(None, overrides), RunStore(tmp_path / "local"))
+    config = load_config(None, overrides)
+    [flower] = [run for run in RunStore(folder).all() if run.config.algorithm == config.algorithm]
+    local = execute(config, RunStore(tmp_path / "local"))
     one, other = ({name: tensor for name, tensor in load_file(run.checkpoint).items() if name.startswith("server/")}
                   for run in (local, flower))  # fmt: skip
     assert one.keys() == other.keys()

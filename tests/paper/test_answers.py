@@ -12,7 +12,6 @@ from fedeas.paper.findings import Compared, Findings
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, study, with_seeds
-from fedeas.paper.workbook import Workbook
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
 
@@ -79,7 +78,7 @@ def cifar_findings(place, methods):
         for run in with_seeds(config, 1):
             summary = {"accuracy": 0.5, "final": 0.5, "steps": 100, "window": [181, 200]}
             results.add(PackedRun(Path(run.directory), run, {"summary": summary, "generator": None}))
-    return Findings.of(Workbook(chosen, results), place)
+    return Findings.of(chosen, results, setting(place))
 
 
 @pytest.mark.parametrize("place", ["c10-k100-a0.1", "c10-k20-a0.1"])

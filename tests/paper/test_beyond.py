@@ -4,10 +4,10 @@ import pytest
 
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.beyond import sheets_in
-from fedeas.paper.cells import images_to_make
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import HEADLINE, PROFILES, study
+from fedeas.paper.table_spec import images_to_make
 
 (BEYOND,) = artefacts("beyond")
 

@@ -10,7 +10,7 @@ from fedeas.data.partition import paper_replay
 from fedeas.paper.claims import Claim, Status, count_claims
 from fedeas.paper.published import published, recorded, setting
 
-SETTINGS = {each.id: draws for each, draws in zip(published().settings, recorded().draws.value, strict=True)}
+SETTINGS = {each.id: draws for each, draws in zip(published().settings, recorded().draws, strict=True)}
 SLOW = "c10-k100-a0.05"
 
 
@@ -48,10 +48,10 @@ def test_every_fact_of_the_data_files_is_checked(claims):
 
 def test_eq_gen_as_printed_gives_the_recorded_totals():
     policy = FedEAS(12, fill="all")
-    assert tuple(policy.allocate(each.counts()).total for each in published().settings) == recorded().as_printed.value
+    assert tuple(policy.allocate(each.counts()).total for each in published().settings) == recorded().as_printed
     counts = setting("c10-k20-a0.1").counts()
     sweep = tuple(FedEAS(float(beta), fill="all").allocate(counts).total for beta in published().beta_sweep.beta)
-    assert sweep == recorded().as_printed_sweep.value
+    assert sweep == recorded().as_printed_sweep
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from fedeas.paper.findings import (
     all_findings,
     conclusions,
     findings_markdown,
+    findings_of,
 )
 from fedeas.paper.results import Results
 from fedeas.paper.studies import study, with_seeds
-from fedeas.paper.workbook import Workbook
 from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
@@ -92,7 +92,7 @@ def smoke_results(seeds_of):
 
 
 def smoke_findings(seeds_of):
-    return Findings.of(Workbook(study("smoke", "clean"), smoke_results(seeds_of)))
+    return findings_of(study("smoke", "clean"), smoke_results(seeds_of))[0]
 
 
 def test_an_experiment_is_finished_when_all_comparisons_have_their_seeds():
@@ -128,7 +128,7 @@ def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
 
 
 def test_without_runs_nothing_is_claimed():
-    found = Findings.of(Workbook(study("digits", "clean"), Results([])))
+    (found,) = findings_of(study("digits", "clean"), Results([]))
     assert found.compared == ()
     assert found.advice == Advice()
     assert "|" not in findings_markdown(found)

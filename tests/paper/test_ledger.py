@@ -5,11 +5,18 @@ import re
 import pytest
 
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import LEVEL_POINTS, Standing, ledger, ledger_markdown, ledger_remarks, settings_without_runs
+from fedeas.paper.ledger import (
+    LEVEL_POINTS,
+    Standing,
+    View,
+    ledger,
+    ledger_markdown,
+    ledger_remarks,
+    settings_without_runs,
+)
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, HEADLINE, METHODS, MISSING_ONLY, UNIFORM, study, with_seeds
-from fedeas.paper.workbook import Workbook
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
@@ -20,10 +27,10 @@ def run_as_printed(finished):
     """A function that makes runs with the paper's numbers for these methods, with a small spread."""
 
     def make(where=HERE, protocol="paper", names=("fedavg", "uniform", "missing-only", "fedeas"), seeds=3, **changes):
-        gamma = dict(zip(published().gamma_hat.method, published().gamma_hat.median, strict=True))
+        gamma = published().gamma_hat.median
         for place, name in enumerate(names):
             config = study("full", protocol).config(where, METHODS[name])
-            level = float(published().printed(published().accuracy, name, where)) / 100
+            level = float(published().printed(name, where)) / 100
             reached = changes.get(name, level)
             first = published().round_of(name, where)
             for run, step in zip(with_seeds(config, seeds), STEPS, strict=False):
@@ -64,7 +71,7 @@ def test_a_uniform_policy_far_above_the_papers_is_a_disagreement(run_as_printed,
 
 
 def test_levels_are_judged_by_the_points_that_the_page_names(run_as_printed, tmp_path):
-    printed = float(published().printed(published().accuracy, "fedeas", HERE))
+    printed = float(published().printed("fedeas", HERE))
     run_as_printed(names=("fedeas",), fedeas=(printed + LEVEL_POINTS + 0.5) / 100)
     assert standing(tmp_path, "level") is Standing.DIFFERS
 
@@ -125,7 +132,7 @@ def rendered(folder):
 
 
 def words(folder, protocol="clean"):
-    return headline(Workbook(study("full", protocol), Results([folder])))
+    return headline(View(protocol, Results([folder])))
 
 
 def numbers(text):

@@ -65,7 +65,7 @@ def test_the_labels_of_many_budgets_do_not_overlap():
 def test_without_runs_only_the_paper_is_shown(tmp_path):
     (axes,) = overview(Results([tmp_path])).axes
     assert axes.get_title(loc="left") == setting(HEADLINE).title
-    printed = [published().printed(row, name, setting(HEADLINE)) for row in [published().accuracy] for name in row]
+    printed = [published().printed(name, setting(HEADLINE)) for name in published().accuracy]
     assert set(heights(axes, "D")) <= {float(number) for number in printed if number is not None}
     assert heights(axes, "o") == heights(axes, "s") == []
 

@@ -13,11 +13,8 @@ from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.paper.results import keep
 from fedeas.planning import scores
-from fedeas.plotting.figures import Look
 from fedeas.report import write_report
 from fedeas.report.breakdown import client_accuracy
-from fedeas.report.figures import MethodCurves, convergence
-from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore, read_run
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
@@ -355,14 +352,6 @@ def test_unfinished_runs_are_drawn_and_listed_but_not_counted(add, page):
     assert [trace["x"] for trace in traces_of(found.charts()[0], "dot")] == [[1, 2, 3]]
     assert not traces_of(without.charts()[0], "dot")
     assert "Dotted" in found.text("figcaption") and "Dotted" not in without.text("figcaption")
-
-
-def test_a_missing_round_of_a_seed_does_not_distort_the_mean():
-    whole, short = AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])
-    both_short = [AccuracyCurve([1, 2], [0.2, 0.4]), short]
-    seeds = ([whole, short], both_short)
-    one, other = (convergence([MethodCurves("a", Look("#0072b2"), curves)], []) for curves in seeds)
-    assert one == other
 
 
 def test_accuracy_by_class_and_client_is_that_of_the_window_and_of_the_clients_own_mix(add, page):

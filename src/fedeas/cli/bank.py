@@ -62,11 +62,15 @@ def prune(
         raise InputError("--all goes with neither fingerprints nor --damaged")
     if not (fingerprints or everything or damaged):
         raise InputError("nothing chosen; give fingerprints as `fedeas bank ls` lists them, --all or --damaged")
-    chosen = _chosen(folder, fingerprints)
-    if damaged:
-        _clear(Bank(folder), chosen)
-    else:
-        _remove(Bank(folder), chosen)
+    kept = Bank(folder)
+    for name in _chosen(folder, fingerprints):
+        if damaged:
+            result = kept.verify(name, clear=True)
+            print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
+        else:
+            removed = kept.prune(name)
+            images = "images" if removed.images is None else f"{removed.images:,} images"
+            print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")
 
 
 def kept_table(kept: Sequence[Kept]) -> RenderableType:
@@ -101,16 +105,3 @@ def _damage(results: Iterable[Verification]) -> Iterable[str]:
         yield from (f"{result.name}: {address} is damaged" for address in result.damaged[:SHOWN])
         if len(result.damaged) > SHOWN:
             yield f"{result.name}: and {len(result.damaged) - SHOWN:,} more"
-
-
-def _clear(kept: Bank, names: Iterable[str]) -> None:
-    for name in names:
-        result = kept.clear_damaged(name)
-        print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
-
-
-def _remove(kept: Bank, names: Iterable[str]) -> None:
-    for name in names:
-        removed = kept.prune(name)
-        images = "images" if removed.images is None else f"{removed.images:,} images"
-        print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -11,15 +10,15 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedeas.cli.progress import duration
 from fedeas.core.foreign_text import printable
 from fedeas.federation.split import Split
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
-from fedeas.paper.ledger import LedgerLine
 from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -235,35 +234,6 @@ def partition_record(split: Split, dataset: str) -> dict[str, Any]:
     return {**facts, **listed_names, "counts": counts.n.tolist(), "notes": list(split.notes)}
 
 
-LONG = 60.0  # seconds from which on a command says beforehand how long it will take
-
-
-def duration(seconds: float) -> str:
-    """A time in words that fit its size.
-
-    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
-    ['4 s', '2 min 30 s', '2 h 30 min']
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def announce(seconds: float, what: str, about: str = "about") -> None:
-    """Say beforehand how long a command will take, in one line, if that is over a minute."""
-    if seconds >= LONG:
-        print(f"{about} {duration(seconds)} {what}", file=sys.stderr, flush=True)
-
-
-def next_step(text: str) -> None:
-    """Suggest what to do next, in one line and only on a terminal."""
-    console = Console()
-    if console.is_terminal:
-        console.print(f"next: {printable(text)}", markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
 def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
     """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
     methods: dict[str, dict[int, Run]] = {}
@@ -371,16 +341,6 @@ def _entry(entry: Entry | None, count: bool) -> str:
     number = DASH if entry.number == NOT_RUN else entry.number
     lines = [entry.deviation, *entry.brackets(count), entry.last, entry.printed, entry.difference]
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
-
-
-def ledger_table(lines: Sequence[LedgerLine], remarks: str) -> RenderableType:
-    """Statements of the paper, and the results of our runs."""
-    table = Table(title="Agreement with the paper", title_justify="left", caption=remarks, caption_justify="left")
-    for name in ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol"):
-        table.add_column(name)
-    for line in lines:
-        table.add_row(f"{line.says}; {line.where}", line.paper, *map(str, line.found.values()), end_section=True)
-    return table
 
 
 def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:

@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedeas.cli.display import announce, duration
+from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.foreign_text import printable
 from fedeas.data.sources import NAMES
 from fedeas.errors import InputError
@@ -68,44 +67,42 @@ def _shape(text: str | None) -> tuple[int, int, int] | None:
     return channels, height, width
 
 
+class _Pace:
+    """Images a second, and seconds left; the first time that these are known, they are announced if they are many."""
+
+    def __init__(self) -> None:
+        self.start, self.announced = time.perf_counter(), False
+        self.first: int | None = None
+
+    def of(self, images: int, total: int) -> tuple[float, float]:
+        self.first = images if self.first is None else self.first
+        rate = (images - self.first) / max(time.perf_counter() - self.start, 1e-9)
+        left = (total - images) / max(rate, 1e-9)
+        if rate and not self.announced:
+            self.announced = True
+            announce(left, f"for the {total - images:,} images that are left")
+        return rate, left
+
+
 @contextmanager
 def _progress() -> Iterator[OnImages]:
     """A bar with images, rate and time left; a line every few seconds without a terminal."""
-    console = Console(stderr=True)
-    start, last, announced = time.perf_counter(), 0.0, False
-    first: list[int] = []
-
-    def rate(images: int) -> float:
-        return (images - first[0]) / max(time.perf_counter() - start, 1e-9)
-
-    def estimate(images: int, of: int) -> float:
-        """Seconds left; the first time that any are known, they are announced if they are many."""
-        nonlocal announced
-        first[:] = first or [images]
-        left = (of - images) / max(rate(images), 1e-9)
-        if images > first[0] and not announced:
-            announced = True
-            announce(left, f"for the {of - images:,} images that are left")
-        return left
-
+    console, pace = Console(stderr=True), _Pace()
     if not console.is_terminal:
+        is_due = every(SECONDS_PER_LINE)
 
         def say(images: int, of: int) -> None:
-            nonlocal last
-            left, begun = estimate(images, of), time.perf_counter() - start
-            if begun - last >= SECONDS_PER_LINE:
-                last = begun
-                rest = f"about {duration(left)} left"
-                console.print(f"{images:,} of {of:,} images, {rate(images):,.1f} a second, {rest}")
+            rate, left = pace.of(images, of)
+            if is_due():
+                console.print(f"{images:,} of {of:,} images, {rate:,.1f} a second, about {duration(left)} left")
 
         yield say
         return
-    columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with live_bar(console) as bar:
         task = bar.add_task("images")
 
         def show(images: int, of: int) -> None:
-            estimate(images, of)
-            bar.update(task, completed=images, total=of, description=f"images, {rate(images):,.0f} a second")
+            rate, _ = pace.of(images, of)
+            bar.update(task, completed=images, total=of, description=f"images, {rate:,.0f} a second")
 
         yield show

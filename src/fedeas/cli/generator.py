@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedeas.cli.display import announce, duration, foreign_text
+from fedeas.cli.display import foreign_text
+from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
 from fedeas.core.provenance import Seen, data_digest
@@ -260,13 +259,11 @@ def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], 
     from fedeas.generators.diffusion import DiffusionGenerator
     from fedeas.generators.quality.grid import sample_grid
 
-    last = time.monotonic()
+    is_due = every(60 * minutes)
 
     def draw(weights: Weights) -> None:
-        nonlocal last
-        if minutes and (time.monotonic() - last >= 60 * minutes or not path.exists()):
+        if minutes and (is_due() or not path.exists()):
             sample_grid(DiffusionGenerator(weights, device=device, batch_size=100), weights.class_names, path)
-            last = time.monotonic()
 
     return draw
 
@@ -278,20 +275,17 @@ def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
     if not console.is_terminal:
         yield _plain_lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with live_bar(console, transient=False) as bar:
         task = bar.add_task("training", total=updates)
         yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
 
 
 def _plain_lines() -> Callable[[Any], None]:
-    last = time.monotonic()
+    is_due = every(PLAIN_SECONDS)
 
     def show(now: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PLAIN_SECONDS:
+        if is_due():
             print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
-            last = time.monotonic()
 
     return show
 

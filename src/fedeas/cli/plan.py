@@ -15,12 +15,12 @@ from rich.console import Console
 from fedeas.cli.display import (
     comparison_record,
     comparison_table,
-    next_step,
     partition_record,
     partition_table,
     plan_record,
     summary_table,
 )
+from fedeas.cli.progress import next_step
 from fedeas.client_counts import CountSource, own_clients
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
@@ -98,7 +98,7 @@ def plan(
     out = None if config_file else out
     if file is not None and not (compare or plot or classes) and reads_in_parts(file, chosen, limits):
         _show_plan(plan_file(file, chosen, out), chosen.spec, as_json)
-        _remark(f"read {file.path} as {file.how}", as_json)
+        _remark(f"read {counts} as {file.how}", as_json)
         _suggest_after_plan(out, as_json)
         return
     table = own.counts if own else example_counts() if file is None else file.counts(classes)
@@ -107,14 +107,13 @@ def plan(
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     side_by_side = compare_policies(table, chosen, allocation) if compare else []
     _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
-    if file is not None:
-        _remark(f"read {file.path} as {file.how}", as_json)
-    if own is not None:
-        _remark(f"read {own.title} as {own.how}", as_json)
-        _write_config(config_file, own, chosen, as_json)
+    if not example:
+        _remark(f"read {counts} as {own.how if own else file.how if file else ''}", as_json)
+    _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, allocation))
-    _advise(limits, as_json)
+    if limits.auto:
+        _remark(SHOWN.text, as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
         _remark(f"plot: {plot}", as_json)
@@ -179,12 +178,6 @@ def _remark(text: str, as_json: bool) -> None:
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
 
 
-def _advise(limits: Limits, as_json: bool) -> None:
-    """Tell what experiments recommend, if the budget is left to us."""
-    if limits.auto:
-        _remark(SHOWN.text, as_json)
-
-
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
     if as_json:
         return
@@ -201,9 +194,9 @@ def _suggest_after_partition(out: Path | None) -> None:
         next_step(f"plan with `fedeas plan {out} --auto`")
 
 
-def _write_config(path: Path | None, own: CountSource, policy: Policy, as_json: bool) -> None:
+def _write_config(path: Path | None, own: CountSource | None, policy: Policy, as_json: bool) -> None:
     """Write the config of a run on these clients."""
-    if path is None:
+    if path is None or own is None:
         return
     with written_whole(path) as part:
         part.write_text(run_config(own, policy), "utf-8")

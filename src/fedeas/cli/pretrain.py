@@ -9,7 +9,7 @@ import typer
 
 from fedeas.cli.runs import progress, say_how_long
 from fedeas.core.deadline import Deadline
-from fedeas.runs.store import Record, RunStore
+from fedeas.runs.store import RunStore
 
 
 def pretrain(
@@ -42,10 +42,6 @@ def pretrain(
         about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long)
     if about is None:
         print("paused; the same command resumes")
-    else:
-        print(f"{path}{' exists already' if there else ''}: {_in_words(about)}")
-
-
-def _in_words(about: Record) -> str:
-    accuracy = f"test accuracy {about['accuracy']:.2%} after {about['epochs']} epochs"
-    return f"{accuracy} on {about['dataset']}, run {about['run'][:8]}"
+        return
+    reached = f"test accuracy {about['accuracy']:.2%} after {about['epochs']} epochs on {about['dataset']}"
+    print(f"{path}{' exists already' if there else ''}: {reached}, run {about['run'][:8]}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table, ledger_table
+from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
 from fedeas.paper.answers import answers_markdown
@@ -19,13 +18,12 @@ from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.findings import advice_markdown, all_findings, findings_markdown, findings_of
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import ledger, ledger_markdown, ledger_remarks
+from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
-from fedeas.paper.run_queue import RunOutcome, stays_here
+from fedeas.paper.run_queue import stays_here
 from fedeas.paper.studies import Precision, Protocol, study
 from fedeas.paper.tables import markdown
-from fedeas.paper.workbook import Workbook
 
 reproduce = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables, figures and numbers.")
 
@@ -70,7 +68,7 @@ def reproduce_summary(
 ) -> None:
     """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
     found = Places(folder, results).scan()
-    said = headline(Workbook(study("full", "clean"), found))
+    said = headline(View("clean", found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
         from fedeas.paper.figures.gallery import overview
@@ -85,8 +83,7 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
     """Show where our results agree with the paper, and where they do not."""
     found = Places(folder, results).scan()
     lines = ledger(found)
-    remarks = ledger_remarks(lines, found)
-    print(ledger_markdown(lines, remarks)) if as_markdown else Console().print(ledger_table(lines, remarks))
+    _print(ledger_markdown(lines, ledger_remarks(lines, found)), as_markdown)
 
 
 @reproduce.command("findings")
@@ -98,22 +95,23 @@ def reproduce_findings(
     folder: Folder = RUNS,
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
-    found = findings_of(Workbook(study(profile, protocol), Places(folder, results).scan()))
-    text = findings_markdown(*found)
-    print(text) if as_markdown else Console().print(Markdown(text))
+    found = findings_of(study(profile, protocol), Places(folder, results).scan())
+    _print(findings_markdown(*found), as_markdown)
 
 
 @reproduce.command("advice")
 def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
-    text = advice_markdown(all_findings(Places(folder, results).scan()))
-    print(text) if as_markdown else Console().print(Markdown(text))
+    _print(advice_markdown(all_findings(Places(folder, results).scan())), as_markdown)
 
 
 @reproduce.command("answers")
 def reproduce_answers(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
-    text = answers_markdown(all_findings(Places(folder, results).scan()))
+    _print(answers_markdown(all_findings(Places(folder, results).scan())), as_markdown)
+
+
+def _print(text: str, as_markdown: bool) -> None:
     print(text) if as_markdown else Console().print(Markdown(text))
 
 
@@ -197,15 +195,10 @@ def _say_what_is_missing(done: Reproduction) -> None:
     problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing)
     if left > problems:
         _say(f"{left - problems} runs are left; the same command continues")
-    for outcome in _paused_here(done.outcomes):
-        _say(
-            f"{outcome.config.label}: its checkpoint holds the clients' states, gigabytes for a deep network; "
-            "resume on this machine"
-        )
+    for config, run, _ in done.outcomes:
+        if run is not None and not run.finished and stays_here(config):
+            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
+            _say(f"{config.label}: {states}")
     if problems:
         _say(f"{problems} runs failed, see above")
         raise typer.Exit(1)
-
-
-def _paused_here(outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
-    return [each for each in outcomes if each.run is not None and not each.run.finished and stays_here(each.config)]

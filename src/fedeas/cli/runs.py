@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from fedeas.cli.display import announce, duration, run_record, runs_tables, states_table
+from fedeas.cli.display import run_record, runs_tables, states_table
+from fedeas.cli.progress import announce, duration, live_bar
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
 from fedeas.core.foreign_text import printable
@@ -55,10 +56,12 @@ def run(
     folder: Folder = RUNS,
 ) -> None:
     """Train a federation; a finished run is only shown, an interrupted one is resumed."""
+    from fedeas.federation.model_choice import for_this_machine
+
     named = [] if engine is None else [f"engine.name={engine}"]
     store = RunStore(folder)
     given = read_config(config, [*(overrides or []), *named], None if data_root is None else str(data_root))
-    chosen = _with_model(given, store)
+    chosen = for_this_machine(given, store)
     if dry_run:
         _print_resolved(chosen)
         return
@@ -129,13 +132,6 @@ def read_config(path: Path | None, overrides: list[str], data_root: str | None) 
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(data_root)}"]
     return load_config(path, overrides)
-
-
-def _with_model(config: RunConfig, store: RunStore) -> RunConfig:
-    """The config with the network that suits this machine."""
-    from fedeas.federation.model_choice import for_this_machine
-
-    return for_this_machine(config, store)
 
 
 def _note_on_model(given: RunConfig, chosen: RunConfig) -> str:
@@ -217,25 +213,11 @@ def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
 def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
     """Show each round, and clients within long ones: a live line in a terminal, plain lines elsewhere."""
     console = Console()
-    if quiet:
-        yield Silence()
-        return
-    if not console.is_terminal:
+    if not (quiet or console.is_terminal):
         yield PlainLines(config.label, config.seed, config.rounds.total)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with live_bar(console, disable=quiet) as bar:
         yield RoundBar(bar, f"{config.label}, seed {config.seed}", config.rounds.total)
-
-
-class Silence:
-    """Shows nothing."""
-
-    def __call__(self, record: Record) -> None:
-        """A round has ended."""
-
-    def on_client(self, done: int, of: int) -> None:
-        """A client of the current round is done."""
 
 
 class RoundBar:

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.paper import measures
 from fedeas.paper.beyond import beyond_sheets
-from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed, window_of
+from fedeas.paper.measures import Measure
 from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
 from fedeas.paper.studies import (
     ABLATION,
@@ -29,25 +30,7 @@ from fedeas.paper.studies import (
     at_one_budget,
     combined,
 )
-from fedeas.paper.table_spec import (
-    NOT_REACHED,
-    Cell,
-    Measure,
-    Sheet,
-    accuracy,
-    efficiency,
-    final,
-    gain,
-    gamma_hat,
-    gamma_reduction,
-    images_seen,
-    minutes,
-    peak,
-    peak_gain,
-    rounds_to_threshold,
-    steps,
-    time_ratio,
-)
+from fedeas.paper.table_spec import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning.policies import FedEAS
 
 
@@ -73,21 +56,22 @@ def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
 def accuracy_sheet(study: Study) -> Sheet:
     """Table 1."""
     note = "Full-Balance is not ranked: it generates many times more images (`fedeas reproduce counts` shows how many)."
-    return _methods_by_settings(study, f"Accuracy, %: mean of {window_of(study)}", accuracy, published().accuracy, note)
+    title = f"Accuracy, %: mean of {study.window}"
+    return _methods_by_settings(study, title, measures.accuracy, published().accuracy, note)
 
 
 def peak_sheet(study: Study) -> Sheet:
     """The peak table of the supplement."""
-    return _methods_by_settings(study, "Peak accuracy, %: best of all rounds", peak, published().peak)
+    return _methods_by_settings(study, "Peak accuracy, %: best of all rounds", measures.peak, published().peak)
 
 
 def _methods_by_settings(study: Study, title: str, measure: Measure, printed: dict[str, Row], note: str = "") -> Sheet:
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    rows: Rows = {}
     for name, method in METHODS.items():
-        numbers = [_printed(printed, name, where) for where in study.settings]
+        numbers = {where: published().printed(name, where, printed) for where in study.settings}
         rows[method.title] = tuple(
             None if number is None else _cell(study, where, method, measure, number)  # the paper leaves it out
-            for where, number in zip(study.settings, numbers, strict=True)
+            for where, number in numbers.items()
         )
     columns = tuple(study.title(where) for where in study.settings)
     return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
@@ -97,9 +81,8 @@ def sweep_sheet(study: Study) -> Sheet:
     """The beta table of the supplement."""
     where, sweep = setting(EXAMPLE), published().beta_sweep
     base = study.config(where, FEDAVG)
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    rows: Rows = {}
     for place, beta in enumerate(sweep.beta):
-        assert beta is not None
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
         even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
@@ -114,48 +97,48 @@ def sweep_sheet(study: Study) -> Sheet:
     printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
     rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
-    level = level_of(study)
+    level = study.level
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
     note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
-    return Sheet(study.named(f"Budget sweep, {study.title(where)}"), columns, rows, note=note)
+    return Sheet(study.heading("Budget sweep", where), columns, rows, note=note)
 
 
 def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
     return (
         placed(run, printed[0]),
         _accuracy(run, printed[1]),
-        Cell((run, base), gain, printed[2], compares=True),
-        Cell((run, base), efficiency, printed[3], 3),
+        Cell((run, base), measures.gain, printed[2], compares=True),
+        Cell((run, base), measures.efficiency, printed[3], 3),
     )
 
 
 def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    rows: Rows = {}
     for place, (title, policy) in enumerate(ABLATION.items()):
         config = study.config(where, Method(title, policy=policy.spec))
         number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
         rows[title] = (placed(config, number), _accuracy(config, reached))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
-    columns = ("samples", level_of(study))
-    return Sheet(study.named(f"Budget factors, {study.title(where)}"), columns, rows, note=note)
+    columns = ("samples", study.level)
+    return Sheet(study.heading("Budget factors", where), columns, rows, note=note)
 
 
 def gamma_sheet(study: Study) -> Sheet:
     """The table of supplement A."""
     where, printed = setting(EXAMPLE), published().gamma_hat
     base = study.config(where, FEDAVG)
-    rows: dict[str, tuple[Cell | None, ...]] = {}
-    for name, median, less in zip(printed.method, printed.median, printed.reduction, strict=True):
+    rows: Rows = {}
+    for name, median in printed.median.items():
         own = study.config(where, METHODS[name])
-        reduction = Cell((own, base), gamma_reduction, study.printed(less), 1)
+        reduction = Cell((own, base), measures.gamma_reduction, study.printed(printed.reduction.get(name)), 1)
         rows[METHODS[name].title] = (
-            Cell((own,), gamma_hat, study.printed(median), 4),
+            Cell((own,), measures.gamma_hat, study.printed(median), 4),
             None if own == base else reduction,
         )
     note = "Over trainable parameters only. The paper's values look as if they included BatchNorm's step counter."
-    title = study.named(f"Gamma-hat, median over rounds, {study.title(where)}")
+    title = study.heading("Gamma-hat, median over rounds", where)
     return Sheet(title, ("median", "less than FedAvg, %"), rows, note=note)
 
 
@@ -163,10 +146,10 @@ def convergence_sheet(study: Study) -> Sheet:
     """The numbers of Fig. 4."""
     printed = published().convergence
     wheres = [setting(name) for name in printed.setting]
-    rows: dict[str, tuple[Cell | None, ...]] = {}
-    for method, numbers in ((FEDEAS, printed.fedeas), (MISSING_ONLY, printed.missing_only)):
-        rows[method.title] = tuple(
-            replace(_cell(study, where, method, rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
+    rows: Rows = {}
+    for name, numbers in printed.rounds.items():
+        rows[METHODS[name].title] = tuple(
+            replace(_cell(study, where, METHODS[name], measures.rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
             for where, number in zip(wheres, numbers, strict=True)
         )
     note = "Mean over seeds. The figure marks the first round of the mean curve instead."
@@ -176,29 +159,29 @@ def convergence_sheet(study: Study) -> Sheet:
 
 def allocation_sheet(study: Study) -> Sheet:
     """The numbers of Fig. 1(b), in both settings."""
-    wheres, printed = [setting(name) for name in MAIN], published().accuracy
-    rows: dict[str, tuple[Cell | None, ...]] = {
-        METHODS[name].title: tuple(
-            _cell(study, where, METHODS[name], accuracy, _printed(printed, name, where)) for where in wheres
+    wheres = [setting(name) for name in MAIN]
+    rows: Rows = {
+        method.title: tuple(
+            _cell(study, where, method, measures.accuracy, published().printed(method.name, where)) for where in wheres
         )
-        for name in ("fedavg", "uniform", "missing-only", "fedeas")
+        for method in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS)
     }
     columns = tuple(study.title(where) for where in wheres)
-    title = study.named(f"Accuracy of policies at equal budget, %: mean of {window_of(study)}")
+    title = study.named(f"Accuracy of policies at equal budget, %: mean of {study.window}")
     return Sheet(title, columns, rows, ranked=columns)
 
 
 def generator_sheet(study: Study) -> Sheet:
     """The section on another generator."""
     where, printed = setting(EXAMPLE), published().generator_change
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    rows: Rows = {}
     names = ((study.profile.generator, False, "ddpm"), (study.profile.other_generator, True, "sd-turbo"))
     for title, other, name in names:
         runs = [study.config(where, replace(method, other_generator=other)) for method in (FEDEAS, UNIFORM)]
-        cells = [Cell((run,), peak) for run in runs]
-        rows[title] = (*cells, Cell(tuple(runs), peak_gain, study.printed(printed[name]), compares=True))
+        cells = [Cell((run,), measures.peak) for run in runs]
+        rows[title] = (*cells, Cell(tuple(runs), measures.peak_gain, study.printed(printed[name]), compares=True))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
-    return Sheet(study.named(f"Another generator, {study.title(where)}"), columns, rows)
+    return Sheet(study.heading("Another generator", where), columns, rows)
 
 
 def combination_sheet(study: Study) -> Sheet:
@@ -206,18 +189,17 @@ def combination_sheet(study: Study) -> Sheet:
     printed = published().combination
     where = setting(printed.setting)
     methods = {combined(FEDEAS, SCAFFOLD): printed.both, FEDEAS: printed.fedeas, SCAFFOLD: printed.scaffold}
-    rows: dict[str, tuple[Cell | None, ...]] = {
+    rows: Rows = {
         method.title: (
-            _cell(study, where, method, peak, number),
-            Cell((study.config(where, method),), accuracy),
-            _cell(study, where, method, final, None),
+            _cell(study, where, method, measures.peak, number),
+            Cell((study.config(where, method),), measures.accuracy),
+            _cell(study, where, method, measures.final, None),
         )
         for method, number in methods.items()
     }
     note = "The paper quotes peak accuracies for this comparison."
-    title = study.named(f"FedEAS with SCAFFOLD, {study.title(where)}")
-    columns = ("peak, %", level_of(study), "final, %")
-    return Sheet(title, columns, rows, ranked=columns, note=note)
+    columns = ("peak, %", study.level, "final, %")
+    return Sheet(study.heading("FedEAS with SCAFFOLD", where), columns, rows, ranked=columns, note=note)
 
 
 REUSED = "images reused"
@@ -228,27 +210,30 @@ def wall_clock_sheet(study: Study) -> Sheet:
     """The time of FedEAS and of Full-Balance."""
     where, printed = setting(EXAMPLE), published().wall_clock
     own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
-    rows: dict[str, tuple[Cell | None, ...]] = {
-        "FedEAS, minutes": (Cell((own,), minutes, study.printed(printed.fedeas_minutes), 1, REUSED),),
-        "Full-Balance, minutes": (Cell((full,), minutes, study.printed(printed.full_balance_minutes), 1, REUSED),),
-        "Full-Balance over FedEAS": (Cell((full, own), time_ratio, study.printed(printed.ratio), 1, REUSED),),
+    cells = {
+        "FedEAS, minutes": Cell((own,), measures.minutes, study.printed(printed.fedeas_minutes), 1, REUSED),
+        "Full-Balance, minutes": Cell(
+            (full,), measures.minutes, study.printed(printed.full_balance_minutes), 1, REUSED
+        ),
+        "Full-Balance over FedEAS": Cell((full, own), measures.time_ratio, study.printed(printed.ratio), 1, REUSED),
     }
+    rows: Rows = {name: (cell,) for name, cell in cells.items()}
     note = "The paper measured on one RTX 4090; the machine of our runs is recorded with them. Runs that reused images "
     note += "from the bank are not timed; run this command in a new folder to time all."
-    return Sheet(study.named(f"Generation and training, {study.title(where)}"), ("",), rows, note=note)
+    return Sheet(study.heading("Generation and training", where), ("",), rows, note=note)
 
 
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
-    where, level = setting(HEADLINE), level_of(study)
+    where, level = setting(HEADLINE), study.level
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = "All but FedAvg generate the same number of images. Greedy and Optimal, which minimise the label imbalance, "
     note += "are not in the paper."
     rows = {
-        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, name, method))
-        for name, method in POLICIES_AT_EQUAL_BUDGET.items()
+        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, method))
+        for method in POLICIES_AT_EQUAL_BUDGET
     }
-    title = study.named(f"Policies at equal budget, {study.title(where)}")
+    title = study.heading("Policies at equal budget", where)
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
 
 
@@ -256,16 +241,12 @@ def measures_sheet(study: Study) -> Sheet:
     """Other measures of the same runs."""
     where = setting(HEADLINE)
     columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
-    rows = {method.title: _measures(study, where, name, method) for name, method in POLICIES_AT_EQUAL_BUDGET.items()}
+    rows = {method.title: _measures(study, where, method) for method in POLICIES_AT_EQUAL_BUDGET}
     note = "Peak: the best round, chosen on the test set and therefore optimistic."
-    return Sheet(study.named(f"Other measures, {study.title(where)}"), columns, rows, note=note, by_method=True)
+    return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
 
 
-POLICIES_AT_EQUAL_BUDGET = {
-    **{name: METHODS[name] for name in ("fedavg", "uniform", "missing-only", "fedeas")},
-    "greedy": GREEDY,
-    "optimal": OPTIMAL,
-}
+POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
 
 
 def setting_sheets(study: Study) -> list[Sheet]:
@@ -274,38 +255,37 @@ def setting_sheets(study: Study) -> list[Sheet]:
 
 
 def _setting_sheet(study: Study, where: Setting) -> Sheet:
-    level = level_of(study)
+    level = study.level
     columns = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %")
-    methods = {name: each for name, each in METHODS.items() if _printed(published().accuracy, name, where) is not None}
     rows = {
-        method.title: (*_reached(study, where, name, method), _measures(study, where, name, method)[0])
-        for name, method in methods.items()
+        method.title: (*_reached(study, where, method), _measures(study, where, method)[0])
+        for name, method in METHODS.items()
+        if published().printed(name, where) is not None
     }
-    title = study.named(study.title(where))
-    aside = (FULL_BALANCE.title,)
+    title, aside = study.named(study.title(where)), (FULL_BALANCE.title,)
     return Sheet(title, columns, rows, ranked=(level, "final, %"), aside=aside, by_method=True)
 
 
-def _reached(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+def _reached(study: Study, where: Setting, method: Method) -> tuple[Cell | None, ...]:
     """Accuracy in the window, its difference to FedEAS, the final accuracy, and the work."""
     own, fedeas = study.config(where, method), study.config(where, FEDEAS)
     return (
-        Cell((own,), accuracy, study.printed(_printed(published().accuracy, name, where))),
-        None if method == FEDEAS else Cell((own, fedeas), gain, compares=True),
-        Cell((own,), final),
-        Cell((own,), steps, None, 0, NOT_RECORDED),
-        Cell((own,), images_seen, None, 0, NOT_RECORDED),
+        Cell((own,), measures.accuracy, study.printed(published().printed(method.name, where))),
+        minus(own, fedeas),
+        Cell((own,), measures.final),
+        Cell((own,), measures.steps, None, 0, NOT_RECORDED),
+        Cell((own,), measures.images_seen, None, 0, NOT_RECORDED),
     )
 
 
-def _measures(study: Study, where: Setting, name: str, method: Method) -> tuple[Cell | None, ...]:
+def _measures(study: Study, where: Setting, method: Method) -> tuple[Cell | None, ...]:
     """Peak, first round at the threshold, and dissimilarity of updates."""
     own, printed = study.config(where, method), published()
-    first = printed.round_of(name, where)
+    best, first = printed.printed(method.name, where, printed.peak), printed.round_of(method.name, where)
     return (
-        Cell((own,), peak, study.printed(_printed(printed.peak, name, where))),
-        Cell((own,), rounds_to_threshold, study.printed(first), 0, NOT_REACHED),
-        Cell((own,), gamma_hat, None, 3),
+        Cell((own,), measures.peak, study.printed(best)),
+        Cell((own,), measures.rounds_to_threshold, study.printed(first), 0, NOT_REACHED),
+        Cell((own,), measures.gamma_hat, None, 3),
     )
 
 
@@ -320,19 +300,19 @@ def real_images_sheet(study: Study) -> Sheet:
     nothing = replace(FEDAVG, held_out=True)
     base = study.config(where, nothing)
     usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
-    rows: dict[str, tuple[Cell | None, ...]] = {FEDAVG.title: (Cell((base,), accuracy), None, None, None)}
+    rows: Rows = {FEDAVG.title: (Cell((base,), measures.accuracy), None, None, None)}
     for source, runs in {"generated images": usual, "real images": real}.items():
         for title, run in runs.items():
             rows[f"{title}, {source}"] = (
-                Cell((run,), accuracy),
+                Cell((run,), measures.accuracy),
                 minus(run, base),
                 minus(run, runs[FEDEAS.title]),
                 minus(run, usual[title]),
             )
-    columns = (level_of(study), "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
+    columns = (study.level, "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
     note = "In all rows the same fifth of the training images goes to no client; these are the real images. "
     note += "The generator was trained on all training images, these among them."
-    title = study.named(f"Real images instead of generated ones, {study.title(where)}")
+    title = study.heading("Real images instead of generated ones", where)
     return Sheet(title, columns, rows, note=note, by_method=True)
 
 
@@ -340,20 +320,19 @@ def pool_sheet(study: Study) -> Sheet:
     """One pool of images that all clients share, instead of images of their own."""
     where = setting(HEADLINE)
     own, pool = (_by_both(study, where, replace(FEDAVG, generator=name)) for name in ("", "shared(of={generator})"))
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    rows: Rows = {}
     for source, runs in {"own images": own, "one pool": pool}.items():
         for title, run in runs.items():
             rows[f"{title}, {source}"] = (
                 placed(run),
                 generated(run),
-                Cell((run,), accuracy),
+                Cell((run,), measures.accuracy),
                 minus(run, runs[FEDEAS.title]),
                 minus(run, own[title]),
             )
-    columns = ("images placed", "distinct images", level_of(study), "minus FedEAS with such images", "pool minus own")
+    columns = ("images placed", "distinct images", study.level, "minus FedEAS with such images", "pool minus own")
     note = "Only distinct images are generated; one of a pool is placed at several clients."
-    title = study.named(f"One pool for all clients, {study.title(where)}")
-    return Sheet(title, columns, rows, note=note, by_method=True)
+    return Sheet(study.heading("One pool for all clients", where), columns, rows, note=note, by_method=True)
 
 
 def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:
@@ -362,20 +341,16 @@ def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfi
     return {title: study.config(where, method) for title, method in runs.items()}
 
 
-def _printed(numbers: dict[str, Row], name: str, where: Setting) -> Decimal | None:
-    return published().printed(numbers, name, where)
-
-
 def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
     """Accuracy in the window, and the final accuracy below it."""
-    return Cell((run,), accuracy, printed, with_final=True)
+    return Cell((run,), measures.accuracy, printed, with_final=True)
 
 
 def _cell(
     study: Study, where: Setting, method: Method, measure: Measure, number: Decimal | None, decimals: int = 2
 ) -> Cell:
     own = (study.config(where, method),)
-    return Cell(own, measure, study.printed(number), decimals, with_final=measure is accuracy)
+    return Cell(own, measure, study.printed(number), decimals, with_final=measure is measures.accuracy)
 
 
 ARTEFACTS = [

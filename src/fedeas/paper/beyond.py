@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.config import RunConfig
-from fedeas.paper.cells import generated, imbalance_removed, level_of, minus, placed
+from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.published import Setting, setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
-from fedeas.paper.table_spec import Cell, Sheet, accuracy, final, steps
+from fedeas.paper.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
 
@@ -70,20 +71,30 @@ def beyond_sheets(study: Study) -> list[Sheet]:
     return [sheet for name in study.profile.beyond for sheet in sheets_in(study, setting(name))]
 
 
-def sheets_in(study: Study, where: Setting) -> list[Sheet]:
-    """A table for each budget; in the first setting also one for each in which all clients take equally many steps."""
+class Comparison(NamedTuple):
+    """The runs that are compared at one budget, by the titles of their methods."""
+
+    beta: float
+    equal_steps: bool
+    runs: Mapping[str, RunConfig]
+
+
+def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
+    """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
     betas, is_first = study.profile.betas, where.id == study.profile.beyond[0]
-    tables = [_sheet(study, where, beta, leave_out=frozenset() if is_first else LEFT_OUT) for beta in betas]
-    return [*tables, *(_control_sheet(study, where, beta) for beta in betas if is_first)]
+    usual = [_comparison(study, where, beta, leave_out=frozenset() if is_first else LEFT_OUT) for beta in betas]
+    return [*usual, *(_control(study, where, beta) for beta in betas if is_first)]
 
 
-def _control_sheet(study: Study, where: Setting, beta: float) -> Sheet:
+def _control(study: Study, where: Setting, beta: float) -> Comparison:
     betas = study.profile.betas
     compared = CONTROL | (BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset())
-    return _sheet(study, where, beta, methods_at(study, beta).keys() - compared, equal_steps=True)
+    return _comparison(study, where, beta, methods_at(study, beta).keys() - compared, equal_steps=True)
 
 
-def _sheet(study: Study, where: Setting, beta: float, leave_out: Set[str], equal_steps: bool = False) -> Sheet:
+def _comparison(
+    study: Study, where: Setting, beta: float, leave_out: Set[str], equal_steps: bool = False
+) -> Comparison:
     # Controls keep a run for each budget: those on digits come from two machines, which round differently.
     budgets = [beta] if equal_steps else [each for each in study.profile.betas if each <= beta]
     runs = {
@@ -93,18 +104,28 @@ def _sheet(study: Study, where: Setting, beta: float, leave_out: Set[str], equal
         for title in methods_at(study, beta)
         if title not in leave_out
     }
-    how = f", {study.profile.equal_steps} steps for each client and round" if equal_steps else ""
-    base = runs[FEDEAS.title]
+    return Comparison(beta, equal_steps, runs)
+
+
+def sheets_in(study: Study, where: Setting) -> list[Sheet]:
+    """A table for each comparison in a setting."""
+    return [_sheet(study, where, each) for each in comparisons_in(study, where)]
+
+
+def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
+    how = f", {study.profile.equal_steps} steps for each client and round" if compared.equal_steps else ""
+    base = compared.runs[FEDEAS.title]
     columns = (
-        "images made", "placed", "imbalance removed, %", level_of(study), "minus FedEAS, points", "final, %", "steps",
+        "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",
     )  # fmt: skip
-    rows = {title: _row(run, base) for title, run in runs.items()}
-    title = study.named(f"The images of FedEAS with beta = {beta:g}{how}, {study.title(where)}")
-    note = f"They are {_share(base):.0f} % of the data that FedEAS trains on. "
+    rows = {title: _row(run, base) for title, run in compared.runs.items()}
+    title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
+    share = scores.synthetic_share(counts_of(base), allocation_of(base))
+    note = f"They are {100 * share:.0f} % of the data that FedEAS trains on. "
     note += "An image of a pool is made once and placed at many clients."
-    if CEILING in runs:
+    if CEILING in compared.runs:
         note += " Central training has all real images in one place and is not ranked."
-    return Sheet(title, columns, rows, ranked=(level_of(study),), aside=(CEILING,), note=note, by_method=True)
+    return Sheet(title, columns, rows, ranked=(study.level,), aside=(CEILING,), note=note, by_method=True)
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
@@ -123,7 +144,3 @@ def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:
         Cell((run,), final),
         Cell((run,), steps, None, 0),
     )
-
-
-def _share(run: RunConfig) -> float:
-    return 100 * scores.synthetic_share(counts_of(run), allocation_of(run))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from fedeas.data.partition import paper_replay
-from fedeas.paper.published import Fact, Row, Setting, example_counts, published, recorded
+from fedeas.paper.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
 from fedeas.paper.studies import ABLATION
 from fedeas.planning import scores
 from fedeas.planning.beta import beta_for_total, select_beta
@@ -47,7 +47,8 @@ class Claim:
     @property
     def matches(self) -> bool:
         """Whether our number, rounded to the printed digits, equals the printed one."""
-        return self.ours == self.paper or _rounded(self.ours, self.paper) == self.paper
+        digits = Decimal(1).scaleb(int(self.paper.as_tuple().exponent))
+        return self.ours == self.paper or Decimal(repr(self.ours)).quantize(digits, ROUND_HALF_UP) == self.paper
 
     @property
     def status(self) -> Status:
@@ -63,7 +64,10 @@ def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
     facts = _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
     more = _from_counts("Not printed, recorded with the partition", recorded().facts)
-    return [*_totals(), *_sweep(), *_ablation(), *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
+    policies, totals = [FedEAS(float(beta)) for beta in published().beta_sweep.beta], published().beta_sweep.total
+    sweep = _totals_on_the_example("Beta sweep", "supplement F", policies, totals)
+    parts = _totals_on_the_example("Budget-factor ablation", "Table 2", ABLATION.values(), published().ablation.total)
+    return [*_totals(), *sweep, *parts, *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
 
 
 def _totals() -> Iterator[Claim]:
@@ -75,19 +79,9 @@ def _totals() -> Iterator[Claim]:
             yield Claim("Samples generated", f"{policy.spec}, {setting.title}", "Table 1", printed, ours)
 
 
-def _sweep() -> Iterator[Claim]:
-    sweep, counts = published().beta_sweep, example_counts()
-    for beta, printed in zip(sweep.beta, sweep.total, strict=True):
-        assert beta is not None and printed is not None
-        policy = FedEAS(float(beta))
-        yield Claim("Beta sweep", policy.spec, "supplement F", printed, policy.allocate(counts).total)
-
-
-def _ablation() -> Iterator[Claim]:
-    counts = example_counts()
-    for policy, printed in zip(ABLATION.values(), published().ablation.total, strict=True):
-        assert printed is not None
-        yield Claim("Budget-factor ablation", policy.spec, "Table 2", printed, policy.allocate(counts).total)
+def _totals_on_the_example(group: str, where: str, policies: Iterable[FedEAS], totals: FullRow) -> Iterator[Claim]:
+    for policy, printed in zip(policies, totals, strict=True):
+        yield Claim(group, policy.spec, where, printed, policy.allocate(example_counts()).total)
 
 
 def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
@@ -99,13 +93,12 @@ def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
 def _efficiency() -> Iterator[Claim]:
     """Eta from the paper's accuracies and our totals."""
     sweep, counts = published().beta_sweep, example_counts()
-    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta if beta is not None]
+    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta]
     for name, accuracies, etas in (
         ("fedeas", sweep.fedeas, sweep.fedeas_eta),
         ("uniform", sweep.uniform, sweep.uniform_eta),
     ):
         for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
-            assert accuracy is not None and eta is not None
             ours = scores.efficiency(float(accuracy - sweep.fedavg), total)
             yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
     ours = scores.efficiency(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
@@ -115,7 +108,7 @@ def _efficiency() -> Iterator[Claim]:
 def _as_printed() -> Iterator[Claim]:
     """The totals of Eq. (gen) as printed, which the paper's tables do not follow."""
     policy = FedEAS(float(published().totals.beta), fill="all")
-    letter = iter(recorded().as_printed.value)
+    letter = iter(recorded().as_printed)
     for setting, printed in _cells(published().totals.fedeas):
         why = "" if next(letter) == printed else "the tables fill only classes below the client's mean"
         ours = policy.allocate(setting.counts()).total
@@ -124,7 +117,7 @@ def _as_printed() -> Iterator[Claim]:
 
 def _partitions(slow: bool) -> Iterator[Claim]:
     """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
-    for setting, draws in zip(published().settings, recorded().draws.value, strict=True):
+    for setting, draws in zip(published().settings, recorded().draws, strict=True):
         if slow or draws <= QUICK_DRAWS:
             replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
             same = np.array_equal(replay.counts.n, setting.counts().n)
@@ -136,10 +129,6 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
     for setting, printed in zip(published().settings, row, strict=True):
         if printed is not None:
             yield setting, printed
-
-
-def _rounded(value: Number, like: Decimal) -> Decimal:
-    return Decimal(repr(value)).quantize(Decimal(1).scaleb(int(like.as_tuple().exponent)), ROUND_HALF_UP)
 
 
 def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
@@ -158,7 +147,7 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
 
     def beta_of_the_grid() -> float:
         interval = select_beta(counts)
-        (beta,) = [float(beta) for beta in published().beta_sweep.beta if beta is not None and float(beta) in interval]
+        (beta,) = [float(beta) for beta in published().beta_sweep.beta if float(beta) in interval]
         return beta
 
     def linear_ratio() -> float:

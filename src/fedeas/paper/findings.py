@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.paper.artefacts import Artefact
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, sheets_in
-from fedeas.paper.published import setting
+from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, Comparison, comparisons_in
+from fedeas.paper.measures import gain, steps
+from fedeas.paper.published import Setting, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, study
-from fedeas.paper.tables import Filled
-from fedeas.paper.workbook import Workbook
+from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
 from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, signed
 
 EQUAL_STEPS = "equal steps"
-MINUS, STEPS = "minus FedEAS, points", "steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {"Pool to the mean": "pool", LARGEST: "pool(fill=max)"}
 """Policies by the titles of their methods."""
@@ -78,34 +76,25 @@ class Findings:
     budgets: int = 1
 
     @staticmethod
-    def of(book: Workbook, where: str | None = None) -> Findings:
-        """Read them from the tables of a setting, by default the profile's first.
-
-        Central training, which has all data, is not compared.
-        """
-        profile = book.study.profile
-        place = setting(where or profile.beyond[0])
+    def of(chosen: Study, results: Results, where: Setting) -> Findings:
+        """The comparisons in a setting; central training, which has all data, is not compared."""
+        profile = chosen.profile
         pairs = [
-            (table, name)
-            for table in book.tables([Artefact("beyond", place.title, partial(sheets_in, where=place))])
-            for name in table.rows
-            if name not in (CEILING, FEDEAS.title)
+            (each, title)
+            for each in comparisons_in(chosen, where)
+            for title in each.runs
+            if title not in (CEILING, FEDEAS.title)
         ]
-        made = [
-            (table, name, *difference)
-            for table, name in pairs
-            if (difference := difference_of(table, name)) is not None
-        ]
-        number = sum(difference.interval is not None for *_, difference, _ in made)
+        differences = [_differences(each, title, results) for each, title in pairs]
+        number = sum(len(by_seed) > 1 for by_seed in differences)
         compared = tuple(
-            Compared(
-                short_title(table), name, difference, difference.verdict_among(number), work_of(table, name), by_seed
-            )
-            for table, name, difference, by_seed in made
+            Compared(_name(each), title, found, found.verdict_among(number), _work(each, title, results), by_seed)
+            for (each, title), by_seed in zip(pairs, differences, strict=True)
+            if (found := Difference.of(list(by_seed.values()))) is not None
         )
         return Findings(
-            profile.dataset or place.dataset, book.study.protocol, compared, len(pairs), profile.planned_seeds,
-            clients=f"K={place.clients}, alpha={place.alpha}" if len(profile.beyond) > 1 else "",
+            profile.dataset or where.dataset, chosen.protocol, compared, len(pairs), profile.planned_seeds,
+            clients=f"K={where.clients}, alpha={where.alpha}" if len(profile.beyond) > 1 else "",
             budgets=len(profile.betas),
         )  # fmt: skip
 
@@ -163,15 +152,31 @@ class Findings:
         return any(each.method == method and each.verdict is verdict for each in self.compared)
 
 
-def findings_of(book: Workbook) -> list[Findings]:
+def findings_of(chosen: Study, results: Results) -> list[Findings]:
     """The findings of a study, in each of its settings."""
-    return [Findings.of(book, where) for where in book.study.profile.beyond]
+    return [Findings.of(chosen, results, setting(where)) for where in chosen.profile.beyond]
 
 
 def all_findings(results: Results) -> list[Findings]:
     """The findings of every experiment, started or not."""
-    books = (Workbook(study(profile, protocol), results) for profile, protocol in EXPERIMENTS)
-    return [found for book in books for found in findings_of(book)]
+    return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
+
+
+def _differences(compared: Comparison, title: str, results: Results) -> dict[int, float]:
+    """A method's difference to FedEAS for each seed with which both have been run."""
+    found = results.values([compared.runs[title], compared.runs[FEDEAS.title]], gain)
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _work(compared: Comparison, title: str, results: Results) -> float:
+    """A method's training steps, relative to FedEAS's; not a number if some seed did not record them."""
+    both = [results.values([compared.runs[each]], steps).values() for each in (title, FEDEAS.title)]
+    own, base = (mean(math.nan if value is None else value for value in values) for values in both)
+    return own / base
+
+
+def _name(compared: Comparison) -> str:
+    return f"beta = {compared.beta:g}" + (f", {EQUAL_STEPS}" if compared.equal_steps else "")
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
@@ -195,30 +200,6 @@ def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
     if any(each.has(method, Verdict.LOWER) for each in experiments):
         return ()
     return tuple(dict.fromkeys(each.dataset for each in experiments if each.has(method, Verdict.HIGHER)))
-
-
-def difference_of(table: Filled, name: str) -> tuple[Difference, Mapping[int, float]] | None:
-    """A method's difference to FedEAS, over seeds and for each one, if both have been run."""
-    entry = table.rows[name][table.columns.index(MINUS)]
-    return (entry.ours, entry.values) if entry is not None and isinstance(entry.ours, Difference) else None
-
-
-def work_of(table: Filled, name: str) -> float:
-    """A method's training steps, relative to FedEAS's."""
-    own, base = (table.rows[each][table.columns.index(STEPS)] for each in (name, FEDEAS.title))
-    if own is None or base is None or own.ours is None or base.ours is None:
-        return float("nan")
-    return own.ours.mean / base.ours.mean
-
-
-def short_title(table: Filled) -> str:
-    """The part of a table's title that tells it from the others.
-
-    >>> short_title(Filled("The images of FedEAS with beta = 4, 7 steps for each client, here", (), {}, ""))
-    'beta = 4, equal steps'
-    """
-    beta = table.title.partition(" with ")[2].partition(",")[0]
-    return f"{beta}, {EQUAL_STEPS}" if " steps " in table.title else beta
 
 
 def findings_markdown(*settings: Findings) -> str:
@@ -249,7 +230,7 @@ def conclusions(found: Findings) -> list[str]:
         return [f"{_progress(found)} One seed has no interval, so nothing is shown yet."]
     return [
         f"{_progress(found)} {_about_verdicts(found)}",
-        _says(usual, "Pools", POOLS, _with_work),
+        _says(usual, "Pools", POOLS, lambda each: f", {each.work:.1f} times the steps"),
         _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
         _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
@@ -286,10 +267,6 @@ def _says(
         ]
         said += [f"{verdict} are {'; '.join(shown)}"] if shown else []
     return f"{what}: {'. '.join(said) or 'no difference to FedEAS is shown at any budget'}."
-
-
-def _with_work(each: Compared) -> str:
-    return f", {each.work:.1f} times the steps"
 
 
 def _without_images(found: Findings) -> list[str]:

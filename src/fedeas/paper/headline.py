@@ -2,74 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from statistics import mean
 
-from fedeas.paper.artefacts import references_sheet
-from fedeas.paper.cells import window_of
+from fedeas.paper.artefacts import POLICIES_AT_EQUAL_BUDGET
+from fedeas.paper.ledger import View
+from fedeas.paper.measures import steps
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import allocation_of
-from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE
-from fedeas.paper.tables import Entry
-from fedeas.paper.workbook import Workbook
-from fedeas.runs.comparison import Difference, Verdict, listed, signed
+from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE, study
+from fedeas.runs.comparison import Measured, conclusion, signed
 
 
-def headline(book: Workbook) -> str:
+def headline(view: View) -> str:
     """The comparison of policies at equal budget, as a paragraph."""
-    table, where = book.table(references_sheet), setting(HEADLINE)
-    rows = {name: dict(zip(table.columns, row, strict=True)) for name, row in table.rows.items()}
-    level = next(column for column in table.columns if column.startswith(str(window_of(book.study))))
-    reached = {name: entry for name, row in rows.items() if (entry := row[level]) is not None and entry.ours}
-    if FEDEAS.title not in reached:
-        return f"FedEAS has not been run on {book.study.title(where)}."
-    total = allocation_of(book.study.config(where, FEDEAS)).total
-    differences = {
-        name: entry.ours
-        for name, row in rows.items()
-        if (entry := row["minus FedEAS, points"]) is not None and isinstance(entry.ours, Difference)
-    }
+    where, chosen = setting(HEADLINE), study("full", view.protocol)
+    fedeas, fedavg = (Measured.of(list(view.values(where, method).values())) for method in (FEDEAS, FEDAVG))
+    if fedeas is None:
+        return f"FedEAS has not been run on {where.title}."
+    total = allocation_of(chosen.config(where, FEDEAS)).total
     said = [
-        f"On {book.study.title(where)}, under the {book.study.protocol} protocol, FedEAS reaches "
-        f"{_level(reached[FEDEAS.title])} with {total:,} synthetic images. This is the accuracy in "
-        f"{window_of(book.study)}: mean ± standard deviation over n seeds."
+        f"On {where.title}, under the {view.protocol} protocol, FedEAS reaches {_level(fedeas)} with {total:,} "
+        f"synthetic images. This is the accuracy in {chosen.window}: mean ± standard deviation over n seeds."
     ]
-    if FEDAVG.title in reached:
-        said.append(f"FedAvg, without synthetic images, reaches {_level(reached[FEDAVG.title])}{_work(rows)}.")
+    if fedavg is not None:
+        said.append(f"FedAvg, without synthetic images, reaches {_level(fedavg)}{_work(view)}.")
+    others = {each.title: view.minus(where, each, FEDEAS) for each in POLICIES_AT_EQUAL_BUDGET if each != FEDEAS}
+    differences = {name: found for name, found in others.items() if found is not None}
     if differences:
         shown = (
             f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'one seed'})"
             for name, found in differences.items()
         )
         said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {', '.join(shown)}.")
-        said.append(_conclusion(differences))
-    return " ".join([*said, _papers()])
-
-
-def _level(entry: Entry) -> str:
-    assert entry.ours is not None
-    return f"{entry.ours.text(2)} % (n = {entry.ours.seeds})"
-
-
-def _work(rows: Mapping[str, Mapping[str, Entry | None]]) -> str:
-    """How many steps FedAvg takes, relative to FedEAS."""
-    own, other = (rows[method.title]["steps"] for method in (FEDAVG, FEDEAS))
-    if own is None or other is None or own.ours is None or other.ours is None:
-        return ""
-    return f" with {100 * own.ours.mean / other.ours.mean:.0f} % of FedEAS's training steps"
-
-
-def _conclusion(differences: Mapping[str, Difference]) -> str:
-    """The conclusion from the differences to FedEAS, including those that are undecided."""
-    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in Verdict}
-    shown = [f"higher than {listed(names[Verdict.LOWER])}"] if names[Verdict.LOWER] else []
-    shown += [f"lower than {listed(names[Verdict.HIGHER])}"] if names[Verdict.HIGHER] else []
-    said = [f"FedEAS is {' and '.join(shown)}."] if shown else []
-    open_ = [*names[Verdict.UNDECIDED], *names[Verdict.ONE_SEED]]
-    said += [f"These seeds show no difference between FedEAS and {listed(open_)}."] if open_ else []
+        said.append(conclusion(FEDEAS.title, differences))
+    own, base = (published().printed(method.name, where) for method in (FEDEAS, FEDAVG))
+    said.append(f"The paper reports {own} % for FedEAS and {base} % for FedAvg under its own protocol.")
     return " ".join(said)
 
 
-def _papers() -> str:
-    where, numbers = setting(HEADLINE), published().accuracy
-    own, base = (published().printed(numbers, name, where) for name in ("fedeas", "fedavg"))
-    return f"The paper reports {own} % for FedEAS and {base} % for FedAvg under its own protocol."
+def _level(ours: Measured) -> str:
+    return f"{ours.text(2)} % (n = {ours.seeds})"
+
+
+def _work(view: View) -> str:
+    """How many steps FedAvg takes, relative to FedEAS; empty if runs did not record them."""
+    own, other = (view.values(setting(HEADLINE), method, measure=steps).values() for method in (FEDAVG, FEDEAS))
+    return f" with {100 * mean(own) / mean(other):.0f} % of FedEAS's training steps" if own and other else ""

@@ -11,6 +11,7 @@ from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
+from fedeas.paper.measures import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import (
@@ -25,7 +26,6 @@ from fedeas.paper.studies import (
     Protocol,
     study,
 )
-from fedeas.paper.table_spec import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.tables import NOT_RUN
 from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
 
@@ -146,8 +146,8 @@ def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> Le
 
 
 def _rounds_line(where: Setting, views: Views) -> LedgerLine:
-    own, other = (published().round_of(name, where) for name in ("fedeas", "missing-only"))
-    assert own is not None and other is not None
+    place = published().convergence.setting.index(where.id)
+    own, other = (published().convergence.rounds[name][place] for name in ("fedeas", "missing-only"))
     paper = f"round {own} against {other}, a factor of {other / own:.2f}"
     says = f"FedEAS reaches {published().convergence.threshold} % before Missing-only"
     return _line(says, where, paper, views, lambda view: _earlier(view, where))
@@ -155,9 +155,7 @@ def _rounds_line(where: Setting, views: Views) -> LedgerLine:
 
 def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
     """The paper prints Gamma-hat in one setting; if that was not run, ours is from the setting of the headline."""
-    printed = dict(zip(published().gamma_hat.method, published().gamma_hat.median, strict=True))["fedavg"]
-    less = dict(zip(published().gamma_hat.method, published().gamma_hat.reduction, strict=True))["fedeas"]
-    assert printed is not None and less is not None
+    printed, less = published().gamma_hat.median["fedavg"], published().gamma_hat.reduction["fedeas"]
 
     def level(view: View) -> Finding:
         where = _where_gamma_was_run(view)
@@ -174,7 +172,7 @@ def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
 
 def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting."""
-    found = {name: published().printed(published().accuracy, name, where) for name in METHODS}
+    found = {name: published().printed(name, where) for name in METHODS}
     return {name: number for name, number in found.items() if number is not None}
 
 

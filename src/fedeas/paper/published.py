@@ -18,19 +18,16 @@ from fedeas.planning.counts import LabelCounts
 # A number with the digits that the paper prints, or None for an empty cell.
 PrintedNumber = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
 Row = tuple[PrintedNumber, ...]
+FullRow = tuple[Decimal, ...]  # without empty cells
 
 EXAMPLE = "c10-k20-a0.1"  # the partition of the paper's figures
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
-
-
-class _Plain(BaseModel):
+class _Numbers(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Setting(_Plain):
+class Setting(_Numbers):
     """One column of the paper's tables."""
 
     id: str
@@ -52,7 +49,7 @@ class Setting(_Plain):
         return LabelCounts(table[:, 1:], clients=table[:, 0].tolist(), classes=header[1:])
 
 
-class Fact(_Plain):
+class Fact(_Numbers):
     """One number in the paper's text; if the counts give another one, `disagrees` says why."""
 
     id: str
@@ -62,59 +59,56 @@ class Fact(_Plain):
     disagrees: str = ""
 
 
-class Totals(_Strict):
+class Totals(_Numbers):
     """Samples generated in each setting."""
 
     beta: Decimal
-    fedeas: Row
+    fedeas: FullRow
     full_balance: Row
 
 
-class BetaSweep(_Plain):
+class BetaSweep(_Numbers):
     """Accuracy, gain over FedAvg and efficiency for each beta."""
 
-    beta: Row
-    total: Row
+    beta: FullRow
+    total: FullRow
     fedavg: Decimal
-    fedeas: Row
-    fedeas_gain: Row
-    fedeas_eta: Row
-    uniform: Row
-    uniform_gain: Row
-    uniform_eta: Row
+    fedeas: FullRow
+    fedeas_gain: FullRow
+    fedeas_eta: FullRow
+    uniform: FullRow
+    uniform_gain: FullRow
+    uniform_eta: FullRow
     full_balance: Decimal
     full_balance_gain: Decimal
     full_balance_eta: Decimal
     full_balance_total: Decimal
 
 
-class Ablation(_Plain):
+class Ablation(_Numbers):
     """The budget rule without one of its factors."""
 
     beta: Decimal
-    variant: tuple[str, ...]
-    total: Row
-    accuracy: Row
+    total: FullRow
+    accuracy: FullRow
 
 
-class GammaHat(_Plain):
-    """Median dissimilarity of the clients' updates."""
+class GammaHat(_Numbers):
+    """Median dissimilarity of the clients' updates, by method."""
 
-    method: tuple[str, ...]
-    median: Row
-    reduction: Row
+    median: dict[str, Decimal]
+    reduction: dict[str, Decimal]
 
 
-class Convergence(_Strict):
-    """First round at an accuracy threshold."""
+class Convergence(_Numbers):
+    """First rounds at an accuracy threshold, by method and in these settings."""
 
     threshold: Decimal
     setting: tuple[str, ...]
-    fedeas: Row
-    missing_only: Row
+    rounds: dict[str, FullRow]
 
 
-class Combination(_Plain):
+class Combination(_Numbers):
     """FedEAS with SCAFFOLD."""
 
     setting: str
@@ -123,7 +117,7 @@ class Combination(_Plain):
     scaffold: Decimal
 
 
-class WallClock(_Plain):
+class WallClock(_Numbers):
     """Generation and training on the paper's machine."""
 
     fedeas_minutes: Decimal
@@ -131,7 +125,7 @@ class WallClock(_Plain):
     ratio: Decimal
 
 
-class Published(_Plain):
+class Published(_Numbers):
     """All numbers that the paper prints."""
 
     title: str
@@ -149,29 +143,23 @@ class Published(_Plain):
     wall_clock: WallClock
     facts: tuple[Fact, ...] = Field(alias="fact")
 
-    def printed(self, numbers: Mapping[str, Row], name: str, where: Setting) -> Decimal | None:
-        """The number of a method in a setting, from `accuracy` or `peak`; None if the paper prints none."""
-        places = [each.id for each in self.settings]
-        return numbers[name][places.index(where.id)] if name in numbers else None
+    def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
+        """A method's number in a setting, by default its accuracy; None if the paper prints none."""
+        row = (self.accuracy if numbers is None else numbers).get(name)
+        return None if row is None else row[[each.id for each in self.settings].index(where.id)]
 
     def round_of(self, name: str, where: Setting) -> Decimal | None:
         """The first round of a method at the threshold; None if the paper prints none."""
-        rows = {"fedeas": self.convergence.fedeas, "missing-only": self.convergence.missing_only}
-        return dict(zip(self.convergence.setting, rows.get(name, ()), strict=False)).get(where.id)
+        rounds = self.convergence.rounds.get(name, ())
+        return dict(zip(self.convergence.setting, rounds, strict=False)).get(where.id)
 
 
-class RecordedRow(_Plain):
-    """Whole numbers in the order of the settings, or of the sweep."""
+class Recorded(_Numbers):
+    """Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep."""
 
-    value: tuple[int, ...]
-
-
-class Recorded(_Plain):
-    """Facts of the partitions that the paper does not print."""
-
-    draws: RecordedRow
-    as_printed: RecordedRow
-    as_printed_sweep: RecordedRow
+    draws: tuple[int, ...]
+    as_printed: tuple[int, ...]
+    as_printed_sweep: tuple[int, ...]
     facts: tuple[Fact, ...] = Field(alias="fact")
 
 
@@ -195,6 +183,7 @@ def setting(name: str) -> Setting:
     return known[name]
 
 
+@cache
 def example_counts() -> LabelCounts:
     """The partition of the paper's figures: CIFAR-10 over 20 clients, alpha = 0.1.
 

@@ -24,6 +24,7 @@ from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
 from fedeas.planning.policies import FedEAS
+from fedeas.runs.accuracy_curves import Window
 
 Protocol = Literal["paper", "clean"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
@@ -63,6 +64,11 @@ class Method:
     equal_steps: bool = False
     """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
+    @property
+    def name(self) -> str:
+        """The method's name in ``published.toml``."""
+        return self.title.lower()
+
 
 def at_one_budget(policy: str, budget: str = BUDGET) -> str:
     """The policy with the total of another, by default of the profile's plan.
@@ -81,18 +87,13 @@ FEDEAS = Method("FedEAS", policy=BUDGET)
 SCAFFOLD = Method("SCAFFOLD", "scaffold")
 
 METHODS = {
-    "fedavg": FEDAVG,
-    "fedprox": Method("FedProx", "fedprox"),
-    "scaffold": SCAFFOLD,
-    "moon": Method("MOON", "moon"),
-    "fedgen": Method("FedGen", "fedgen"),
-    "fedmix": Method("FedMix", "fedmix"),
-    "uniform": UNIFORM,
-    "missing-only": MISSING_ONLY,
-    "full-balance": FULL_BALANCE,
-    "fedeas": FEDEAS,
-}
-"""The rows of the main table, by their names in ``published.toml``."""
+    method.name: method
+    for method in (
+        FEDAVG, Method("FedProx", "fedprox"), SCAFFOLD, Method("MOON", "moon"), Method("FedGen", "fedgen"),
+        Method("FedMix", "fedmix"), UNIFORM, MISSING_ONLY, FULL_BALANCE, FEDEAS,
+    )
+}  # fmt: skip
+"""The rows of the main table, by name."""
 
 HELD_OUT_SHARE = 5
 """One in this many training images is held out if a study compares with real images."""
@@ -236,6 +237,16 @@ class Study:
         return [setting(name) for name in self.profile.settings]
 
     @property
+    def window(self) -> Window:
+        """The rounds whose mean accuracy the tables show."""
+        return Window.of(self.profile.rounds)
+
+    @property
+    def level(self) -> str:
+        """The head of the column with this accuracy."""
+        return f"{self.window}, %"
+
+    @property
     def says(self) -> str:
         """A description of what is run."""
         split = ", a partition of its own for each seed" if self.redraw else ""
@@ -257,6 +268,10 @@ class Study:
         """Whether the paper's numbers can be shown beside ours."""
         usual = self.start == self.profile.start and not self.redraw
         return self.profile.as_printed and self.protocol == "paper" and usual
+
+    def heading(self, title: str, where: Setting) -> str:
+        """The title of a table of one setting."""
+        return self.named(f"{title}, {self.title(where)}")
 
     def named(self, title: str) -> str:
         """The title, with the differences between this study and the paper's protocol."""

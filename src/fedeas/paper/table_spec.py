@@ -1,16 +1,16 @@
-"""Specification of tables: their cells, and the measures that fill a cell from the summaries of runs."""
+"""Specification of tables: cells and sheets, and the cells that several tables have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
 from fedeas.config import RunConfig
+from fedeas.generators.registry import Shared, parse_generator
+from fedeas.paper.measures import Measure, gain
+from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.planning import scores
-from fedeas.runs.store import Record
-
-Measure = Callable[..., float | None]
 
 NOT_REACHED = "not reached"
 
@@ -33,6 +33,10 @@ class Cell:
     with_final: bool = False
 
 
+Rows = dict[str, tuple[Cell | None, ...]]
+"""By the name of the row; None where there is no number."""
+
+
 @dataclass(frozen=True)
 class Sheet:
     """A table to be filled.
@@ -43,7 +47,7 @@ class Sheet:
 
     title: str
     columns: tuple[str, ...]
-    rows: dict[str, tuple[Cell | None, ...]]
+    rows: Rows
     ranked: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     note: str = ""
@@ -55,52 +59,27 @@ class Sheet:
         return (cell for row in self.rows.values() for cell in row if cell is not None)
 
 
-def _percent(key: str) -> Callable[[Record], float]:
-    return lambda run: 100 * float(run[key])
+def placed(run: RunConfig, printed: Decimal | None = None) -> Cell:
+    """Synthetic samples of all clients."""
+    return Cell((), lambda: float(allocation_of(run).total), printed, 0)
 
 
-def _number(key: str) -> Callable[[Record], float | None]:
-    """The measure of a number that a run may lack."""
-    return lambda run: None if run[key] is None else float(run[key])
+def generated(run: RunConfig) -> Cell:
+    """Images that have to be made for a run: in a pool each once, however many clients share it."""
+    return Cell((), lambda: float(images_to_make(run)), None, 0)
 
 
-accuracy = _percent("accuracy")  # mean over the window
-final = _percent("final")  # after the last round
-peak = _percent("peak")  # best of all rounds
-steps = _number("steps")  # of all clients in all rounds
-images_seen = _number("samples")  # an image counts each time it is seen
-gamma_hat = _number("gamma_hat")  # median dissimilarity of the clients' updates
-rounds_to_threshold = _number("rounds_to_threshold")  # None if it was never reached
+def images_to_make(run: RunConfig) -> int:
+    """The distinct images of a run's plan."""
+    plan = allocation_of(run)
+    return plan.distinct if isinstance(parse_generator(run.generator), Shared) else plan.total
 
 
-def gain(run: Record, base: Record) -> float:
-    """Points of accuracy above another run."""
-    return accuracy(run) - accuracy(base)
+def imbalance_removed(run: RunConfig) -> Cell:
+    """How much of the label imbalance the plan removes, in percent."""
+    return Cell((), lambda: 100 * scores.removed(counts_of(run), allocation_of(run)), None, 1)
 
 
-def efficiency(run: Record, base: Record) -> float | None:
-    """Points of accuracy gained for each thousand samples."""
-    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
-
-
-def minutes(run: Record) -> float | None:
-    """Minutes of generation and training; None if images were in the bank already, which shortens the run."""
-    found = (run["images"] or {}).get("found", 0)
-    return None if found else float(run["seconds"]["total"]) / 60
-
-
-def gamma_reduction(run: Record, base: Record) -> float | None:
-    """How much less the updates differ than another run's, in percent."""
-    ours, theirs = gamma_hat(run), gamma_hat(base)
-    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
-
-
-def peak_gain(run: Record, base: Record) -> float:
-    """Points of peak accuracy above another run."""
-    return peak(run) - peak(base)
-
-
-def time_ratio(run: Record, base: Record) -> float | None:
-    """How many times longer than another run."""
-    own, other = minutes(run), minutes(base)
-    return None if own is None or not other else own / other
+def minus(run: RunConfig, other: RunConfig) -> Cell | None:
+    """Points of accuracy above another run; no cell if it is the same run."""
+    return None if run == other else Cell((run, other), gain, compares=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
+from fedeas.paper.measures import final
 from fedeas.paper.results import Results
-from fedeas.paper.table_spec import Cell, Sheet, final
+from fedeas.paper.table_spec import Cell, Sheet
 from fedeas.runs.comparison import BEST, SECOND, Difference, Measured, fixed, ranks, signed
 
 NOT_RUN = "not run"

@@ -16,7 +16,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import MOST_CLIENTS
 from fedeas.report import figures
 from fedeas.report.breakdown import Breakdown, breakdown_of
-from fedeas.report.figures import Apart, MethodCurves, Spec
+from fedeas.report.figures import Apart, Spec
 from fedeas.report.methods import (
     MethodRuns,
     RunSnapshot,
@@ -143,18 +143,17 @@ def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) ->
 
 def _differences(finished: Sequence[MethodRuns]) -> Chart | None:
     """The paired differences to the reference methods, drawn."""
-    shown: dict[MethodRuns, Apart] = {}
+    shown: list[Apart] = []
     for method in finished:
         chosen = reference(method, finished)
         found = None if method is chosen else method.seeds.minus(chosen.seeds)
         if found is not None:
-            name = f"{method.name} minus {chosen.name}"
-            shown[method] = Apart(name, method.look, found.mean, found.interval, found.verdict)
+            shown.append(Apart(f"{method.name} minus {chosen.name}", method.look, found))
     if not shown:
         return None
-    said = "; ".join(f"{each.name}: {fixed(each.mean, 2)} points" for each in shown.values())
+    said = "; ".join(f"{each.name}: {fixed(each.found.mean, 2)} points" for each in shown)
     caption = "Paired differences of accuracy with their 95 % intervals. Hollow: no difference shown."
-    return Chart(figures.differences(list(shown.values())), f"Differences of accuracy. {said}", caption)
+    return Chart(figures.differences(shown), f"Differences of accuracy. {said}", caption)
 
 
 def _work_table(finished: Sequence[MethodRuns]) -> Table:
@@ -204,22 +203,13 @@ def _generated(method: MethodRuns) -> Cell:
 
 def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
     """Accuracy over rounds of the methods that have any."""
-    curves = {method: _curves_of(method) for method in methods}
-    drawn = {method: curve for method, curve in curves.items() if curve.finished or curve.unfinished}
+    drawn = [method for method in methods if method.curves(finished=True) or method.curves(finished=False)]
     if not drawn:
         return None
     caption = "Line: mean over seeds. Band: from the lowest to the highest seed. Dashed: the threshold."
-    caption += " Dotted: runs that are unfinished." if any(curve.unfinished for curve in drawn.values()) else ""
+    caption += " Dotted: runs that are unfinished." if any(each.curves(finished=False) for each in drawn) else ""
     alt = f"Accuracy over rounds of {_names(drawn)}"
-    return Chart(figures.convergence(list(drawn.values()), _thresholds(methods)), alt, caption, list(drawn))
-
-
-def _curves_of(method: MethodRuns) -> MethodCurves:
-    evaluated = [each for each in method.runs if each.accuracy_curve.rounds]
-    finished, unfinished = (
-        [each.accuracy_curve for each in evaluated if each.finished is done] for done in (True, False)
-    )
-    return MethodCurves(method.name, method.look, finished, unfinished)
+    return Chart(figures.convergence(drawn, _thresholds(methods)), alt, caption, drawn)
 
 
 def _price(finished: Sequence[MethodRuns]) -> Chart:

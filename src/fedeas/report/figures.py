@@ -19,7 +19,8 @@ from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
 from fedeas.report.breakdown import Breakdown
 from fedeas.report.methods import MethodRuns
-from fedeas.runs.accuracy_curves import AccuracyCurve, mean_curve
+from fedeas.runs.accuracy_curves import mean_curve
+from fedeas.runs.comparison import Difference, Verdict
 
 INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
@@ -30,26 +31,15 @@ MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numb
 Spec = dict[str, Any]
 
 
-class MethodCurves(NamedTuple):
-    """The accuracy curves of a method's seeds."""
-
-    name: str
-    look: Look
-    finished: Sequence[AccuracyCurve]
-    unfinished: Sequence[AccuracyCurve] = ()
-
-
 class Apart(NamedTuple):
-    """A paired difference of two methods in points, with the ends of its interval if it has one."""
+    """A paired difference of two methods in points."""
 
     name: str
     look: Look
-    mean: float
-    interval: tuple[float, float] | None
-    verdict: str
+    found: Difference
 
 
-def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> Spec:
+def convergence(methods: Sequence[MethodRuns], thresholds: Sequence[float]) -> Spec:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
     accuracies = _axis("accuracy on the test set", tickformat=".0%", hoverformat=".1%")
     layout = _layout(_axis("round", rangemode="tozero"), accuracies, hovermode="x unified")
@@ -57,7 +47,7 @@ def convergence(curves: Sequence[MethodCurves], thresholds: Sequence[float]) -> 
         _line(y0=each, y1=each, x0=0, x1=1, xref="paper", dash="dash", label=f"threshold {100 * each:g}%")
         for each in thresholds
     ]
-    traces = [trace for group, each in enumerate(curves) for trace in _curve(each, str(group))]
+    traces = [trace for group, each in enumerate(methods) for trace in _curve(each, str(group))]
     return {"data": traces, "layout": layout}
 
 
@@ -89,13 +79,14 @@ def differences(apart: Sequence[Apart]) -> Spec:
     rows = _axis("", tickvals=list(range(len(apart))), ticktext=names, showgrid=False)
     traces = []
     for row, each in enumerate(apart):
-        low, high = each.interval or (each.mean, each.mean)
+        mean, verdict = each.found.mean, each.found.verdict
+        low, high = each.found.interval or (mean, mean)
         marks = _marks(each.look, str(row))
-        if each.verdict not in ("higher", "lower"):
+        if verdict not in (Verdict.HIGHER, Verdict.LOWER):
             marks["marker"] |= {"symbol": f"{marks['marker']['symbol']}-open"}
-        ends = {"array": [high - each.mean], "arrayminus": [each.mean - low], "color": each.look.colour}
-        about = f"{for_html(each.name)}<br>{each.mean:+.2f} points<br>{for_html(each.verdict)}<extra></extra>"
-        traces.append({"x": [each.mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
+        ends = {"array": [high - mean], "arrayminus": [mean - low], "color": each.look.colour}
+        about = f"{for_html(each.name)}<br>{mean:+.2f} points<br>{for_html(verdict)}<extra></extra>"
+        traces.append({"x": [mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
     points = _axis("points of accuracy", zeroline=True, zerolinecolor=SOFT, rangemode="tozero")
     upwards = {**rows, "range": [len(apart) - 0.5, -0.5]}
     return {"data": traces, "layout": _layout(points, upwards, height=110 + 34 * len(apart))}
@@ -214,20 +205,20 @@ def _marks(look: Look, group: str, size: int = 10) -> Spec:
     return {"mode": "markers", "marker": marker, **_group(group)}
 
 
-def _curve(curve: MethodCurves, group: str) -> list[Spec]:
+def _curve(method: MethodRuns, group: str) -> list[Spec]:
     """Mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
-    (colour, dash), mean = curve.look, mean_curve(curve.finished)
+    (colour, dash), mean = method.look, mean_curve(method.curves(finished=True))
     same, traces = _group(group), []
     if mean.seeds > 1:
         band = {"x": [*mean.rounds, *mean.rounds[::-1]], "y": _numbers([*mean.high, *mean.low[::-1]])}
         fill = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "hoverinfo": "skip"}
         traces.append({**band, **fill, "mode": "lines", **same})
-    about = f"{for_html(curve.name)}: %{{y}}<extra></extra>"
+    about = f"{for_html(method.name)}: %{{y}}<extra></extra>"
     if mean.rounds:
         line = {"color": colour, "dash": DASHES[dash], "width": 2}
-        drawn = {"mode": "lines", "line": line} if len(mean.rounds) > 1 else _marks(curve.look, group)
+        drawn = {"mode": "lines", "line": line} if len(mean.rounds) > 1 else _marks(method.look, group)
         traces.append({"x": mean.rounds, "y": _numbers(mean.middle), "hovertemplate": about, **same, **drawn})
-    for rounds, accuracies in curve.unfinished:
+    for rounds, accuracies in method.curves(finished=False):
         line = {"color": colour, "dash": "dot", "width": 2}
         values = {"x": list(rounds), "y": _numbers(accuracies), "hovertemplate": f"unfinished, {about}"}
         sizes = [0] * (len(rounds) - 1) + [8]

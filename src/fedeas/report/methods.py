@@ -84,6 +84,11 @@ class MethodRuns:
         planned = self.runs[0].planned
         return planned[1].total if planned else 0
 
+    def curves(self, finished: bool) -> list[AccuracyCurve]:
+        """The accuracy curves of the runs that are finished, or of the others, as far as they were evaluated."""
+        found = [each.accuracy_curve for each in self.runs if each.finished is finished]
+        return [curve for curve in found if curve.rounds]
+
     @property
     def accuracy(self) -> Measured:
         """Accuracy in the window over the finished seeds, in percent."""

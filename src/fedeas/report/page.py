@@ -12,7 +12,6 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -51,10 +50,7 @@ def _packed_plotly() -> Markup:
 def _environment() -> Environment:
     """The templates; all that is put into them is escaped, and shown without control characters."""
     return Environment(
-        loader=PackageLoader("fedeas.report"), autoescape=True, finalize=_shown, undefined=StrictUndefined,
+        loader=PackageLoader("fedeas.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
     )  # fmt: skip
-
-
-def _shown(value: Any) -> Any:
-    return value if isinstance(value, Markup) else printable(value)

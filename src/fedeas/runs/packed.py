@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.core.files import written_whole
-from fedeas.core.records import Record, damaged, line_of, read_bytes, read_lines
-from fedeas.runs.store import REMEDY, Run, UsedGenerator
+from fedeas.core.records import Record, damaged, line_of, read_lines
+from fedeas.runs.store import REMEDY, Run, UsedGenerator, unzipped_lines
 
 ENDING = ".runs.gz"
 PARTS = {"config", "summary", "environment", "generator"}
@@ -51,11 +50,8 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 def unpack(path: Path) -> list[Run]:
     """The runs of a packed file."""
-    try:
-        lines = gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
-    except (OSError, EOFError, zlib.error) as error:
-        raise damaged(path, error, REMEDY) from None
-    return [_run(path, number, record) for number, record in enumerate(read_lines(path, lines, REMEDY), 1)]
+    records = read_lines(path, unzipped_lines(path), REMEDY)
+    return [_run(path, number, record) for number, record in enumerate(records, 1)]
 
 
 def _run(path: Path, number: int, record: Record) -> Run:

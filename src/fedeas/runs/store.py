@@ -103,10 +103,7 @@ class Run:
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
             return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        try:
-            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
-        except (OSError, EOFError, zlib.error) as error:
-            raise damaged(packed, error, REMEDY) from None
+        return packed, unzipped_lines(packed)
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
         """Refuse records with a gap, and fewer records than were written."""
@@ -243,13 +240,6 @@ class RunStore:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""
         return sound_runs(sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")}))
 
-    def find(self, **where: object) -> list[Run]:
-        """Runs whose config has these values; sections are joined to their keys by two underscores.
-
-        ``store.find(algorithm="fedavg", partition__clients=20)``
-        """
-        return [run for run in self.all() if all(_matches(run.config, key, value) for key, value in where.items())]
-
 
 def read_run(path: PathLike) -> Run:
     """The run in this directory."""
@@ -281,13 +271,14 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
     return found
 
 
+def unzipped_lines(path: Path) -> list[bytes]:
+    """The complete lines of a file that gzip compressed."""
+    try:
+        return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged(path, error, REMEDY) from None
+
+
 def trained(record: Record) -> list[int]:
     """The clients that took part in a round and replied."""
     return sorted(set(record["clients"]) - set(record.get("missing", ())))
-
-
-def _matches(config: RunConfig, key: str, value: object) -> bool:
-    found: Any = config
-    for part in key.split("__"):
-        found = getattr(found, part)
-    return bool(found == value)

@@ -54,7 +54,7 @@ def heat_map(
     figure.add_heatmap(
         z=np.log10(shown),
         x=_class_names(counts),
-        y=_client_names(counts, rows),
+        y=[for_html(counts.client_name(row)) for row in rows],
         customdata=table[rows],
         hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
         zmin=0,
@@ -167,7 +167,3 @@ def _class_names(counts: LabelCounts) -> list[str]:
 def _angle(counts: LabelCounts) -> int:
     """Rotate class names that are longer than three characters, so that all of them fit."""
     return 90 if max(map(len, _class_names(counts))) > 3 else 0
-
-
-def _client_names(counts: LabelCounts, rows: IntArray) -> list[str]:
-    return [for_html(counts.client_name(row)) for row in rows]

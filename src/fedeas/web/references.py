@@ -34,7 +34,6 @@ def plans(curves: Waterfill, take: Take, fewest: int) -> list[Allocation]:
 
 
 def _walk_prices(curves: Waterfill, take: Take) -> Iterator[IntArray]:
-    highest = float(curves.gain_at(curves.sorted[:, 0]).max())
-    for price in highest * np.exp(-FALLS):
+    for price in curves.highest_gain * np.exp(-FALLS):
         yield take(curves, float(price))
     yield curves.demand

@@ -27,7 +27,7 @@ CURVE_POINTS = 40
 @plots.styled
 def demand_figure() -> Figure:
     """Fig. 1(a): samples that each client generates under Full-Balance and under FedEAS."""
-    counts, plan, demand = _example(), _plan(), FullBalance().allocate(_example())
+    counts, plan, demand = example_counts(), _plan(), FullBalance().allocate(example_counts())
     order = np.argsort(-demand.per_client, kind="stable")
     figure, axes = _panel(
         f"FedEAS generates {plan.total / demand.total:.1%} of what balancing every client takes", height=4.4
@@ -45,7 +45,7 @@ def demand_figure() -> Figure:
 @plots.styled
 def concentration_figure() -> Figure:
     """Fig. 2(a): the share of the imbalance and of the budget that the most imbalanced clients have."""
-    counts, shares = _example(), scores.concentration(_example(), _plan())
+    counts, shares = example_counts(), scores.concentration(example_counts(), _plan())
     held, received = (float(values[TOP_CLIENTS - 1]) for values in (shares.imbalance, shares.budget))
     figure, axes = _panel(
         f"{TOP_CLIENTS} of {counts.num_clients} clients hold {held:.1%} of the imbalance "
@@ -66,7 +66,7 @@ def concentration_figure() -> Figure:
 @plots.styled
 def reduction_figure() -> Figure:
     """Fig. 2(b): imbalance removed as the budget grows, for FedEAS, Uniform and the greedy reference."""
-    counts, path = _example(), beta_path(POLICY, _example(), 1.06 * _sweep()[-1])
+    counts, path = example_counts(), beta_path(POLICY, example_counts(), 1.06 * _sweep()[-1])
     figure, axes = _panel("The same number of samples removes more imbalance in scarce classes")
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
     matched = path.total[steps]
@@ -93,7 +93,7 @@ def reduction_figure() -> Figure:
 @plots.styled
 def overview_figure() -> Figure:
     """Fig. 3: from entropy to budget to fill, on four clients from the most to the least skewed."""
-    counts, policies = _example(), (FullBalance(), Uniform(POLICY), MissingOnly(POLICY), POLICY)
+    counts, policies = example_counts(), (FullBalance(), Uniform(POLICY), MissingOnly(POLICY), POLICY)
     chosen = _spread_of_skew(counts.entropy, 4)
     figure = plots.new_figure(10, 10.5)
     top, bottom = plots.stacked(figure, 1, 2.3)
@@ -113,7 +113,7 @@ def overview_figure() -> Figure:
 @plots.styled
 def selection_figure() -> Figure:
     """Fig. 5(b): the betas that remove enough imbalance with few enough synthetic samples."""
-    counts, path = _example(), beta_path(POLICY, _example(), 1.25 * _sweep()[-1])
+    counts, path = example_counts(), beta_path(POLICY, example_counts(), 1.25 * _sweep()[-1])
     interval = select_beta(counts, POLICY, MIN_REMOVED, MAX_SYNTHETIC)
     figure, axes = _panel(f"Both conditions hold for β in [{interval.lo:.2f}, {interval.hi:.2f})")
     share = path.total / (counts.total + path.total)
@@ -167,22 +167,17 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 @cache
-def _example() -> LabelCounts:
-    return example_counts()
-
-
-@cache
 def _plan() -> Allocation:
-    return POLICY.allocate(_example())
+    return POLICY.allocate(example_counts())
 
 
 @cache
 def _sweep() -> tuple[float, ...]:
-    return tuple(float(beta) for beta in published().beta_sweep.beta if beta is not None)
+    return tuple(float(beta) for beta in published().beta_sweep.beta)
 
 
 def _removed(allocation: Allocation) -> float:
-    return scores.removed(_example(), allocation)
+    return scores.removed(example_counts(), allocation)
 
 
 def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:

@@ -16,11 +16,11 @@ from fedeas.paper.artefacts import (
     references_sheet,
     sweep_sheet,
 )
-from fedeas.paper.cells import window_of
 from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.paper.figures.counts import COUNT_FIGURES
 from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure
 from fedeas.paper.figures.overview import Spot, overview_figure
+from fedeas.paper.measures import accuracy
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.run_plans import allocation_of
@@ -35,7 +35,7 @@ from fedeas.paper.studies import (
     at_one_budget,
     study,
 )
-from fedeas.paper.table_spec import Cell, accuracy
+from fedeas.paper.table_spec import Cell
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook
 from fedeas.planning.policies import FedEAS
@@ -50,9 +50,7 @@ def accuracy_at_equal_budget(book: Workbook) -> Figure:
     """Fig. 1(b)."""
     table = book.table(allocation_sheet)
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return allocation_figure(
-        bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), window_of(book.study)
-    )
+    return allocation_figure(bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window)
 
 
 def convergence(book: Workbook) -> Figure:
@@ -72,7 +70,7 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
     sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
     fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
-    return budget_figure(sweeps, fedavg, full, table.title, window_of(book.study))
+    return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
 
 
 def curves_at_equal_budget(book: Workbook) -> Figure:
@@ -90,24 +88,23 @@ def accuracy_over_removal(book: Workbook) -> Figure:
         for name, (removed, reached, *_) in table.rows.items()
         if removed is not None and removed.ours is not None
     ]
-    return removal_figure(removals, table.title, window_of(book.study))
+    return removal_figure(removals, table.title, book.study.window)
 
 
 def overview(results: Results) -> Figure:
     """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
     panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
     run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
-    return overview_figure(run or dict([*panels.items()][:1]), window_of(study("full")))
+    return overview_figure(run or dict([*panels.items()][:1]), study("full").window)
 
 
 def _spots(where: Setting, results: Results) -> Iterator[Spot]:
     """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance."""
-    printed = published().accuracy
-    yield _spot(where, FEDAVG, "none", published().printed(printed, "fedavg", where), results)
+    yield _spot(where, FEDAVG, "none", published().printed("fedavg", where), results)
     for beta, methods in _budgets(where).items():
         for method, number in methods:
             yield _spot(where, method, f"β = {beta}", number, results)
-    yield _spot(where, FULL_BALANCE, "full", published().printed(printed, "full-balance", where), results)
+    yield _spot(where, FULL_BALANCE, "full", published().printed("full-balance", where), results)
 
 
 def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
@@ -116,14 +113,11 @@ def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]
     rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
     found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
     for beta, uniform, fedeas in rows:
-        assert beta is not None
         budget = FedEAS(float(beta)).spec
         even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
         found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
     found[usual] = [
-        (method, published().printed(published().accuracy, name, where))
-        for name, method in POLICIES_AT_EQUAL_BUDGET.items()
-        if method != FEDAVG
+        (method, published().printed(method.name, where)) for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG
     ]
     return dict(sorted(found.items()))
 
