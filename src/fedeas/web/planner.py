@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,12 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.plotting import figures as plots
+from fedeas.plotting.figures import DARK, LIGHT, Screen
 from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.html_plot import Plot
 from fedeas.web.plan_result import Curves, PlanResult
 from fedeas.web.runs import ListedRun
-from fedeas.web.screens import DARK, LIGHT, Screen
 
 log = logging.getLogger("fedeas")
 
@@ -65,13 +65,16 @@ def page() -> None:
     st.html(NARROW)
     st.title("FedEAS planner")
     st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
-    planning, running = st.tabs(["Plan", "Runs"], key="page", on_change="rerun")
-    if planning.open:
-        with planning:
-            _plan_tab()
-    if running.open:
-        with running:
-            _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
+    folder = Path(os.environ.get(runs.FOLDER_VARIABLE, "runs"))
+    _show_tabs("page", {"Plan": _plan_tab, "Runs": partial(_runs_tab, folder)})
+
+
+def _show_tabs(key: str, tabs: Mapping[str, Callable[[], None]]) -> None:
+    """Tabs by their names, of which only the open one is computed."""
+    for tab, show in zip(st.tabs(list(tabs), key=key, on_change="rerun"), tabs.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
 
 
 def _plan_tab() -> None:
@@ -210,21 +213,14 @@ def _choose_prices(choice: Choice) -> tuple[float, int]:
 
 def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
     _show_figures_of(counts, found)
-    names = ["Where images go", "Clients", "Budget", "Prices"]
-    where, clients, budget, prices = st.tabs(names, key="view", on_change="rerun")
     rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
-    if where.open:
-        with where:
-            _show_where(counts, found, rows)
-    elif clients.open:
-        with clients:
-            _show_clients(counts, found, rows)
-    elif budget.open:
-        with budget:
-            _show_budget(counts, found)
-    elif prices.open:
-        with prices:
-            _show_prices(counts, found, rate, side)
+    views = {
+        "Where images go": partial(_show_where, counts, found, rows),
+        "Clients": partial(_show_clients, counts, found, rows),
+        "Budget": partial(_show_budget, counts, found),
+        "Prices": partial(_show_prices, counts, found, rate, side),
+    }
+    _show_tabs("view", views)
 
 
 def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
@@ -398,7 +394,11 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
 
 def _show_table(shown: Sequence[ListedRun]) -> None:
     names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest")
-    table = {name: [_cell(getattr(run, name)) for run in shown] for name in names}
+    columns = {name: [getattr(run, name) for run in shown] for name in names}
+    table = {
+        name: [printable(value) if isinstance(value, str) else value for value in values]
+        for name, values in columns.items()
+    }
     formats = {
         "changed": st.column_config.DatetimeColumn("last round", format="distance"),
         "accuracy": st.column_config.NumberColumn(format="percent"),
@@ -406,10 +406,6 @@ def _show_table(shown: Sequence[ListedRun]) -> None:
         "latest": st.column_config.NumberColumn("last evaluation", format="percent"),
     }
     st.dataframe(table, hide_index=True, column_config=formats)
-
-
-def _cell(value: object) -> object:
-    return printable(value) if isinstance(value, str) else value
 
 
 def _plot(place: Any, plot: Plot) -> None:
