@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
@@ -102,7 +101,7 @@ def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         for claim in members:
             verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
-            table.add_row(claim.says, claim.where, _number(claim.paper), _ours(claim), verdict)
+            table.add_row(claim.says, claim.where, f"{claim.paper:,}", _ours(claim), verdict)
         yield table
 
 
@@ -113,7 +112,7 @@ def claims_markdown(claims: Iterable[Claim]) -> str:
         lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
         for claim in members:
             verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
-            lines.append(f"| {claim.says} | {claim.where} | {_number(claim.paper)} | {_ours(claim)} | {verdict} |")
+            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {_ours(claim)} | {verdict} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -149,10 +148,6 @@ def _remark(allocation: Allocation) -> str:
 
 def _extreme(extreme: Extreme) -> Text:
     return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
-
-
-def _number(value: Decimal) -> str:
-    return f"{value:,}"
 
 
 def _ours(claim: Claim) -> str:
@@ -313,7 +308,8 @@ def filled_table(table: Filled) -> RenderableType:
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
     for column in table.heads:
-        shown.add_column(_stacked(_short(column)), justify="right")
+        short = column.replace("CIFAR-", "C").replace("alpha", "α")
+        shown.add_column(_stacked(short), justify="right")
     for name in table.rows:
         cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         shown.add_row(name, *table.lead(name), *cells, end_section=compared)
@@ -327,11 +323,6 @@ def _stacked(head: str) -> str:
     'rounds\n55-60\n%'
     """
     return "\n".join(head.replace(",", "").split())
-
-
-def _short(column: str) -> str:
-    """Short names of settings: ``C10, K=20, α=0.1``."""
-    return column.replace("CIFAR-", "C").replace("alpha", "α")
 
 
 def _entry(entry: Entry | None, count: bool) -> str:
