@@ -119,8 +119,7 @@ def claims_markdown(claims: Iterable[Claim]) -> str:
 
 def claim_record(claim: Claim) -> dict[str, str | float]:
     """A claim for JSON."""
-    record: dict[str, str | float] = {"group": claim.group, "says": claim.says, "where": claim.where}
-    return record | {"paper": float(claim.paper), "ours": claim.ours, "status": str(claim.status), "why": claim.why}
+    return {**asdict(claim), "paper": float(claim.paper), "status": str(claim.status)}
 
 
 def foreign_text(text: object, style: str = "") -> Text:
@@ -187,16 +186,10 @@ def states_table(runs: Sequence[Run]) -> RenderableType:
 
 def run_record(run: Run) -> dict[str, Any]:
     """A run for JSON: where it is, what it trains, how far it is, and the measures if it is finished."""
-    now, config = progress_of(run), run.config
-    what = {
-        "label": config.label,
-        "policy": config.policy,
-        "generator": config.generator,
-        "algorithm": config.algorithm,
-    }
+    now = progress_of(run)
+    what = {name: getattr(run.config, name) for name in ("label", "policy", "generator", "algorithm", "seed")}
     how_far = {**asdict(now), "changed": now.changed.isoformat(timespec="seconds")}
-    measures = run.summary() if run.finished else None
-    return {"path": str(run.path), **what, "seed": config.seed, **how_far, "summary": measures}
+    return {"path": str(run.path), **what, **how_far, "summary": run.summary() if run.finished else None}
 
 
 def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
@@ -352,7 +345,5 @@ def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Notes on where the speeds come from, and what they leave out."""
     if any(each.minutes for each in estimates):
         yield f"Minutes are for one {measured_on()}, from speeds measured on it."
-    if slower := sorted(set.union(set(), *(each.slower for each in estimates))):
-        yield f"They are upper bounds for {listed(slower)}: only the slower 3x3 stem was measured."
     if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
         yield f"Without {listed(untimed)}, whose speed was not measured."
