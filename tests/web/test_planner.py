@@ -44,6 +44,7 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
+from fedeas.plans import plan as fedeas_plan
 from fedeas.plotting.figures import DARK, LIGHT
 from fedeas.runs.store import RunStore
 from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
@@ -246,7 +247,7 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
 
 def test_balanced_and_tiny_federations_are_drawn_too():
     for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
-        found = plan_result.plan(counts, "fedeas(beta=3)")
+        found = fedeas_plan(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_result.curves(counts)
         plots = [plan_charts.trade_off(curves, *point)]

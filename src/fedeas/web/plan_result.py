@@ -1,9 +1,8 @@
-"""What the page shows of a plan, computed by the library: the plan, other policies, their prices and curves."""
+"""What the page shows beside a plan, computed by the library: other policies, their prices and curves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
-from fedeas.planning.summary import Summary
 
 CURVE_BUDGETS, CURVE_BETAS = 13, 30
 # Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
@@ -36,15 +34,6 @@ FALLS = np.geomspace(0.01, 14.0, 30)
 
 Take = Callable[[Waterfill, float], IntArray]
 TAKES: dict[str, Take] = {Greedy.name(): Waterfill.taken_above, Optimal.name(): Waterfill.best_at}
-
-
-@dataclass(frozen=True, eq=False)
-class PlanResult:
-    """A plan and its figures."""
-
-    policy: Policy
-    allocation: Allocation
-    summary: Summary
 
 
 class Curves(NamedTuple):
@@ -67,15 +56,8 @@ class Price(NamedTuple):
     most: int
 
 
-def plan(counts: LabelCounts, spec: str) -> PlanResult:
-    """Plan; the policy is given by its spec, which identifies it in a cache."""
-    policy = parse_policy(spec)
-    allocation = policy.allocate(counts)
-    return PlanResult(policy, allocation, Summary.of(counts, allocation))
-
-
 def rivals(counts: LabelCounts, spec: str) -> list[Allocation]:
-    """The built-in policies at the budget of this policy's plan."""
+    """The built-in policies at the budget of this policy's plan; its spec identifies it in a cache."""
     policy = parse_policy(spec)
     return compare_policies(counts, policy, policy.allocate(counts))
 

@@ -25,14 +25,16 @@ from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning.advice import SHOWN
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
+from fedeas.plans import plan
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import DARK, LIGHT, Screen
 from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.html_plot import Plot
-from fedeas.web.plan_result import Curves, PlanResult
+from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedRun
 
 log = logging.getLogger("fedeas")
@@ -56,7 +58,7 @@ def _key(counts: LabelCounts) -> object:
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
 _uploaded, _curves = _cached(sources.read_upload), _cached(plan_result.curves)
-_plan, _rivals = _cached(plan_result.plan), _cached(plan_result.rivals)
+_plan, _rivals = _cached(plan), _cached(plan_result.rivals)
 
 
 def page() -> None:
@@ -211,7 +213,7 @@ def _choose_prices(choice: Choice) -> tuple[float, int]:
     return rate, side
 
 
-def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
+def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     _show_figures_of(counts, found)
     rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
     views = {
@@ -223,7 +225,7 @@ def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> Non
     _show_tabs("view", views)
 
 
-def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
     largest = max(int(table[rows].max()) for table in tables.values())
     show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
@@ -246,7 +248,7 @@ def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray,
         _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), title)
 
 
-def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     demand = _curves(counts).demand
     with _scrolled(rows):
         _plot(st, plan_charts.demand_dots(counts, found.allocation, demand, rows))
@@ -257,7 +259,7 @@ def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> Non
     _show_most(right, counts, found)
 
 
-def _show_budget(counts: LabelCounts, found: PlanResult) -> None:
+def _show_budget(counts: LabelCounts, found: Plan) -> None:
     curves = _curves(counts)
     point = (found.policy.spec, found.allocation.total, found.summary.removed)
     _plot(st, plan_charts.trade_off(curves, *point))
@@ -279,7 +281,7 @@ def _screen() -> Screen:
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
-def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
+def _show_figures_of(counts: LabelCounts, found: Plan) -> None:
     summary = found.summary
     st.markdown(f"**{for_markdown(found.policy.spec)}**")
     shown = st.container(horizontal=True)
@@ -289,7 +291,7 @@ def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
     shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
 
 
-def _show_most(place: Any, counts: LabelCounts, found: PlanResult) -> None:
+def _show_most(place: Any, counts: LabelCounts, found: Plan) -> None:
     order = (-found.allocation.per_client).argsort(kind="stable")[:10]
     place.markdown("**Who gets most**")
     table = {
@@ -315,7 +317,7 @@ def _show_interval(curves: Curves) -> None:
         st.caption(for_markdown(interval.reason))
 
 
-def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
+def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
     chosen = found.policy.spec
@@ -335,7 +337,7 @@ def _policy_name(spec: str, chosen: str) -> str:
     return spec if spec == chosen else spec.partition("(")[0]
 
 
-def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:
+def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> None:
     """Buttons, whose files are made when they are pressed, and the commands."""
     counts, allocation = federation.counts, found.allocation
     st.subheader("Download")
