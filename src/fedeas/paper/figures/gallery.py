@@ -173,6 +173,6 @@ def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
     """The curves of the runs that can be read."""
     for run in runs:
         try:
-            yield run.accuracy_curve()
+            yield AccuracyCurve.of(run.rounds())
         except InputError as error:
             log.warning("left out of the figures: %s", error)
