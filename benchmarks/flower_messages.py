@@ -6,19 +6,20 @@ same keys and the same SuperLink serve both kinds of nodes, one after the other.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
 import time
-from pathlib import Path
+from contextlib import ExitStack
 from statistics import median
 
 from measure import save
 
 from fedeas.config import load_config
+from fedeas.flower.deployment.connection import Scalar
 from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.loopback import Loopback, deployed
-from fedeas.flower.deployment.processes import free_port
+from fedeas.flower.deployment.loopback import Loopback
+from fedeas.flower.deployment.operator import run_app
+from fedeas.flower.deployment.processes import end, free_port
 from fedeas.runs.store import RunStore
 
 NODES = 3
@@ -27,18 +28,17 @@ SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participatio
 
 def seconds_a_round(loopback: Loopback, seed: int) -> float:
     """The median over all rounds but the first, in which clients load their data."""
-    overrides, store = [*SETTINGS, f"seed={seed}"], RunStore(loopback.folder / "runs")
-    given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
-    outcome = loopback.run(None, given, lambda line: None)
+    config, store = load_config(None, [*SETTINGS, f"seed={seed}"]), RunStore(loopback.folder / "runs")
+    given: dict[str, Scalar] = {"settings": config.model_dump_json(), "runs": str(store.root)}
+    outcome = run_app(loopback.superlink, None, given, lambda line: None)
     assert outcome.completed, outcome.details
-    rounds = store.open(load_config(None, overrides)).rounds()
+    rounds = store.open(config).rounds()
     return median(sum(record["seconds"].values()) for record in rounds[1:])
 
 
 def plain_nodes(loopback: Loopback) -> list[subprocess.Popen[bytes]]:
     """Flower's nodes as they come, in the place of ours."""
-    for index in range(NODES):
-        loopback.stop_node(index)
+    end(node.process for node in loopback.state.nodes if node.process is not None)
     command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{loopback.state.port}", "--host", "127.0.0.1"]
     command += ["--root-certificates", str(loopback.folder / "certificates" / "ca.pem"), "--max-retries", "20"]
     nodes = []
@@ -60,7 +60,10 @@ def plain_nodes(loopback: Loopback) -> list[subprocess.Popen[bytes]]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, deployed(Path(folder), NODES) as loopback:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        loopback = Loopback(folder)
+        stack.callback(loopback.down)
+        loopback.up(NODES, {})
         ours = seconds_a_round(loopback, seed=0)
         nodes = plain_nodes(loopback)
         try:

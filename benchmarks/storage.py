@@ -7,6 +7,7 @@ All stores of the bank keep the same digest with each image and check it when th
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sqlite3
 import struct
@@ -244,7 +245,8 @@ def build_cache(name: str, folder: str) -> dict[str, float]:
     if name == "own arrays":
         names = tuple(map(str, range(CLASSES)))
         few = Pngs(1)
-        load_decoded("x", "0" * 64, lambda: Encoded(pictures, labels, few, labels[:1], names), folder)
+        os.environ["FEDEAS_CACHE"] = folder
+        load_decoded("x", "0" * 64, lambda: Encoded(pictures, labels, few, labels[:1], names))
     else:
         from datasets import Array3D, Dataset, Features, Value
 
@@ -265,7 +267,8 @@ def read_cache(name: str, folder: str) -> dict[str, float]:
         from datasets import load_from_disk
     begun = time.perf_counter()
     if name == "own arrays":
-        images = load_decoded("x", "0" * 64, lambda: None, folder).images  # type: ignore[arg-type,return-value]
+        os.environ["FEDEAS_CACHE"] = folder
+        images = load_decoded("x", "0" * 64, lambda: None).images  # type: ignore[arg-type,return-value]
         opened = time.perf_counter() - begun
     else:
         kept = load_from_disk(f"{folder}/kept").with_format("numpy")

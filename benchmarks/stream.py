@@ -16,11 +16,11 @@ PLAN = """
 import json, sys, time
 from measure import peak_resident_bytes
 from fedeas import FedEAS
-from fedeas.planning.request import plan_chunks
-from fedeas.planning.tables import count_chunks
+from fedeas.planning.request import plan_file
+from fedeas.planning.tables import CountTable
 
 start = time.perf_counter()
-summary = plan_chunks(count_chunks(sys.argv[1]), FedEAS(12), sys.argv[2])
+summary = plan_file(CountTable(sys.argv[1]), FedEAS(12), sys.argv[2])
 elapsed = time.perf_counter() - start
 print(json.dumps({"seconds": elapsed, "peak": peak_resident_bytes(), "clients": summary.clients}))
 """

@@ -37,7 +37,7 @@ ALLOWED = {
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"core.weight_downloads", "data.sources"},
-    "pydantic": {"config", "paper.published"},
+    "pydantic": {"config", "paper.published", "flower"},
     "typer": {"cli"},
     "rich": {"cli", "demo"},
     "streamlit": {"cli.planner", "web.planner"},

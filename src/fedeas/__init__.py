@@ -11,80 +11,123 @@ array([[ 0,  0, 52],
 federation, and `report` shows runs.
 """
 
-# ruff: noqa: I001 (it would give each name with `as`, which marks it as public, a statement of its own)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedeas.errors import (
-    FedEASError as FedEASError,
-    InputError as InputError,
-    PolicyError as PolicyError,
-    SpecError as SpecError,
-)
+from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
 from fedeas.planning.beta import (
-    BetaForTotal as BetaForTotal,
-    BetaInterval as BetaInterval,
-    BetaPath as BetaPath,
-    beta_for_removed as beta_for_removed,
-    beta_for_total as beta_for_total,
-    beta_path as beta_path,
-    images_for_share as images_for_share,
-    images_in as images_in,
-    rounded_down as rounded_down,
-    select_beta as select_beta,
+    BetaForTotal,
+    BetaInterval,
+    BetaPath,
+    beta_for_removed,
+    beta_for_total,
+    beta_path,
+    images_for_share,
+    images_in,
+    rounded_down,
+    select_beta,
 )
-from fedeas.planning.counts import Allocation as Allocation, LabelCounts as LabelCounts
-from fedeas.planning.plan import Plan as Plan
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Plan
 from fedeas.planning.policies import (
-    KL as KL,
-    AllocationPolicy as AllocationPolicy,
-    BySize as BySize,
-    CertifiedAllocation as CertifiedAllocation,
-    CostAware as CostAware,
-    FedEAS as FedEAS,
-    Feedback as Feedback,
-    FullBalance as FullBalance,
-    Greedy as Greedy,
-    MissingOnly as MissingOnly,
-    NoGeneration as NoGeneration,
-    Optimal as Optimal,
-    Policy as Policy,
-    Pool as Pool,
-    RoundBias as RoundBias,
-    Uniform as Uniform,
-    parse_policy as parse_policy,
+    KL,
+    AllocationPolicy,
+    BySize,
+    CertifiedAllocation,
+    CostAware,
+    FedEAS,
+    Feedback,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    NoGeneration,
+    Optimal,
+    Policy,
+    Pool,
+    RoundBias,
+    Uniform,
+    parse_policy,
 )
 from fedeas.planning.scores import (
-    budget_path as budget_path,
-    budget_ratio as budget_ratio,
-    client_imbalance as client_imbalance,
-    concentration as concentration,
-    efficiency as efficiency,
-    gain as gain,
-    imbalance as imbalance,
-    imbalance_split as imbalance_split,
-    removed as removed,
-    residual as residual,
-    synthetic_share as synthetic_share,
+    budget_path,
+    budget_ratio,
+    client_imbalance,
+    concentration,
+    efficiency,
+    gain,
+    imbalance,
+    imbalance_split,
+    removed,
+    residual,
+    synthetic_share,
 )
-from fedeas.planning.summary import Summary as Summary
-from fedeas.planning.tables import (
-    read_counts as read_counts,
-    write_allocation as write_allocation,
-    write_counts as write_counts,
-)
-from fedeas.plans import plan as plan
+from fedeas.planning.summary import Summary
+from fedeas.planning.tables import read_counts, write_allocation, write_counts
+from fedeas.plans import plan
 
 if TYPE_CHECKING:
     from fedeas import report as report
-    from fedeas.augmentation import Augmented as Augmented, augment as augment
-    from fedeas.generation import SyntheticImages as SyntheticImages, generate as generate
+    from fedeas.augmentation import Augmented as Augmented
+    from fedeas.augmentation import augment as augment
+    from fedeas.generation import SyntheticImages as SyntheticImages
+    from fedeas.generation import generate as generate
     from fedeas.running import run as run
 
 __version__ = "0.1.0"
 
-__all__ = sorted(name for name, value in vars().items() if getattr(value, "__module__", "").startswith("fedeas."))
-"""The names above that come from the package's modules."""
+__all__ = [
+    "KL",
+    "Allocation",
+    "AllocationPolicy",
+    "BetaForTotal",
+    "BetaInterval",
+    "BetaPath",
+    "BySize",
+    "CertifiedAllocation",
+    "CostAware",
+    "FedEAS",
+    "FedEASError",
+    "Feedback",
+    "FullBalance",
+    "Greedy",
+    "InputError",
+    "LabelCounts",
+    "MissingOnly",
+    "NoGeneration",
+    "Optimal",
+    "Plan",
+    "Policy",
+    "PolicyError",
+    "Pool",
+    "RoundBias",
+    "SpecError",
+    "Summary",
+    "Uniform",
+    "beta_for_removed",
+    "beta_for_total",
+    "beta_path",
+    "budget_path",
+    "budget_ratio",
+    "client_imbalance",
+    "concentration",
+    "efficiency",
+    "gain",
+    "images_for_share",
+    "images_in",
+    "imbalance",
+    "imbalance_split",
+    "parse_policy",
+    "plan",
+    "read_counts",
+    "removed",
+    "residual",
+    "rounded_down",
+    "select_beta",
+    "synthetic_share",
+    "write_allocation",
+    "write_counts",
+]
+
 
 _LAZY = {
     "Augmented": "augmentation",

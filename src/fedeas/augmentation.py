@@ -20,14 +20,15 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import Generator, checked_address, plan_addresses
-from fedeas.generators.custom import wrap_callable
+from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import (
+    AnyGenerator,
     ClassifierFiltered,
     Diffusion,
     Gaussian,
     GeneratorContext,
     SdTurbo,
+    generator_from,
     parse_generator,
 )
 from fedeas.gpu.devices import chosen_device
@@ -37,7 +38,6 @@ from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_p
 from fedeas.planning.validation import whole_numbers
 
 Transform = Callable[[Tensor], Any]
-Shape = tuple[int, int, int]
 Layout = Literal["chw", "hwc", "hw"]
 Container = Literal["tensor", "array", "picture"]
 
@@ -134,7 +134,7 @@ def augment(
     dataset: Dataset[Any] | Sequence[Any],
     labels: ArrayLike | Tensor,
     num_classes: int,
-    generator: Generator | str | Callable[[IntArray, IntArray], Any],
+    generator: AnyGenerator,
     policy: AllocationPolicy | str | None = None,
     cache: PathLike | None = None,
     *,
@@ -170,11 +170,12 @@ def augment(
     classes = _checked_labels(dataset, labels, num_classes)
     number, row = _row(policy, budget, client, classes, num_classes)
     made, index = plan_addresses(number, row)
-    ready = _maker(generator)
+    if isinstance(generator, str):
+        _check_needs_no_data(parse_generator(generator))
     if not row.any():  # neither load the generator nor read the dataset
         return Augmented(classes.size, row, dataset, ())
     image, label = _first_sample(dataset, int(classes[0]))
-    source = ready(image, num_classes)
+    source = generator_from(generator, lambda: _context(image, num_classes))
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
     images = _sample(source if cache is None else Bank(cache).of(source), made, index)
@@ -227,20 +228,6 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
     return np.asarray(chosen.allocate(counts).n[0])
 
 
-def _maker(generator: Any) -> Callable[[Any, int], Generator]:
-    """A function from a real image and the number of classes to the generator; refuse an unusable one at once."""
-    if isinstance(generator, str):
-        source = parse_generator(generator)
-        _check_needs_no_data(source)
-        return lambda image, num_classes: source.ready(_context(image, num_classes))
-    if callable(getattr(generator, "sample", None)) and hasattr(generator, "num_classes"):
-        return lambda image, num_classes: generator
-    if callable(generator) or callable(getattr(generator, "sample", None)):
-        return lambda image, num_classes: wrap_callable(generator, num_classes, _shape(image))
-    kind = type(generator).__name__
-    raise InputError(f"generator must be a Generator, a spec such as python:module:name or a function, not {kind}")
-
-
 def _check_needs_no_data(source: object) -> None:
     """Refuse a spec that needs the dataset's name, class names or training part: a client has its own samples only."""
     match source:
@@ -258,9 +245,8 @@ def _check_needs_no_data(source: object) -> None:
 
 def _context(image: Any, num_classes: int) -> GeneratorContext:
     """What a client knows for its generator: the number of classes and the shape of its images."""
-    names = tuple(map(str, range(num_classes)))
-    nothing = np.empty((0, *_shape(image)), np.uint8), np.empty(0, np.int64)
-    return GeneratorContext("the dataset", *nothing, names, device=str(chosen_device("auto")))
+    names, device = tuple(map(str, range(num_classes))), str(chosen_device("auto"))
+    return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
 
 
 def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:

@@ -71,8 +71,9 @@ def write_folder(base, train=TRAIN, test=TEST, test_name="test"):
     return base
 
 
-@pytest.fixture
-def cache(tmp_path):
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -112,35 +113,35 @@ def no_decoding(monkeypatch):
     return forbid
 
 
-def test_hub_files_are_decoded_exactly(tmp_path, cache):
-    data = load_dataset("cifar10", write_hub(tmp_path), cache)
+def test_hub_files_are_decoded_exactly(tmp_path):
+    data = load_dataset("cifar10", write_hub(tmp_path))
     assert_holds(data)
     assert (data.name, data.classes, data.num_classes, data.shape) == ("cifar10", CLASSES, 3, (3, 5, 4))
     assert isinstance(data.images, np.memmap)
 
 
 @pytest.mark.parametrize("form", ["webp", "bmp", "tiff"])
-def test_every_lossless_format_is_decoded_exactly(tmp_path, cache, form):
-    assert_holds(load_dataset("cifar10", write_hub(tmp_path, form=form), cache))
+def test_every_lossless_format_is_decoded_exactly(tmp_path, form):
+    assert_holds(load_dataset("cifar10", write_hub(tmp_path, form=form)))
 
 
-def test_decoding_in_processes_gives_the_same_arrays(tmp_path, cache, in_processes, no_decoding):
+def test_decoding_in_processes_gives_the_same_arrays(tmp_path, in_processes, no_decoding):
     rows = np.arange(700) % 11  # more than one batch of rows is read at a time
     blobs = [encoded(pixels) for pixels in TRAIN]
     for number, part in enumerate(np.array_split(rows, 3)):
         path = tmp_path / "cifar10" / f"train-{number}.parquet"
         write_parquet(path, [blobs[row] for row in part], [LABELS[row] for row in part], group=300)
     write_parquet(tmp_path / "cifar10" / "test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
-    load_dataset("cifar10", tmp_path, cache)
+    load_dataset("cifar10", tmp_path)
     no_decoding()
-    assert_holds(load_dataset("cifar10", tmp_path, cache), TRAIN[rows], labels=[LABELS[row] for row in rows])
+    assert_holds(load_dataset("cifar10", tmp_path), TRAIN[rows], labels=[LABELS[row] for row in rows])
 
 
-def test_images_of_different_formats_may_be_mixed(tmp_path, cache):
+def test_images_of_different_formats_may_be_mixed(tmp_path):
     blobs = [encoded(pixels, form) for pixels, form in zip(TRAIN, ["png", "bmp", "webp"] * 4, strict=False)]
     write_parquet(tmp_path / "cifar10" / "train-0.parquet", blobs, LABELS)
     write_parquet(tmp_path / "cifar10" / "test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
-    assert_holds(load_dataset("cifar10", tmp_path, cache))
+    assert_holds(load_dataset("cifar10", tmp_path))
 
 
 def test_an_unguarded_script_is_not_run_again(tmp_path, cache):
@@ -150,46 +151,46 @@ def test_an_unguarded_script_is_not_run_again(tmp_path, cache):
         "from fedeas.data import cache, sources\n"
         "print('once')\n"
         f"cache.PARALLEL_FROM, cache.cores = {len(TRAIN)}, lambda: 2\n"
-        f"print(sources.load_dataset('cifar10', {str(tmp_path)!r}, {str(cache)!r}).images.sum())\n"
+        f"print(sources.load_dataset('cifar10', {str(tmp_path)!r}).images.sum())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment(), check=True)
     assert done.stdout.split() == ["once", str(TRAIN.sum())]
 
 
-def test_grey_images_have_one_channel(tmp_path, cache):
+def test_grey_images_have_one_channel(tmp_path):
     train, test = pictures(11, 1), pictures(4, 1)
     write_hub(tmp_path, "fashion-mnist/fashion_mnist", train, test, columns=("image", "label"))
-    data = load_dataset("fashion-mnist", tmp_path, cache)
+    data = load_dataset("fashion-mnist", tmp_path)
     assert_holds(data, train, test)
     assert data.shape == (1, 5, 4)
 
 
-def test_grey_images_become_colour_if_the_test_part_is(tmp_path, cache):
+def test_grey_images_become_colour_if_the_test_part_is(tmp_path):
     grey = pictures(11, 1)
-    data = load_dataset("cifar10", write_hub(tmp_path, train=grey), cache)
+    data = load_dataset("cifar10", write_hub(tmp_path, train=grey))
     assert_holds(data, np.repeat(grey, 3, axis=1))
 
 
-def test_grey_images_become_colour_if_another_process_finds_a_colour_image(tmp_path, cache, in_processes):
+def test_grey_images_become_colour_if_another_process_finds_a_colour_image(tmp_path, in_processes):
     grey = pictures(11, 1)
     mixed = [*grey[:10], TRAIN[10]]
-    data = load_dataset("cifar10", write_hub(tmp_path, train=mixed, test=pictures(4, 1)), cache)
+    data = load_dataset("cifar10", write_hub(tmp_path, train=mixed, test=pictures(4, 1)))
     assert np.array_equal(data.images[:10], np.repeat(grey[:10], 3, axis=1))
     assert np.array_equal(data.images[10], TRAIN[10])
     assert data.test_images.shape == (4, 3, 5, 4)
 
 
-def test_palettes_and_transparency_become_colour(tmp_path, cache):
+def test_palettes_and_transparency_become_colour(tmp_path):
     base = write_folder(tmp_path / "pets")
     first = sorted((base / "train").glob("*/*.png"))[:2]
     Image.open(first[0]).convert("RGBA").save(first[0])
     Image.open(first[1]).quantize(8).save(first[1])
     expected = [np.asarray(Image.open(path).convert("RGB")).transpose(2, 0, 1) for path in first]
-    data = load_dataset(f"folder:{base}", cache=cache)
+    data = load_dataset(f"folder:{base}")
     assert np.array_equal(data.images[:2], expected)
 
 
-def test_fine_labels_are_the_labels_of_cifar100(tmp_path, cache):
+def test_fine_labels_are_the_labels_of_cifar100(tmp_path):
     coarse = {"fine_label": LABELS, "coarse_label": [0] * 11}
     for split, images in (("train", TRAIN), ("test", TEST)):
         path = tmp_path / "cifar100" / "cifar100" / f"{split}-00000-of-00001.parquet"
@@ -197,37 +198,37 @@ def test_fine_labels_are_the_labels_of_cifar100(tmp_path, cache):
         write_parquet(path, blobs, coarse["fine_label"][: len(images)], columns=("img", "fine_label"))
         table = pq.read_table(path)
         pq.write_table(table.append_column("coarse_label", [coarse["coarse_label"][: len(images)]]), path)
-    data = load_dataset("cifar100", tmp_path, cache)
+    data = load_dataset("cifar100", tmp_path)
     assert data.classes == CLASSES
     assert_holds(data, test_labels=LABELS[:4])
 
 
-def test_any_hub_repository_with_its_own_column_names(tmp_path, cache):
+def test_any_hub_repository_with_its_own_column_names(tmp_path):
     write_hub(tmp_path, "someone/pets/data", columns=("picture", "species"))
-    data = load_dataset("hub:someone/pets", tmp_path, cache)
+    data = load_dataset("hub:someone/pets", tmp_path)
     assert_holds(data)
     assert data.classes == CLASSES
 
 
-def test_without_metadata_classes_are_numbers(tmp_path, cache):
-    data = load_dataset("cifar10", write_hub(tmp_path, classes=None), cache)
+def test_without_metadata_classes_are_numbers(tmp_path):
+    data = load_dataset("cifar10", write_hub(tmp_path, classes=None))
     assert_holds(data)
     assert data.classes == ("0", "1", "2")
 
 
-def test_validation_stands_in_for_a_missing_test_split(tmp_path, cache):
+def test_validation_stands_in_for_a_missing_test_split(tmp_path):
     root = write_hub(tmp_path)
     path = root / "cifar10/plain_text/test-00000-of-00001.parquet"
     path.rename(path.with_name("validation-00000-of-00001.parquet"))
-    assert_holds(load_dataset("cifar10", root, cache))
+    assert_holds(load_dataset("cifar10", root))
 
 
 @pytest.mark.parametrize("test_name", ["test", "val", "valid"])
-def test_image_folders_are_read_in_class_order(tmp_path, cache, test_name):
+def test_image_folders_are_read_in_class_order(tmp_path, test_name):
     base = write_folder(tmp_path / "pets", test_name=test_name)
     (base / "train" / "ant" / "notes.txt").write_text("no image")
     order, test_order = np.argsort(LABELS, kind="stable"), np.argsort(TEST_LABELS, kind="stable")
-    data = load_dataset(f"folder:{base}", cache=cache)
+    data = load_dataset(f"folder:{base}")
     assert_holds(data, TRAIN[order], TEST[test_order], sorted(LABELS), sorted(TEST_LABELS))
     assert data.classes == CLASSES
 
@@ -310,11 +311,11 @@ def test_a_single_colour_has_no_deviation(tmp_path):
 # ---------------------------------------------------------------- the cache
 
 
-def test_a_second_load_decodes_nothing(tmp_path, cache, no_decoding):
+def test_a_second_load_decodes_nothing(tmp_path, no_decoding):
     root, base = write_hub(tmp_path / "root"), write_folder(tmp_path / "pets")
-    first = load_dataset("cifar10", root, cache), load_dataset(f"folder:{base}", cache=cache)
+    first = load_dataset("cifar10", root), load_dataset(f"folder:{base}")
     no_decoding()
-    again = load_dataset("cifar10", root, cache), load_dataset(f"folder:{base}", cache=cache)
+    again = load_dataset("cifar10", root), load_dataset(f"folder:{base}")
     for before, after in zip(first, again, strict=True):
         assert_holds(after, before.images, before.test_images, before.labels, before.test_labels)
         assert after.classes == before.classes
@@ -331,32 +332,32 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     assert found == [("elsewhere",), ("home", ".cache", "fedeas")]
 
 
-def test_changed_sources_are_decoded_again(tmp_path, cache):
+def test_changed_sources_are_decoded_again(tmp_path):
     root = write_hub(tmp_path)
-    load_dataset("cifar10", root, cache)
-    assert_holds(load_dataset("cifar10", write_hub(tmp_path, train=255 - TRAIN), cache), 255 - TRAIN)
+    load_dataset("cifar10", root)
+    assert_holds(load_dataset("cifar10", write_hub(tmp_path, train=255 - TRAIN)), 255 - TRAIN)
     base = write_folder(tmp_path / "pets")
-    load_dataset(f"folder:{base}", cache=cache)
+    load_dataset(f"folder:{base}")
     (base / "train" / "dog").mkdir()
     with pytest.raises(InputError, match="class 'dog' has no images"):
-        load_dataset(f"folder:{base}", cache=cache)
+        load_dataset(f"folder:{base}")
 
 
-def test_folders_with_the_same_names_sizes_and_times_are_kept_apart(tmp_path, cache):
+def test_folders_with_the_same_names_sizes_and_times_are_kept_apart(tmp_path):
     first, second = write_folder(tmp_path / "a" / "pets"), write_folder(tmp_path / "b" / "pets", 255 - TRAIN)
     for path in [*first.rglob("*.png"), *second.rglob("*.png")]:
         Image.open(path).save(path, "bmp")  # all of one size
         os.utime(path, (1, 1))
-    one, other = (load_dataset(f"folder:{base}", cache=cache) for base in (first, second))
+    one, other = (load_dataset(f"folder:{base}") for base in (first, second))
     assert np.array_equal(one.images, 255 - other.images)
 
 
 def test_an_incomplete_cache_is_built_again(tmp_path, cache):
     root = write_hub(tmp_path)
-    load_dataset("cifar10", root, cache)
+    load_dataset("cifar10", root)
     (only_folder(cache) / "manifest.json").unlink()
     (only_folder(cache) / "test_labels.npy").unlink()
-    assert_holds(load_dataset("cifar10", root, cache))
+    assert_holds(load_dataset("cifar10", root))
     assert (only_folder(cache) / "manifest.json").is_file()
 
 
@@ -367,7 +368,7 @@ NAMES = ["images.npy", "labels.npy", "test_images.npy", "test_labels.npy", "mani
 @pytest.mark.parametrize("damage", ["flip", "shorten", "empty", "remove"])
 def test_a_damaged_cache_is_built_again(tmp_path, cache, name, damage, no_decoding):
     root = write_hub(tmp_path)
-    load_dataset("cifar10", root, cache)
+    load_dataset("cifar10", root)
     path = only_folder(cache) / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -375,11 +376,11 @@ def test_a_damaged_cache_is_built_again(tmp_path, cache, name, damage, no_decodi
         path.unlink()
     else:
         path.write_bytes({"flip": content, "shorten": content[:-1], "empty": b""}[damage])
-    data = load_dataset("cifar10", root, cache)
+    data = load_dataset("cifar10", root)
     assert_holds(data)
     assert data.classes == CLASSES
     no_decoding()
-    assert_holds(load_dataset("cifar10", root, cache))  # the damage is repaired for good
+    assert_holds(load_dataset("cifar10", root))  # the damage is repaired for good
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path, cache):
@@ -387,16 +388,16 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path, cache):
     broken = [encoded(pixels) for pixels in TEST[:3]] + [b"no image"]
     write_parquet(root / "cifar10/plain_text/test-00000-of-00001.parquet", broken, TEST_LABELS)
     with pytest.raises(InputError):
-        load_dataset("cifar10", root, cache)
+        load_dataset("cifar10", root)
     assert list(cache.iterdir()) == []
 
 
 def test_leftovers_of_killed_builds_are_removed(tmp_path, cache):
     root = write_hub(tmp_path)
-    load_dataset("cifar10", root, cache)
+    load_dataset("cifar10", root)
     folder, nobody = only_folder(cache), 2**22 + 1  # above the largest number of a process
     folder.rename(folder.with_name(temporary(folder).name.replace(f"-{os.getpid()}-", f"-{nobody}-")))
-    assert_holds(load_dataset("cifar10", root, cache))
+    assert_holds(load_dataset("cifar10", root))
     assert list(cache.iterdir()) == [folder]
 
 
@@ -410,34 +411,35 @@ def test_two_processes_may_build_the_same_cache(tmp_path, cache, no_decoding):
     write_parquet(tmp_path / "cifar10/test-0.parquet", [encoded(pixels) for pixels in TEST], TEST_LABELS)
     code = (
         "from fedeas.data.sources import load_dataset\n"
-        f"data = load_dataset('cifar10', {str(tmp_path)!r}, {str(cache)!r})\n"
+        f"data = load_dataset('cifar10', {str(tmp_path)!r})\n"
         "print(data.images.sum(), data.test_images.sum())"
     )
     command = [sys.executable, "-c", code]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) for _ in range(2)]
     assert [process.communicate()[0].split() for process in both] == [[str(train.sum()), str(TEST.sum())]] * 2
     no_decoding()
-    assert_holds(load_dataset("cifar10", tmp_path, cache), train, labels=LABELS * 40)
+    assert_holds(load_dataset("cifar10", tmp_path), train, labels=LABELS * 40)
     assert only_folder(cache)  # and nothing beside it
 
 
 def test_many_threads_may_repair_the_same_cache(tmp_path, cache):
     root = write_hub(tmp_path)
-    load_dataset("cifar10", root, cache)
+    load_dataset("cifar10", root)
     (only_folder(cache) / "images.npy").write_bytes(b"")
     with ThreadPoolExecutor(4) as pool:
-        for data in pool.map(lambda _: load_dataset("cifar10", root, cache), range(4)):
+        for data in pool.map(lambda _: load_dataset("cifar10", root), range(4)):
             assert_holds(data)
     assert only_folder(cache)
 
 
-def test_a_cache_that_cannot_be_written_is_refused(tmp_path):
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     root = write_hub(tmp_path)
     (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(
         InputError, match=r"file/cache: cannot be written \(Not a directory\); set FEDEAS_CACHE to another"
     ):
-        load_dataset("cifar10", root, tmp_path / "file" / "cache")
+        load_dataset("cifar10", root)
 
 
 # ---------------------------------------------------------------- the hub
@@ -447,7 +449,7 @@ def offline(tmp_path, name):
     """Load by name without a root, with a hub that cannot be reached; the lines printed."""
     code = (
         "from fedeas.data.sources import load_dataset as load\n"
-        f"try: d = load({name!r}, cache={str(tmp_path / 'cache')!r}); print(d.classes, d.images.sum())\n"
+        f"try: d = load({name!r}); print(d.classes, d.images.sum())\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
     places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_CACHE": str(tmp_path / "hf" / "hub"), "HF_HUB_OFFLINE": "1"}
@@ -493,11 +495,11 @@ def test_unknown_names_are_refused(name):
 @pytest.mark.parametrize(
     ("package", "name"), [("sklearn.datasets", "digits"), ("huggingface_hub", "cifar10"), ("PIL", "hub:a/b")]
 )
-def test_missing_packages_are_named_with_the_remedy(tmp_path, cache, monkeypatch, package, name):
+def test_missing_packages_are_named_with_the_remedy(tmp_path, monkeypatch, package, name):
     write_hub(tmp_path, "a/b")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"^{package} is missing; get it with: pip install 'fedeas\[train\]'$"):
-        load_dataset(name, tmp_path if name.startswith("hub") else None, cache)
+        load_dataset(name, tmp_path if name.startswith("hub") else None)
 
 
 def split_file(root, split="train", number=0, of=2):
@@ -619,25 +621,25 @@ HUB_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", HUB_FAULTS)
-def test_faulty_hub_files_are_refused(tmp_path, cache, fault):
+def test_faulty_hub_files_are_refused(tmp_path, fault):
     spoil, message = HUB_FAULTS[fault]
     spoil(write_hub(tmp_path))
     with pytest.raises(InputError, match=message) as caught:
-        load_dataset("cifar10", tmp_path, cache)
+        load_dataset("cifar10", tmp_path)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("fault", ["broken image", "other size"])
-def test_errors_in_decoding_processes_are_the_same(tmp_path, cache, in_processes, fault):
-    test_faulty_hub_files_are_refused(tmp_path, cache, fault)
+def test_errors_in_decoding_processes_are_the_same(tmp_path, in_processes, fault):
+    test_faulty_hub_files_are_refused(tmp_path, fault)
 
 
-def test_a_process_that_dies_is_reported(tmp_path, cache, in_processes, monkeypatch):
+def test_a_process_that_dies_is_reported(tmp_path, in_processes, monkeypatch):
     (tmp_path / "path" / "PIL").mkdir(parents=True)
     (tmp_path / "path" / "PIL" / "__init__.py").write_text("raise MemoryError('too little')")
     monkeypatch.syspath_prepend(tmp_path / "path")  # this process has its Pillow already
     with pytest.raises(InputError, match=r"decoding stopped with code 1 \(MemoryError: too little\); try again$"):
-        load_dataset("cifar10", write_hub(tmp_path), cache)
+        load_dataset("cifar10", write_hub(tmp_path))
 
 
 def remove_images(folder):
@@ -676,12 +678,12 @@ FOLDER_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FOLDER_FAULTS)
-def test_faulty_image_folders_are_refused(tmp_path, cache, fault):
+def test_faulty_image_folders_are_refused(tmp_path, fault):
     spoil, message = FOLDER_FAULTS[fault]
     base = write_folder(tmp_path / "pets")
     spoil(base)
     with pytest.raises(InputError, match=message):
-        load_dataset(f"folder:{base}", cache=cache)
+        load_dataset(f"folder:{base}")
 
 
 NPZ_FAULTS = {

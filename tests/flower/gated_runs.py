@@ -34,11 +34,11 @@ class Gates:
 @contextmanager
 def gated_deployment(folder, nodes, gates):
     """A deployment on loopback that runs during a ``with`` block."""
-    from fedeas.flower.deployment.loopback import deployed  # Flower may not be installed
+    from flower.deployments import deployed  # Flower may not be installed
 
     path = os.pathsep.join(filter(None, (str(GATED), os.environ.get("PYTHONPATH"))))
     surroundings = {"GATES": str(gates.folder), "PYTHONPATH": path}
-    with deployed(folder, nodes, app=GATED, extra_environment=surroundings) as deployment:
+    with deployed(folder, nodes, environment=surroundings, options=["--app", str(GATED)]) as deployment:
         yield deployment
 
 

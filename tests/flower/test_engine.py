@@ -465,15 +465,6 @@ def test_headers_and_settings_are_sent_as_json(tmp_path):
             assert all(isinstance(json.loads(content["fedeas"][key]), dict | list) for key in ("json", "index"))
 
 
-def test_overrides_can_be_written_as_on_a_command_line():
-    from fedeas.flower.app import _split_overrides
-
-    assert _split_overrides("") == []
-    spaced = "rounds.total=2 'policy=fedeas(beta=2, fill=all)'"
-    assert _split_overrides(spaced) == ["rounds.total=2", "policy=fedeas(beta=2, fill=all)"]
-    assert _split_overrides('["rounds.total=2", "label=a b"]') == ["rounds.total=2", "label=a b"]
-
-
 def test_a_node_with_other_data_under_the_runs_name_is_refused(tmp_path):
     known = identified(config(LOCAL_POLICY))
     about, node = About.of(load_dataset("digits")), NodeSettings(tmp_path / "state")

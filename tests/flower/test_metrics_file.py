@@ -36,7 +36,7 @@ def followed(tmp_path_factory):
         file.write(record)
         seen.append(read(file.path))
 
-    run = run_on(metered.as_grid, load_config(None, BASE), RunStore(folder / "runs"), progress)
+    run = run_on(metered, load_config(None, BASE), RunStore(folder / "runs"), progress)
     return run, seen, straight, file.path
 
 

@@ -1,7 +1,5 @@
 """Clients with their own data and private updates, on real nodes with TLS and keys."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ pytest.importorskip("opacus", reason="needs an accountant: pip install 'fedeas[p
 
 from waiting import LIMIT
 
+from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
 from fedeas.flower.privacy import epsilon_of
 from fedeas.runs.store import RunStore
@@ -19,7 +18,8 @@ NODES, ROUNDS, NOISE = 2, 2, 20.0
 
 @pytest.mark.slow  # tests/flower/test_privacy.py and test_own_sites.py have no processes of their own
 def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
-    from fedeas.flower.deployment.loopback import deployed
+    from flower.deployments import deployed
+
     from fedeas.flower.deployment.operator import members
 
     digits = load_dataset("digits")
@@ -29,8 +29,9 @@ def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
     overrides = [f"data.dataset=npz:{tmp_path}/test.npz", "partition.scheme=own", f"partition.clients={NODES}",
                  f"rounds.total={ROUNDS}", "rounds.participation=1.0", "train.steps=2", "engine.threads=1",
                  f"engine.timeout={LIMIT / 2}"]  # fmt: skip
-    with deployed(tmp_path / "deployment", NODES, node, preload=("torch", "opacus.accountants")) as deployment:
-        given = {"overrides": json.dumps(overrides), "runs": str(tmp_path / "runs"),
+    preload = ["--preload", "torch", "opacus.accountants"]
+    with deployed(tmp_path / "deployment", NODES, node, options=preload) as deployment:
+        given = {"settings": load_config(None, overrides).model_dump_json(), "runs": str(tmp_path / "runs"),
                  "members": members(deployment.superlink)}  # fmt: skip
         log = []
         assert deployment.run(None, given, log.append).completed, log[-30:]

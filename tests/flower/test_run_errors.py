@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedeas.config import load_config
 from fedeas.errors import InputError, RunError
 from fedeas.flower.app import server
-from fedeas.flower.deployment.operator import FlowerRunResult
+from fedeas.flower.deployment.internals.superlink import RunStatus
 from fedeas.flower.run_errors import error_in, told_in_one_line
 
 CLIENTS = 2
@@ -40,7 +40,7 @@ def refusal(folder, grid, **given):
     asked = {"settings": SETTINGS, "runs": str(folder / "runs"), **given}
     with pytest.raises(RuntimeError) as ended:
         server(grid, Context(1, 1, {}, RecordDict(), asked))
-    return FlowerRunResult(1, "finished:failed", f"ServerApp failed with exception: {ended.value}").error
+    return RunStatus(1, "finished:failed", f"ServerApp failed with exception: {ended.value}").error
 
 
 @pytest.mark.parametrize(

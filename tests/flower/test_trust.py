@@ -17,10 +17,10 @@ from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from safetensors.torch import load_file
 
-from fedeas.config import load_config
+from fedeas.config import checked_config, load_config
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
-from fedeas.flower.app import _read_config, describe_participation, run_on
+from fedeas.flower.app import describe_participation, run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
@@ -283,6 +283,6 @@ def test_a_client_that_misses_all_its_rounds_is_told_while_the_run_goes_on(tmp_p
 
 def test_the_settings_of_a_run_travel_as_they_were_read():
     read = load_config(None, [*BASE, "policy=uniform(budget=fedeas(beta=2))", "train.lr=0.07"])
-    sent = _read_config({"settings": read.model_dump_json()})
+    sent = checked_config(json.loads(read.model_dump_json()))
     assert sent == read
     assert sent.fingerprint == read.fingerprint

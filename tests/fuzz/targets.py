@@ -14,7 +14,7 @@ from fedeas.generators.registry import parse_generator
 from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
-from fedeas.planning.tables import count_chunks
+from fedeas.planning.tables import CountTable
 from fedeas.plans import plan
 from fedeas.web import plan_result, runs, sources
 
@@ -36,7 +36,7 @@ def _written(content: bytes, folder: Path, name: str) -> Path:
 def _counts(ending: str) -> Target:
     def read(content: bytes, folder: Path) -> None:
         path = _written(content, folder, f"counts.{ending}")
-        for _ in count_chunks(path):
+        for _ in CountTable(path).chunks():
             pass
         read_counts(path)
 

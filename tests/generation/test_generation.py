@@ -78,7 +78,7 @@ def test_a_function_is_a_generator_and_a_spec_says_what_it_lacks():
     for generator in (dots, "gaussian"):
         with pytest.raises(InputError, match="needs to know the images"):
             generate(PLAN, generator)
-    with pytest.raises(InputError, match="must be a generator, a spec or a function"):
+    with pytest.raises(InputError, match="must be a Generator, a spec"):
         generate(PLAN, 3)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ def test_the_compact_preset_is_compact():
 @pytest.mark.parametrize("target", ["epsilon", "v_prediction"])
 def test_a_network_comes_back_from_json(target):
     network = replace(PRESETS["compact"].network, target=target)
-    assert Network.of(json.loads(json.dumps(network.as_dict()))) == network
+    assert Network.of(json.loads(json.dumps(asdict(network)))) == network
 
 
 def test_initial_weights_depend_on_the_seed_alone():
@@ -199,8 +199,8 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path, tensors, message):
     "changes",
     [
         *({name: None} for name in ("network", "shape", "class_names", "sampler", "provenance")),
-        {"network": {**TINY.as_dict(), "colour": 3}},
-        {"network": {**TINY.as_dict(), "groups": 7}},
+        {"network": {**asdict(TINY), "colour": 3}},
+        {"network": {**asdict(TINY), "groups": 7}},
         {"shape": [1, 4]},
         {"shape": [1, 5, 4]},
         {"sampler": {}},

@@ -1,7 +1,11 @@
 """Notes of how many images a run found and had to make: they do not depend on how often the run was started."""
 
+import tempfile
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import plan_addresses
@@ -36,9 +40,24 @@ def test_a_client_is_noted_once_with_what_it_found_and_what_was_made(tmp_path):
     journal.sample(*request(0, 1))
     journal.sample(*request(0, 1, 2))
     assert notes == [{"clients": [0, 1], "found": 2, "made": 10}, {"clients": [2], "found": 0, "made": 6}]
-    assert journal.drawn({0, 1}) == {"found": 2, "made": 10}
-    assert journal.drawn({0, 1, 2}) == {"found": 2, "made": 16}
     assert journal.drawn(set()) == {"found": 0, "made": 0}
+    assert journal.drawn({0, 1, 2}) == {"found": 2, "made": 16}
+
+
+@given(st.permutations(range(5)), st.data())
+def test_a_request_for_clients_of_several_rounds_counts_once_and_a_resumed_run_counts_the_same(order, data):
+    together = data.draw(st.integers(1, 5))
+    trained = data.draw(st.integers(0, 5))
+    notes = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Bank(folder).of(Grey()), [], notes.append)
+        for start in range(0, 5, together):
+            journal.sample(*request(*order[start : start + together]))
+        before = sum(journal.drawn([client])["made"] for client in order[:trained])
+        resumed = Journal(Bank(folder).of(Grey()), notes, notes.append)
+        resumed.skip(order[:trained])
+        resumed.sample(*request(*order))
+        assert before + sum(resumed.drawn([client])["made"] for client in order[trained:]) == 5 * 6
 
 
 def test_what_an_earlier_start_noted_counts_although_the_images_are_there_now(tmp_path):

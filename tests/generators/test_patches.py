@@ -1,7 +1,7 @@
 """Networks on a grid of patches, and the preset that uses them: images of 16 to 32 pixels on a CPU."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def test_patches_hold_the_pixels_of_the_image():
 
 
 def test_a_network_of_patches_comes_back_from_json_and_a_plain_one_stays_plain():
-    assert Network.of(json.loads(json.dumps(TINY.as_dict()))) == TINY
-    assert "cells" not in preset("compact").network.as_dict()  # the fingerprints of weights depend on it
+    assert Network.of(json.loads(json.dumps(asdict(TINY)))) == TINY
+    assert "cells" not in asdict(preset("compact").network)  # the fingerprints of weights depend on it
 
 
 def test_the_loss_of_clean_images_is_that_of_the_noise():

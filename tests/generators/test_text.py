@@ -247,7 +247,7 @@ def test_out_of_memory_halves_the_batch(folder, generator, monkeypatch, caplog):
         "out of memory; from here on 4 images at once",
         "out of memory; from here on 2 images at once",
     ]
-    assert short.batch_size == 8
+    assert short.batch_size == 2
 
 
 def test_no_memory_for_one_image_ends_the_run(folder, monkeypatch):

@@ -232,7 +232,7 @@ class TestKernels:
             layer.weight.copy_(torch.stack([layer.laid_out(torch.randn(conv.weight.shape)) for _ in range(2)]))
         x = drawn(6, conv.in_channels, *size)
         geometry = layer._geometry(x)
-        found = kernels.convolved(x, layer.weight, layer.weight, geometry)
+        found = kernels.convolved(x, layer.weight, layer.weight.detach(), geometry, layer.handover)
         compare(found, stacked._convolved(x, layer.weight, geometry), [x, layer.weight], 1e-4)
 
     def test_max_pooling_equals_torchs_even_for_equal_values(self, kernels):

@@ -18,8 +18,8 @@ from fedeas import (
     synthetic_share,
     write_counts,
 )
-from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_chunks
-from fedeas.planning.tables import count_chunks
+from fedeas.planning.request import Limits, choose_policy, compare_policies, write_plan
+from fedeas.planning.tables import CountTable
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
 
@@ -75,7 +75,9 @@ def test_contradicting_limits_are_refused():
 def test_a_plan_in_parts_equals_the_plan_of_the_whole(tmp_path):
     write_counts(tmp_path / "counts.parquet", COUNTS)
     policy = FedEAS(6)
-    parts = plan_chunks(count_chunks(tmp_path / "counts.parquet", cells=70), policy, tmp_path / "parts.parquet")
+    chunks = CountTable(tmp_path / "counts.parquet").chunks(cells=70)
+    plans = ((chunk, policy.allocate(chunk.counts)) for chunk in chunks)
+    parts = write_plan(plans, policy.spec, tmp_path / "parts.parquet")
     whole = Summary.of(COUNTS, policy.allocate(COUNTS))
     assert parts.synthetic == whole.synthetic
     assert parts.most == whole.most
@@ -88,14 +90,6 @@ def test_a_plan_in_parts_equals_the_plan_of_the_whole(tmp_path):
 def written_plan(path):
     table = parquet.read_table(path)
     return np.stack([table.column(name).to_numpy() for name in table.schema.names[1:]], axis=1)
-
-
-def test_a_policy_that_needs_all_clients_refuses_parts(tmp_path):
-    write_counts(tmp_path / "counts.parquet", COUNTS)
-    with pytest.raises(PolicyError, match=r"uniform\(budget=9\) needs all clients at once"):
-        plan_chunks(
-            count_chunks(tmp_path / "counts.parquet", cells=70), choose_policy("uniform", Limits(total=9), COUNTS)
-        )
 
 
 @pytest.mark.parametrize(

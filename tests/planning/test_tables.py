@@ -12,7 +12,7 @@ from pyarrow import parquet
 from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
-from fedeas.planning.tables import Chunk, ColumnNames, allocation_writer, count_chunks
+from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
 
@@ -84,7 +84,7 @@ def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, messa
         {"client": column, "x": [1, 2], "y": [3, 4]},
     ):
         parquet.write_table(pa.table(table), path)
-        for read in (read_counts, lambda path: list(count_chunks(path))):
+        for read in (read_counts, lambda path: list(CountTable(path).chunks())):
             with pytest.raises(InputError, match=message):
                 read(path)
 
@@ -113,7 +113,7 @@ def test_parts_add_up_to_the_whole(tmp_path, kind):
         np.save(path, n)
     else:
         write_counts(path, LabelCounts(n))
-    parts = list(count_chunks(path, cells=600))
+    parts = list(CountTable(path).chunks(cells=600))
     assert len(parts) > 5
     assert [part.first_row for part in parts] == list(np.cumsum([0] + [len(part.counts) for part in parts[:-1]]))
     assert np.array_equal(np.concatenate([part.counts.n for part in parts]), n)
@@ -128,7 +128,7 @@ def write_parquet(path, clients, n):
 def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
     write_parquet(tmp_path / "twice.parquet", names, np.ones((6, 2), dtype=int))
     with pytest.raises(InputError, match=rf"duplicate client '{names[1]}' \(rows 2 and 6\); merge or rename one"):
-        list(count_chunks(tmp_path / "twice.parquet", cells=6))
+        list(CountTable(tmp_path / "twice.parquet").chunks(cells=6))
 
 
 def test_different_names_with_equal_hashes_are_not_duplicates(tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_different_names_with_equal_hashes_are_not_duplicates(tmp_path, monkeypa
 
     monkeypatch.setattr(reading, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
     write_parquet(tmp_path / "fine.parquet", ["a", "b", "c"], np.ones((3, 2), dtype=int))
-    assert len(list(count_chunks(tmp_path / "fine.parquet", cells=3))) == 3
+    assert len(list(CountTable(tmp_path / "fine.parquet").chunks(cells=3))) == 3
 
 
 def test_an_error_in_a_later_part_names_the_row_of_the_file(tmp_path):
@@ -145,10 +145,10 @@ def test_an_error_in_a_later_part_names_the_row_of_the_file(tmp_path):
     write_parquet(tmp_path / "late.parquet", [f"client-{k}" for k in range(50)], n)
     message = r"late.parquet: row 42 \(client 'client-41'\), class 'c1': negative count -7; give 0 or more"
     with pytest.raises(InputError, match=message):
-        list(count_chunks(tmp_path / "late.parquet", cells=30))
+        list(CountTable(tmp_path / "late.parquet").chunks(cells=30))
     np.save(tmp_path / "late.npy", n)
     with pytest.raises(InputError, match=r"late.npy: row 42, class '1': negative count -7"):
-        list(count_chunks(tmp_path / "late.npy", cells=30))
+        list(CountTable(tmp_path / "late.npy").chunks(cells=30))
 
 
 BAD_CSV = {
@@ -224,7 +224,7 @@ def test_pipes_and_devices_are_not_opened(tmp_path, ending):
     os.mkfifo(tmp_path / f"pipe.{ending}")
     (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
     for name in ("pipe", "zero"):
-        for read in (read_counts, lambda path: list(count_chunks(path))):
+        for read in (read_counts, lambda path: list(CountTable(path).chunks())):
             with pytest.raises(InputError, match="a pipe or a device; give a regular file"):
                 read(tmp_path / f"{name}.{ending}")
 
@@ -259,7 +259,7 @@ def long_names(path, rows, length, wide):
 def test_long_names_that_repeat_take_the_room_of_one(tmp_path, wide, length):
     long_names(tmp_path / "bomb.parquet", 300_000, length, wide)
     assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
-    for read in (read_counts, lambda path: list(count_chunks(path))):
+    for read in (read_counts, lambda path: list(CountTable(path).chunks())):
 
         def refused(read=read):
             with pytest.raises(InputError, match=r"duplicate client|characters; give at most 1,000|has 1 class"):
@@ -305,14 +305,14 @@ def test_unreadable_files_are_refused(tmp_path):
         "flat.npy": "counts must be a table",
         "counts.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet, .npy",
     }.items():
-        for read in (read_counts, lambda path: list(count_chunks(path))):
+        for read in (read_counts, lambda path: list(CountTable(path).chunks())):
             with pytest.raises(InputError, match=message):
                 read(tmp_path / name)
 
 
 def test_an_empty_parquet_file_is_refused(tmp_path):
     write_parquet(tmp_path / "empty.parquet", pa.array([], pa.string()), np.ones((0, 2), dtype=int))
-    for read in (read_counts, lambda path: list(count_chunks(path))):
+    for read in (read_counts, lambda path: list(CountTable(path).chunks())):
         with pytest.raises(InputError, match="empty"):
             read(tmp_path / "empty.parquet")
 
@@ -357,7 +357,7 @@ def test_the_usual_shapes_of_a_table_give_the_same_counts(tmp_path, text):
     assert LabelCounts(frame) == HOSPITALS
     frame.to_parquet(tmp_path / "counts.parquet")
     assert read_counts(tmp_path / "counts.parquet") == HOSPITALS
-    (whole,) = count_chunks(tmp_path / "counts.parquet")
+    (whole,) = CountTable(tmp_path / "counts.parquet").chunks()
     assert np.array_equal(whole.counts.n, HOSPITALS.n)
 
 

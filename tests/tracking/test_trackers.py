@@ -8,7 +8,7 @@ import pytest
 from fedeas import FedEASError
 from fedeas.config import RunConfig
 from fedeas.runs.store import RunStore
-from fedeas.tracking import Follower, parse_tracker
+from fedeas.tracking.base import Follower, parse_tracker
 
 GRID = np.arange(4 * 6 * 1, dtype=np.uint8).reshape(4, 6, 1)
 

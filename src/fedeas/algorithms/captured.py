@@ -1,7 +1,7 @@
 """The local training loop as CUDA graphs, replayed over tensors at fixed addresses.
 
-One graph serves all batches if the model's norms can leave out rows that only fill up a batch; otherwise there is one
-for each batch size.
+If the model's norms can leave out rows that only fill up a batch, last batches are filled up and a few graphs serve
+all clients; otherwise there is a graph for each batch size.
 A client's data, its batch plan and the tensors of its objective are copied into buffers; a counter on the device walks
 through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
@@ -9,7 +9,9 @@ through the plan. Between the first and the last step of a client nothing is cop
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +32,10 @@ from fedeas.algorithms.local_sgd import (
 from fedeas.algorithms.sgd import Descent
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
+from fedeas.models.norm import masked_norms
+
+FILLED_TO = 16
+"""Last batches are filled up to a multiple of this many images."""
 
 StepContext = Callable[[], contextlib.AbstractContextManager[object]]
 
@@ -42,7 +48,7 @@ class CapturedSGD:
         normalise: normalises the images.
         capacity: samples of the largest client, so that buffers need not grow.
         around: a context manager that every step runs in.
-        valid: how many images of a batch the model's norms take, from `mask_norms`; None if they take all.
+        fills: fill up last batches, so that few sizes are recorded; the model's norms must be `norms_can_be_masked`.
     """
 
     def __init__(
@@ -51,11 +57,11 @@ class CapturedSGD:
         normalise: Normaliser,
         capacity: int,
         around: StepContext = contextlib.nullcontext,
-        valid: Tensor | None = None,
+        fills: bool = False,
     ) -> None:
         self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
-        self.valid = valid
-        self.device, self.around = normalise.scale.device, around
+        self.device, self.around, self.fills = normalise.scale.device, around, fills
+        self.valid = torch.zeros(1, dtype=torch.int32, device=self.device)  # images of a batch that was filled up
         self.on_gpu = self.device.type == "cuda"
         self.buffers: dict[str, Tensor] = {}
         self.steps: dict[tuple[object, ...], Captured] = {}
@@ -78,9 +84,8 @@ class CapturedSGD:
         self._begin(job)
         static = self._fill_buffers(job, objective, plan)
         self.model.train()
-        full = job.train.batch_size
         for size in plan.sizes:
-            self._step(size if self.valid is None else full, full, static, plan)()
+            self._step(size, job.train.batch_size, static, plan)()
         return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
 
     def rehearse(self) -> None:
@@ -104,7 +109,7 @@ class CapturedSGD:
         seen, steps = sum(most), len(most)
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
-        if self.valid is not None:
+        if self.fills:
             self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,
@@ -135,39 +140,50 @@ class CapturedSGD:
 
     def _step(self, size: int, batch_size: int, objective: Objective, plan: BatchPlan) -> Captured:
         names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
-        key = (size, objective.loss, objective.correct, names)
+        filled = self.fills and size < batch_size
+        rows = min(batch_size, math.ceil(size / FILLED_TO) * FILLED_TO) if filled else size
+        key = (rows, filled, objective.loss, objective.correct, names)
         if key not in self.steps:
             drawn = tuple(plan.drawn)
-            warm_up = 0 if any(known[1:] == key[1:] for known in self.steps) else WARM_UP  # one for all sizes
-            step = Captured(lambda: self._one_step(size, objective, drawn), self.device, (), self.pool, warm_up)
-            self.steps[key] = step
-            self.full = step if size == batch_size else self.full
+            warm_up = 0 if any(known[2:] == key[2:] for known in self.steps) else WARM_UP  # one for all sizes
+            work = partial(self._filled_step if filled else self._one_step, rows, objective, drawn)
+            self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
+            self.full = self.steps[key] if size == batch_size else self.full
         return self.steps[key]
 
     def _one_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        assert self.descent is not None
-        if self.valid is not None:
-            self.valid.copy_(self.buffers["plan/sizes"][self.number])
-        batch = self._batch(rows, objective, drawn)
-        with self.around():
-            value = one_step(self.model, self.descent, objective, batch, self.precision)
-        size = rows if self.valid is None else self.valid[0]
-        self.total.add_(value * size)
-        self.position.add_(size)
-        self.number.add_(1)
-        return value
+        """A step of a batch with this many images."""
+        place = self.position + torch.arange(rows, device=self.device)
+        images, labels = self._samples(place, drawn)
+        own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
+        own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
+        return self._descend(Batch(images, labels, own, terms=objective.shared.get(TERMS)), objective, rows)
 
-    def _batch(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Batch:
-        number = torch.arange(rows, device=self.device)
-        place = (self.position + number).clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
+    def _filled_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
+        """A step of a batch that was filled up to this many rows."""
+        self.valid.copy_(self.buffers["plan/sizes"][self.number])
+        row = torch.arange(rows, device=self.device)
+        place = (self.position + row).clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
+        shares = ((row < self.valid) / self.valid)[None]
+        batch = FilledBatch(*self._samples(place, drawn), shares=shares, terms=objective.shared.get(TERMS))
+        with masked_norms(self.model, self.valid):
+            return self._descend(batch, objective, self.valid[0])
+
+    def _samples(self, place: Tensor, drawn: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+        """Images and labels at these places of the plan."""
         index = self.buffers["plan/index"][place]
         draws = {name: self.buffers["plan/" + name][place] for name in drawn}
         images = self.normalise(augmented(self.buffers["data/images"][index], draws))
         if self.on_gpu:
             images = images.contiguous(memory_format=torch.channels_last)
-        labels, terms = self.buffers["data/labels"][index], objective.shared.get(TERMS)
-        if self.valid is not None:
-            return FilledBatch(images, labels, shares=((number < self.valid) / self.valid)[None], terms=terms)
-        own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
-        own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
-        return Batch(images, labels, own, terms=terms)
+        return images, self.buffers["data/labels"][index]
+
+    def _descend(self, batch: Batch, objective: Objective, size: int | Tensor) -> Tensor:
+        """Take the step, and add up what it counts."""
+        assert self.descent is not None
+        with self.around():
+            value = one_step(self.model, self.descent, objective, batch, self.precision)
+        self.total.add_(value * size)
+        self.position.add_(size)
+        self.number.add_(1)
+        return value

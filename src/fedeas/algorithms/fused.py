@@ -7,7 +7,9 @@ clients are at the end. All batches have one size: rows that only fill up a batc
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,13 @@ from fedeas.data.client import Normaliser
 from fedeas.gpu.compiling import compile_ahead
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool
 from fedeas.gpu.devices import copy_all, load_kernels
+from fedeas.gpu.side_streams import beside_backward
 from fedeas.models.stacked import Stack, normalised
 
 CPU = torch.device("cpu")
+
+TOGETHER = 2**20
+"""Weights of a client that are updated in one kernel during the backward pass, at least."""
 
 
 class Part(NamedTuple):
@@ -52,7 +58,11 @@ class Part(NamedTuple):
 
 
 class StackedDescent(Descent):
-    """SGD of a stack, which also keeps the short weights of its convolutions up to date."""
+    """SGD of a stack, which also keeps the short weights of its convolutions up to date.
+
+    Where the rule is plain, weights of convolutions are updated during the backward pass, beside the rest of it. The
+    last layers, which come first in it, have most of the weights.
+    """
 
     def __init__(self, stack: Stack, train: TrainConfig, rate: float) -> None:
         super().__init__(stack.model, train, rate)
@@ -62,22 +72,61 @@ class StackedDescent(Descent):
         apart = {id(weight) for weight, _ in self.short}
         self.parameters = [parameter for parameter in self.parameters if id(parameter) not in apart]
         self.velocities = [None] * len(self.parameters)
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # weight, gradient, copy
 
-    def clear(self) -> None:
-        """Drop the gradients."""
-        super().clear()
+    def expect(self, loss: Tensor, corrected: bool) -> None:
+        """Drop the gradients, and decide which convolutions hand theirs over during the backward pass."""
+        super().expect(loss, corrected)
         for weight, _ in self.short:
             weight.grad = None
+        self.waiting.clear()
+        early = {id(weight): partial(self._wait, weight, copy) for weight, copy in self.short if not corrected}
+        uses = uses_of_leaves(loss) if self.on_gpu else Counter()
+        for layer in self.stack.convolutions:
+            layer.handover.beside = uses[layer.weight] == 1
+            layer.handover.update = early.get(id(layer.weight)) if layer.handover.beside else None
+
+    def _wait(self, weight: Tensor, copy: Tensor, slope: Tensor) -> None:
+        """Note an update; enough of them are done together, for each kernel takes a while to begin."""
+        self.waiting.append((weight, slope, copy))
+        with beside_backward(slope):  # now, since the current stream still reads the copy of this weight
+            if sum(weight[0].numel() for weight, *_ in self.waiting) >= TOGETHER:
+                self._update()
+
+    def _update(self) -> None:
+        """Do the updates that wait."""
+        assert self.kernels is not None
+        self.kernels.descend(*zip(*self.waiting, strict=True), self.rate)
+        self.waiting.clear()
 
     @torch.no_grad()
     def step(self) -> None:
         """Update the parameters and the short weights, in one kernel where the rule is plain."""
         super().step()
-        if self.kernels is None or not self.short:
+        for layer in self.stack.convolutions:
+            layer.handover.update = None  # it refers to this object, which must not be copied with the model
+        self.waiting += [(weight, weight.grad, copy) for weight, copy in self.short if weight.grad is not None]
+        if self.waiting:
+            self._update()
+        if not self.short:
             self.stack.refresh_short()
-            return
-        weights, copies = zip(*self.short, strict=True)
-        self.kernels.descend(weights, [weight.grad for weight in weights], copies, self.rate)
+
+
+def uses_of_leaves(result: Tensor) -> Counter[Tensor]:
+    """How often each tensor that gets a gradient is used on the way to the result."""
+    uses: Counter[Tensor] = Counter()
+    assert result.grad_fn is not None
+    ahead = [result.grad_fn]
+    found = set(ahead)
+    while ahead:
+        for node, _ in ahead.pop().next_functions:
+            leaf = getattr(node, "variable", None)
+            if leaf is not None:
+                uses[leaf] += 1
+            elif node is not None and node not in found:
+                found.add(node)
+                ahead.append(node)
+    return uses
 
 
 class FusedSGD:

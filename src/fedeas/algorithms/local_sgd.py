@@ -168,7 +168,7 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
     """Take one step of SGD; returns the loss before it, one for each client if there are several."""
     with autocast(precision, batch.labels.device):
         value = objective.loss(model, batch, objective.shared)
-    descent.clear()
+    descent.expect(value, corrected=objective.correct is not None)
     value.sum().backward()  # type: ignore[no-untyped-call]
     if objective.correct is not None:
         objective.correct(model, objective.shared)

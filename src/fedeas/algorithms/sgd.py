@@ -35,8 +35,8 @@ class Descent:
         else:
             self.rate = rate
 
-    def clear(self) -> None:
-        """Drop the gradients."""
+    def expect(self, loss: Tensor, corrected: bool) -> None:
+        """Get ready for the backward pass of this loss; `corrected` says whether gradients will be changed after it."""
         for parameter in self.parameters:
             parameter.grad = None
 

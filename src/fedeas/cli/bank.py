@@ -65,7 +65,7 @@ def prune(
     kept = Bank(folder)
     for name in _chosen(folder, fingerprints):
         if damaged:
-            result = kept.clear_damaged(name)
+            result = kept.verify(name, clear=True)
             print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
         else:
             removed = kept.prune(name)

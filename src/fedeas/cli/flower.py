@@ -55,7 +55,7 @@ def up(
 ) -> None:
     """Start a SuperLink and its nodes on this machine, on loopback, with TLS and a key for each node."""
     deployment = _deployment(folder)
-    deployment.up(nodes, _scalars(node_config or []), limit=limit)
+    deployment.up(nodes, _scalars(node_config or []), [] if limit is None else ["--limit", str(limit)])
     _show(deployment)
     print(f"\nstart a run:  fedeas flower run{_option(folder)} CONFIG.toml")
     print(f"at the end:   fedeas flower down{_option(folder)}")

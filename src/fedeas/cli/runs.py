@@ -23,7 +23,7 @@ from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
-from fedeas.tracking import Follower, Tracker, parse_tracker
+from fedeas.tracking.base import Follower, Tracker, parse_tracker
 
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast

@@ -65,8 +65,7 @@ def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> No
             work(block)
 
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work_on, share) for share in range(threads)]:
-            done.result()  # raises what the thread raised
+        list(pool.map(work_on, range(threads)))  # raises what a thread raised
 
 
 def cores() -> int:

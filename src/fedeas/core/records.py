@@ -20,7 +20,7 @@ from fedeas.errors import InputError
 
 Record = dict[str, Any]
 
-DIGEST = "digest"  # the key in a record
+DIGEST = "digest"  # the key in a record, or in the metadata of tensors
 KIND = "sha256:"  # what its value begins with
 LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many

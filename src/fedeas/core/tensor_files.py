@@ -16,13 +16,11 @@ from typing import Any, BinaryIO, Literal
 from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike, temporary, written_whole
 from fedeas.core.log import log
-from fedeas.core.records import reason_of
+from fedeas.core.records import DIGEST, KIND, reason_of
 from fedeas.errors import InputError
 
 Framework = Literal["torch", "numpy"]
 
-DIGEST = "digest"  # the name in the metadata
-KIND = "sha256:"  # what its value begins with
 METADATA = "__metadata__"
 BLOCK = 1 << 20  # bytes read at a time
 

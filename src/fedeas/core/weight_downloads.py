@@ -15,11 +15,9 @@ FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
 
 
 def get_weights(source: str, name: str | None = None) -> Path:
-    """The file of these weights, in the cache folder; a name that is found already is left where it is.
+    """Put weights into the cache folder, under this name or the file's own, and return their file.
 
-    Args:
-        source: a file, ``hub:OWNER/REPOSITORY/FILE.safetensors``, or a name.
-        name: what to call them; the file's name by default.
+    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``. If it is a name, nothing is copied.
     """
     if is_name(source):
         return _found(source)

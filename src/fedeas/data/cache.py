@@ -20,14 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
-from fedeas.core.files import PathLike, cache_folder, remove_leftovers, temporary, written_whole
+from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
+T = TypeVar("T", covariant=True)
 MANIFEST = "manifest.json"
 
 
@@ -50,24 +51,18 @@ class Pictures(Protocol):
         """For each image from `start` up to `stop`, its place (for messages) and its bytes."""
 
 
-class Encoded(NamedTuple):
-    """A dataset whose images are not decoded yet."""
+class ImageSet(NamedTuple, Generic[T]):
+    """A dataset whose images are `Pictures` or, once they are decoded, arrays (N, channels, height, width)."""
 
-    pictures: Pictures
+    images: T
     labels: IntArray
-    test_pictures: Pictures
+    test_images: T
     test_labels: IntArray
     classes: tuple[str, ...]
 
 
-class Decoded(NamedTuple):
-    """A dataset as arrays; images are (N, channels, height, width)."""
-
-    images: ByteArray
-    labels: IntArray
-    test_images: ByteArray
-    test_labels: IntArray
-    classes: tuple[str, ...]
+Encoded = ImageSet[Pictures]
+Decoded = ImageSet[ByteArray]
 
 
 class _DecodingJob(NamedTuple):
@@ -90,16 +85,12 @@ def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
     return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
 
 
-def load_decoded(name: str, source: str, read: Callable[[], Encoded], cache: PathLike | None = None) -> Decoded:
+def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Decoded:
     """The arrays of a dataset, from the cache or, if they are not there, decoded from what `read` returns.
 
-    Args:
-        name: part of the folder's name, to make it readable.
-        source: the `fingerprint` of the dataset's files.
-        read: called only if the images have to be decoded.
-        cache: a folder; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
+    `source` is the `fingerprint` of the dataset's files. `name` makes the name of the folder readable.
     """
-    root = Path(cache or cache_folder())
+    root = cache_folder()
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
         found = _open(folder, source)
@@ -167,7 +158,7 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
 
 
 def _write_arrays(folder: Path, encoded: Encoded) -> None:
-    _, first = next(decode(encoded.pictures.read(0, 1)))
+    _, first = next(decode(encoded.images.read(0, 1)))
     channels, height, width = first.shape
     try:
         _write_images(folder, encoded, (channels, height, width))
@@ -178,7 +169,7 @@ def _write_arrays(folder: Path, encoded: Encoded) -> None:
 
 
 def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, int, int]) -> None:
-    for name, pictures in (("images", encoded.pictures), ("test_images", encoded.test_pictures)):
+    for name, pictures in (("images", encoded.images), ("test_images", encoded.test_images)):
         target = folder / f"{name}.npy"
         needed, free = len(pictures) * int(np.prod(shape)), shutil.disk_usage(folder).free
         if needed > free:  # writing to a mapped file on a full disk would kill the process

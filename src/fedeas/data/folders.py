@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedeas.core.inputs import checked_file
+from fedeas.core.records import read_bytes
 from fedeas.errors import InputError
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
@@ -38,10 +39,7 @@ class ImageFiles:
         """The place of each image, for messages, and its bytes."""
         for path in self.paths[start:stop]:
             checked_file(path)
-            try:
-                yield str(path), path.read_bytes()
-            except OSError as error:
-                raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+            yield str(path), read_bytes(path)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
+from fedeas.core.arrays import frozen, frozen_integers
 from fedeas.core.files import PathLike
+from fedeas.core.own_code import PREFIX
 from fedeas.core.records import plain_array
-from fedeas.data.cache import Encoded, fingerprint, load_decoded
+from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
 from fedeas.data.parquet import files_for_testing, read_parquet_part, split_files
 from fedeas.data.sources import (
-    HUB_REPOSITORIES,
     NPZ_NAMES,
     Dataset,
     Normalisation,
@@ -32,53 +33,38 @@ from fedeas.data.sources import (
 )
 from fedeas.errors import InputError
 
-TRAINING, TESTING = NPZ_NAMES[:2], NPZ_NAMES[2:]
 MIDDLE = 0.5
 """Mean and deviation of pixels that are scaled to -1 to 1."""
-
-Part = tuple[ByteArray, IntArray, tuple[str, ...]]
-"""Images, labels and class names."""
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
     """Load one client's data, like `load_dataset`, but no test part is needed, and not every class."""
     name = checked_name(name)
-    kind, _, place = name.partition(":")
-    if kind == "npz":
-        part = _npz_part(Path(place), TRAINING)
-    elif kind == "folder":
-        part = _folder_part(name, Path(place), ("train",))
-    elif kind in ("parquet", "hub") or name in HUB_REPOSITORIES:
-        part = _parquet_part(name, parquet_folder(name, root), "train")
-    else:
+    if name == "digits" or name.startswith(PREFIX):
         return load_dataset(name, root)
-    images, labels, classes = part
-    return Dataset(name, images, labels, images[:0], labels[:0], classes)
+    return Dataset(name, *_part(name, root, "train"))
 
 
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
     """Load a server's test set; of a training part that is there, too, only the normalisation is kept."""
     name = checked_name(name)
-    if not _lacks_training_part(name, root):
-        data = load_dataset(name, root)
-        return _test_part_of(data, (data.channel_mean, data.channel_std))
+    if _lacks_training_part(name, root):
+        images, labels, no_images, no_labels, classes = _part(name, root, "test")
+        given = _given_normalisation(name, images.shape[1])
+        return Dataset(name, no_images, no_labels, images, labels, classes, normalisation=given)
+    data = load_dataset(name, root)
+    given, test = (data.channel_mean, data.channel_std), (data.test_images, data.test_labels, data.classes)
+    return Dataset(name, data.images[:0], data.labels[:0], *test, test_names=data.test_names, normalisation=given)
+
+
+def _part(name: str, root: PathLike | None, part: Literal["train", "test"]) -> Decoded:
+    """One part, in the place of the training part, without another one."""
     kind, _, place = name.partition(":")
-    given = None
     if kind == "npz":
-        (images, labels, classes), given = _npz_part(Path(place), TESTING), _given_normalisation(Path(place))
-    elif kind == "folder":
-        images, labels, classes = _folder_part(name, Path(place), TEST_NAMES)
-    else:
-        images, labels, classes = _parquet_part(name, parquet_folder(name, root), "test")
-    data = Dataset(name, images[:0], labels[:0], images, labels, classes)
-    channels = data.shape[0]
-    return _test_part_of(data, _checked(place, given or ((MIDDLE,) * channels, (MIDDLE,) * channels), channels))
-
-
-def _test_part_of(data: Dataset, normalisation: Normalisation) -> Dataset:
-    nothing = data.images[:0], data.labels[:0]
-    test = data.test_images, data.test_labels
-    return Dataset(data.name, *nothing, *test, data.classes, test_names=data.test_names, normalisation=normalisation)
+        return _npz_part(Path(place), NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:])
+    if kind == "folder":
+        return _folder_part(name, Path(place), ("train",) if part == "train" else TEST_NAMES)
+    return _parquet_part(name, parquet_folder(name, root), part)
 
 
 def _lacks_training_part(name: str, root: PathLike | None) -> bool:
@@ -94,40 +80,38 @@ def _lacks_training_part(name: str, root: PathLike | None) -> bool:
     return False
 
 
-def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Part:
+def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Decoded:
     arrays, classes = npz_arrays(path, names)
     pictures, numbers = (arrays[keys[0]] for keys in names)
     images, labels = channels_first(pictures, str(path)), checked_labels(str(path), numbers, classes)
     if len(images) != len(labels) or not len(labels):
         raise InputError(f"{path}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
-    return frozen(images), labels, classes or numbers_upto(labels)
+    return Decoded(frozen(images), labels, images[:0], labels[:0], classes or numbers_upto(labels))
 
 
-def _given_normalisation(path: Path) -> Normalisation | None:
-    with opened_npz(path) as file:
-        if "mean" not in file or "std" not in file:
-            return None
-        mean, std = (plain_array(file, key).astype(np.float64).ravel().tolist() for key in ("mean", "std"))
-    return tuple(mean), tuple(std)
-
-
-def _checked(place: str, given: Normalisation, channels: int) -> Normalisation:
-    mean, std = given
+def _given_normalisation(name: str, channels: int) -> Normalisation:
+    """Mean and deviation in an ``.npz`` file; without them, pixels are scaled to -1 to 1."""
+    kind, _, place = name.partition(":")
+    mean = std = (MIDDLE,) * channels
+    if kind == "npz":
+        with opened_npz(Path(place)) as file:
+            if "mean" in file and "std" in file:
+                mean, std = (tuple(plain_array(file, key).astype(float).ravel().tolist()) for key in ("mean", "std"))
     if len(mean) != channels or len(std) != channels or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
         raise InputError(f"{place}: mean and std must be {channels} finite numbers each, for pixels from 0 to 1")
-    return given
+    return mean, std
 
 
-def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Part:
+def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Decoded:
     files, classes = find_part(base, names)
     number = {each: column for column, each in enumerate(classes)}
     labels = frozen_integers([number[path.parent.name] for path in files])
     identity = json.dumps([str(base.resolve()), classes, "one part"])
     encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
-    return _decoded(name, fingerprint(identity, base, files), encoded)
+    return load_decoded(name, fingerprint(identity, base, files), lambda: encoded)
 
 
-def _parquet_part(name: str, base: Path, split: str) -> Part:
+def _parquet_part(name: str, base: Path, split: str) -> Decoded:
     folder, found = _parquet_files(base)
     files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
     if not files and not any(split_files(folder, found, each) for each in ("train", *TEST_NAMES)):
@@ -135,7 +119,7 @@ def _parquet_part(name: str, base: Path, split: str) -> Part:
     if not files:
         raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
     identity = f"{folder.resolve()} one part"
-    return _decoded(name, fingerprint(identity, folder, files), read_parquet_part(files))
+    return load_decoded(name, fingerprint(identity, folder, files), lambda: read_parquet_part(files))
 
 
 def _parquet_files(base: Path) -> tuple[Path, list[Path]]:
@@ -143,8 +127,3 @@ def _parquet_files(base: Path) -> tuple[Path, list[Path]]:
     if not base.exists():
         raise InputError(f"{base}: no such file or folder")
     return (base, sorted(base.rglob("*.parquet"))) if base.is_dir() else (base.parent, [base])
-
-
-def _decoded(name: str, source: str, encoded: Encoded) -> Part:
-    images, labels, _, _, classes = load_decoded(name, source, lambda: encoded)
-    return images, labels, classes

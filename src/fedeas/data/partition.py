@@ -98,7 +98,7 @@ class Partition:
             raise damaged(path, error, remedy) from None
 
 
-def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float = 0.0) -> Partition:
+def iid(labels: ArrayLike, clients: int, *, seed: int = 0) -> Partition:
     """Give every client the same number of samples of every class, up to one.
 
     >>> iid([0, 1] * 10, clients=5).counts.n.tolist()
@@ -108,7 +108,7 @@ def iid(labels: ArrayLike, clients: int, *, seed: int = 0, test_fraction: float 
     shuffled = [rng.permutation(members) for members in data.members]
     dealt = np.concatenate(shuffled)  # dealt in turn, class after class, so that sizes differ by at most one, too
     owned = [dealt[client::clients] for client in range(clients)]
-    return data.partition(owned, rng, test_fraction, {"scheme": "iid", "seed": seed})
+    return data.partition(owned, rng, {"scheme": "iid", "seed": seed})
 
 
 def dirichlet(
@@ -119,7 +119,6 @@ def dirichlet(
     seed: int = 0,
     min_size: int = 1,
     cap: bool = False,
-    test_fraction: float = 0.0,
     max_draws: int = MAX_DRAWS,
     on_draw: Callable[[int], None] | None = None,
 ) -> Partition:
@@ -143,9 +142,9 @@ def dirichlet(
     for draw in range(1, max_draws + 1):
         if on_draw is not None:
             on_draw(draw)
-        owned = _draw(data, clients, alpha, rng, fair_share)
+        owned = _draw(data, alpha, rng, fair_share)
         if min(part.size for part in owned) >= min_size:
-            return data.partition(owned, rng, test_fraction, {**recipe, "draws": draw})
+            return data.partition(owned, rng, {**recipe, "draws": draw})
     tried = f"out of {max_draws:,} gave" if max_draws else "will give"
     raise InputError(
         f"no Dirichlet({alpha}) draw {tried} each of {clients} clients {min_size} samples; "
@@ -153,9 +152,7 @@ def dirichlet(
     )
 
 
-def shards(
-    labels: ArrayLike, clients: int, per_client: int = 2, *, seed: int = 0, test_fraction: float = 0.0
-) -> Partition:
+def shards(labels: ArrayLike, clients: int, per_client: int, *, seed: int = 0) -> Partition:
     """Sort by label, cut into equal shards and deal `per_client` to each client, so that a client sees few classes.
 
     >>> (shards([0] * 10 + [1] * 10, clients=2, per_client=1).counts.n > 0).sum(axis=1)
@@ -168,8 +165,7 @@ def shards(
     pieces = np.array_split(np.concatenate([rng.permutation(members) for members in data.members]), count)
     deal = rng.permutation(count).reshape(clients, per_client)
     owned = [np.concatenate([pieces[shard] for shard in hand]) for hand in deal]
-    recipe = {"scheme": "shards", "per_client": per_client, "seed": seed}
-    return data.partition(owned, rng, test_fraction, recipe)
+    return data.partition(owned, rng, {"scheme": "shards", "per_client": per_client, "seed": seed})
 
 
 def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
@@ -227,18 +223,9 @@ class _Labelled:
         self.clients = int(clients)
         self.members = [np.flatnonzero(self.labels == label) for label in range(self.num_classes)]
 
-    def partition(
-        self, owned: Sequence[IntArray], rng: np.random.Generator, test_fraction: float, recipe: Recipe
-    ) -> Partition:
-        """Shuffle each client's samples and put `test_fraction` of them aside."""
-        _check(0 <= test_fraction < 1, f"test_fraction must be at least 0 and below 1, not {test_fraction}")
-        train, test = [], []
-        for part in owned:
-            shuffled = rng.permutation(part)
-            cut = int(test_fraction * part.size)
-            test.append(shuffled[:cut])
-            train.append(shuffled[cut:])
-        return self.assembled(train, test, {**recipe, "test_fraction": test_fraction})
+    def partition(self, owned: Sequence[IntArray], rng: np.random.Generator, recipe: Recipe) -> Partition:
+        """Shuffle each client's samples; all of them are for training."""
+        return self.assembled([rng.permutation(part) for part in owned], [part[:0] for part in owned], recipe)
 
     def assembled(self, train: Sequence[IntArray], test: Sequence[IntArray], recipe: Recipe) -> Partition:
         """The finished partition."""
@@ -266,9 +253,8 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _draw(
-    data: _Labelled, clients: int, alpha: float, rng: np.random.Generator, fair_share: float
-) -> list[NDArray[np.int64]]:
+def _draw(data: _Labelled, alpha: float, rng: np.random.Generator, fair_share: float) -> list[IntArray]:
+    clients = data.clients
     pieces: list[list[IntArray]] = [[] for _ in range(clients)]
     sizes = np.zeros(clients)
     for members in data.members:

@@ -152,14 +152,11 @@ def is_place(name: str) -> bool:
     return name.startswith((*(f"{kind}:" for kind in PLACES), PREFIX))
 
 
-def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None = None) -> Dataset:
-    """Load the dataset of this name.
+def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
+    """Load the dataset of this name, which is one of `NAMES`.
 
-    Args:
-        name: one of `NAMES`.
-        root: a folder to use instead of the Hugging Face Hub, with Parquet files below ``cifar10/``,
-            ``cifar100/``, ``fashion-mnist/`` or ``owner/name/``.
-        cache: where decoded images are kept; ``$FEDEAS_CACHE`` or ``~/.cache/fedeas`` if not given.
+    `root` is a folder to use instead of the Hugging Face Hub, with Parquet files below ``cifar10/``, ``cifar100/``,
+    ``fashion-mnist/`` or ``owner/name/``.
     """
     name = checked_name(name)
     kind, _, place = name.partition(":")
@@ -168,8 +165,8 @@ def load_dataset(name: str, root: PathLike | None = None, cache: PathLike | None
     if name == "digits":
         return _digits()
     if kind == "folder":
-        return _from_folder(name, Path(place), cache)
-    return _from_npz(name, Path(place)) if kind == "npz" else _from_parquet(name, parquet_folder(name, root), cache)
+        return _from_folder(name, Path(place))
+    return _from_npz(name, Path(place)) if kind == "npz" else _from_parquet(name, parquet_folder(name, root))
 
 
 def _digits() -> Dataset:
@@ -290,7 +287,7 @@ def channels_first(images: NDArray[Any], place: str) -> ByteArray:
     return images if first else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
-def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
+def _from_folder(name: str, base: Path) -> Dataset:
     tree = find_images(base)
 
     def read() -> Encoded:
@@ -302,7 +299,7 @@ def _from_folder(name: str, base: Path, cache: PathLike | None) -> Dataset:
     # Its classes do, too, since a class without images has no file; so does which images are for testing.
     aside = [tree.names(tree.test)] if tree.test_is_set_aside else []
     identity = json.dumps([str(base.resolve()), tree.classes, *aside])
-    arrays = load_decoded(name, fingerprint(identity, base, [*tree.train, *tree.test]), read, cache)
+    arrays = load_decoded(name, fingerprint(identity, base, [*tree.train, *tree.test]), read)
     owners = tree.owners
     return Dataset(
         name,
@@ -334,11 +331,11 @@ def parquet_folder(name: str, root: PathLike | None) -> Path:
     return Path(found)
 
 
-def _from_parquet(name: str, base: Path, cache: PathLike | None) -> Dataset:
+def _from_parquet(name: str, base: Path) -> Dataset:
     found = sorted(base.rglob("*.parquet"))
     train, test = split_files(base, found, "train"), files_for_testing(base, found)
     if not train or not test:
         missing = "test" if train else "train"
         raise InputError(f"{base}: no {missing} split; there must be a file such as {missing}-00000-of-00001.parquet")
     source = fingerprint(name, base, [*train, *test])
-    return Dataset(name, *load_decoded(name, source, lambda: read_parquet(base, train, test), cache))
+    return Dataset(name, *load_decoded(name, source, lambda: read_parquet(base, train, test)))

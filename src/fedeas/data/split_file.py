@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,11 @@ FORMATS = (".csv", ".parquet", ".npz")
 _SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
 
 
-@dataclass(frozen=True)
-class SplitFile:
-    """A split, and what a user should know of how the file was read."""
-
-    partition: Partition
-    notes: tuple[str, ...] = ()
+Notes = tuple[str, ...]
+"""What a user should know of how a file was read."""
 
 
-def read_split(path: str, dataset: Dataset) -> SplitFile:
+def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     """The split of a dataset's training part that a file describes.
 
     A table has a column of clients and one of samples: numbers of training samples from 0 on, or, for images in a
@@ -42,7 +38,7 @@ def read_split(path: str, dataset: Dataset) -> SplitFile:
     return _saved(path, dataset) if ending == ".npz" else _table(path, dataset)
 
 
-def _saved(path: str, dataset: Dataset) -> SplitFile:
+def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     split = Partition.load(path)
     if not np.array_equal(split.labels, dataset.labels):
         raise InputError(
@@ -52,10 +48,10 @@ def _saved(path: str, dataset: Dataset) -> SplitFile:
     held = np.concatenate(split.indices)
     if np.unique(held).size < held.size:
         raise InputError(f"{path}: some sample is with two clients; give each to one")
-    return SplitFile(replace(split, recipe={**split.recipe, "file": path}))
+    return replace(split, recipe={**split.recipe, "file": path}), ()
 
 
-def _table(path: str, dataset: Dataset) -> SplitFile:
+def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     columns = read_columns(path)
     client, sample = _columns(path, columns)
     try:
@@ -76,7 +72,7 @@ def _table(path: str, dataset: Dataset) -> SplitFile:
         {"scheme": "file", "file": path, "clients": names.size},
         tuple(map(str, names.tolist())),
     )
-    return SplitFile(split, tuple(_notes(path, split, for_testing, dataset)))
+    return split, tuple(_notes(path, split, for_testing, dataset))
 
 
 def _notes(path: str, split: Partition, for_testing: int, dataset: Dataset) -> Iterator[str]:

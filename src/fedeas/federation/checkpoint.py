@@ -17,7 +17,7 @@ SHARE = 0.02  # largest share of the time that saving may take
 
 
 class Checkpoint(NamedTuple):
-    """The state of a run after some rounds: the server's, and that of every client that has one."""
+    """The state of a run after some rounds."""
 
     rounds: int
     server: Arrays
@@ -45,13 +45,8 @@ class Saver:
         self.path, self.fingerprint, self.total = path, fingerprint, total
         self.last = self.cost = 0.0
 
-    def __call__(
-        self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool = False
-    ) -> bool:
-        """Save the state after `rounds` rounds if it is time, if these are all rounds, or if `at_once`.
-
-        Returns whether it was saved.
-        """
+    def __call__(self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool) -> bool:
+        """Save the state if it is time, if these are all rounds, or if `at_once`; return whether it was saved."""
         start = time.perf_counter()
         if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
             return False

@@ -37,21 +37,13 @@ from fedeas.runs.store import Record, Run
 
 @dataclass(frozen=True, eq=False)
 class ReadyClients:
-    """Clients that can train: what the server knows about them.
-
-    Args:
-        engine: lets them work.
-        sizes: number N_k of real samples of each client.
-        generated: number of synthetic images of each client.
-        budget: the plan in numbers, for the run's summary.
-        journal: notes which images were in the bank; None if images are not kept in one.
-    """
+    """Clients that can train: what the server knows about them."""
 
     engine: Engine
-    sizes: IntArray
-    generated: IntArray
-    budget: Record
-    journal: Journal | None = None
+    sizes: IntArray  # number N_k of real samples of each client
+    generated: IntArray  # number of synthetic images of each client
+    budget: Record  # the plan in numbers, for the run's summary
+    journal: Journal | None = None  # notes which images were in the bank; None if images are not kept in one
 
 
 class Clients(Protocol):

@@ -65,8 +65,9 @@ def _step_seconds(parts: Parts) -> float:
     optimiser = Descent(model, parts.config.train, 0.0)
 
     def step() -> None:
-        optimiser.clear()
-        functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        loss = functional.cross_entropy(model(images), labels)
+        optimiser.expect(loss, corrected=False)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     return seconds_of(step, parts.device) * size / len(labels)

@@ -12,10 +12,8 @@ from fedeas.runs.store import Record, trained
 class ImageTally:
     """Which clients have trained so far, and how many synthetic images each further client adds.
 
-    Args:
-        generated: number of synthetic images of each client.
-        done: records of the rounds before this start of the run.
-        journal: notes which images were in the bank; None if images are not kept in one.
+    `generated` has each client's number of them, `done` the records of earlier rounds; `journal` notes which images
+    were in the bank, and is None if images are not kept in one.
     """
 
     def __init__(self, generated: IntArray, done: Iterable[Record], journal: Journal | None = None) -> None:

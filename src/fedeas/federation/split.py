@@ -17,7 +17,7 @@ from fedeas.data.known import KNOWN
 from fedeas.data.one_part import load_test_part
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.data.sources import Dataset, load_dataset
-from fedeas.data.split_file import SplitFile, natural_split, read_split
+from fedeas.data.split_file import Notes, natural_split, read_split
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
 
@@ -54,8 +54,8 @@ def split_data(config: RunConfig, dataset: Dataset, on_draw: Callable[[int], Non
     if scheme in UNSEEDED:
         if config.data.held_out:
             raise InputError(f"data.held_out does not go with partition.scheme {scheme!r}, which says who holds what")
-        own = _given_split(scheme, config, dataset)
-        return FederatedData(dataset, images, labels, own.partition, *test, (*dataset.notes, *own.notes))
+        parts, notes = _given_split(scheme, config, dataset)
+        return FederatedData(dataset, images, labels, parts, *test, (*dataset.notes, *notes))
     if config.data.held_out:
         given, _ = set_aside(labels, config.data.held_out)
         images, labels = images[given], labels[given]
@@ -63,15 +63,15 @@ def split_data(config: RunConfig, dataset: Dataset, on_draw: Callable[[int], Non
     return FederatedData(dataset, images, labels, parts, *test, dataset.notes)
 
 
-def _given_split(scheme: str, config: RunConfig, dataset: Dataset) -> SplitFile:
+def _given_split(scheme: str, config: RunConfig, dataset: Dataset) -> tuple[Partition, Notes]:
     """A split that is not drawn: from a file, from the dataset, or an empty one for clients with their own data."""
     if scheme == "file":
         return read_split(config.partition.file, dataset)
     if scheme == OWN:
         clients, recipe = config.partition.clients, {"scheme": OWN, "clients": config.partition.clients}
         nothing = (np.zeros(0, dtype=np.int64),) * clients
-        return SplitFile(Partition(nothing, nothing, dataset.labels, dataset.num_classes, recipe))
-    return SplitFile(natural_split(dataset))
+        return Partition(nothing, nothing, dataset.labels, dataset.num_classes, recipe), ()
+    return natural_split(dataset), ()
 
 
 def load_data(config: RunConfig) -> Dataset:

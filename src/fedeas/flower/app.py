@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -19,7 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
-from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.config import RunConfig, checked_config
 from fedeas.core.log import log
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
@@ -171,7 +170,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def _serve(grid: Grid, context: Context) -> None:
     given = {name: str(value) for name, value in context.run_config.items()}
-    config = _read_config(given)
+    config = checked_config(json.loads(given.get("settings") or "{}"), "the run's settings")
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
     metered = MeteredGrid(grid)
     metrics = MetricsFile.of(config.label, config.rounds.total, metered)
@@ -181,15 +180,8 @@ def _serve(grid: Grid, context: Context) -> None:
         if metrics is not None:
             metrics.write(record)
 
-    run = run_on(metered.as_grid, config, RunStore(given.get("runs") or "runs"), progress, members)
+    run = run_on(cast(Grid, metered), config, RunStore(given.get("runs") or "runs"), progress, members)
     log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
-
-
-def _read_config(given: Mapping[str, str]) -> RunConfig:
-    """The config that the operator's machine has read, or the defaults with overrides."""
-    if given.get("settings"):
-        return checked_config(json.loads(given["settings"]), "the run's settings")
-    return load_config(None, [*_split_overrides(given.get("overrides", "")), "engine.name=flower"])
 
 
 def describe_participation(rounds: Sequence[Record]) -> str:
@@ -205,13 +197,6 @@ def describe_participation(rounds: Sequence[Record]) -> str:
     words += [f"client {client} in {came[client]} of {asked[client]}" for client in absent[:MOST_NAMED]]
     more = [f"and {len(absent) - MOST_NAMED} more missed some"] if len(absent) > MOST_NAMED else []
     return "; ".join([*words, *more])
-
-
-def _split_overrides(overrides: str) -> list[str]:
-    """Split several ``key=value``: a JSON list, or separated by spaces, as on a command line."""
-    if not overrides.startswith("["):
-        return shlex.split(overrides)
-    return [str(each) for each in json.loads(overrides)]
 
 
 def _log_round(total: int, record: Record) -> None:

@@ -36,6 +36,7 @@ from fedeas.errors import FedEASError, InputError
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
+from fedeas.federation.identity import own_code_of
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
@@ -375,11 +376,11 @@ def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data
 
     A generator and a dataset may also be named in the node's config; what the run names does not matter then.
     """
-    parts = {"policy": config.policy, "algorithm": config.algorithm, "model": config.model.name}
-    parts |= {} if own_generator else {"generator": config.generator}
-    parts |= {} if own_data else {"dataset": config.data.dataset}
-    for kind, text in parts.items():
-        for own in own_code_in(text):
+    named = own_code_of(config)
+    named |= {} if own_generator else {"generator": own_code_in(config.generator)}
+    named |= {} if own_data else {"dataset": own_code_in(config.data.dataset)}
+    for kind, names in named.items():
+        for own in names:
             if own not in installed(kind).values():
                 nodes = kind in ("generator", "dataset")
                 remedy = "name it in the node's config" if nodes else "install it as a package on the node"

@@ -51,21 +51,16 @@ Answer = TypeVar("Answer")
 
 @dataclass
 class FlowerEngine:
-    """Sends each task to the nodes of its clients.
-
-    Args:
-        grid: Flower's connection to the nodes.
-        num_clients: number of partitions of the federation.
-        settings: how long to wait, and how many clients must answer.
-        header: sent with every message.
-        device: where the server's tensors are.
-    """
+    """Sends each task to the nodes of its clients."""
 
     grid: Grid
     num_clients: int
     settings: EngineConfig
+    """How long to wait, and how many clients must answer."""
     header: Header
+    """Sent with every message."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where the server's tensors are."""
     nodes: dict[int, int] = field(default_factory=dict)
     """Node ids by client."""
     accepted: dict[int, int] = field(default_factory=dict)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import NamedTuple
 
 from fedeas.core.files import write_bytes
 from fedeas.core.log import log
@@ -21,25 +21,9 @@ METRICS = "FEDEAS_METRICS"
 READABLE = 0o644
 
 
-class Metric(NamedTuple):
-    """A number with its name, its kind for Prometheus, and what it is."""
-
-    name: str
-    kind: str
-    help: str
-    value: float
-
-
 @dataclass(frozen=True)
 class MetricsFile:
-    """Writes the numbers of a run after each of its rounds.
-
-    Args:
-        path: the file, whose name must end in ``.prom``.
-        run: what the numbers are labelled with.
-        rounds: how many rounds the run has.
-        traffic: counts the bytes.
-    """
+    """Writes the numbers of a run to `path` after each of its `rounds`, labelled with the name of the `run`."""
 
     path: Path
     run: str
@@ -56,27 +40,24 @@ class MetricsFile:
     def write(self, record: Record) -> None:
         """Write the numbers after a round; the file is replaced as a whole. A run goes on if that fails."""
         try:
-            write_bytes(self.path, "".join(map(self._lines, self._metrics(record))).encode(), READABLE)
+            write_bytes(self.path, "".join(starmap(self._lines, self._metrics(record))).encode(), READABLE)
         except FedEASError as error:
             log.warning("%s", error)
 
-    def _metrics(self, record: Record) -> list[Metric]:
+    def _metrics(self, record: Record) -> Iterator[tuple[str, str, str, float]]:
+        """Name, kind for Prometheus, meaning and value of each number."""
         came = len(trained(record))
-        found = [
-            Metric("round", "gauge", "Last finished round.", record["round"]),
-            Metric("rounds", "gauge", "Rounds of the run.", self.rounds),
-            Metric("participants", "gauge", "Clients that took part in the last round.", came),
-            Metric("missing", "gauge", "Clients that were missing from the last round.", len(record["clients"]) - came),
-            Metric("round_seconds", "gauge", "Duration of the last round.", sum(record["seconds"].values())),
-            Metric("sent_bytes_total", "counter", "Bytes sent to clients.", self.traffic.sent),
-            Metric("received_bytes_total", "counter", "Bytes received from clients.", self.traffic.received),
-            Metric("updated_seconds", "gauge", "When the last round ended, as Unix time.", self.clock()),
-        ]
+        yield "round", "gauge", "Last finished round.", record["round"]
+        yield "rounds", "gauge", "Rounds of the run.", self.rounds
+        yield "participants", "gauge", "Clients that took part in the last round.", came
+        yield "missing", "gauge", "Clients that were missing from the last round.", len(record["clients"]) - came
+        yield "round_seconds", "gauge", "Duration of the last round.", sum(record["seconds"].values())
+        yield "sent_bytes_total", "counter", "Bytes sent to clients.", self.traffic.sent
+        yield "received_bytes_total", "counter", "Bytes received from clients.", self.traffic.received
+        yield "updated_seconds", "gauge", "When the last round ended, as Unix time.", self.clock()
         if "accuracy" in record:
-            found.append(Metric("accuracy", "gauge", "Accuracy on the test images.", record["accuracy"]))
-        return found
+            yield "accuracy", "gauge", "Accuracy on the test images.", record["accuracy"]
 
-    def _lines(self, metric: Metric) -> str:
-        name = f"fedeas_{metric.name}"
-        about = f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
-        return f'{about}{name}{{run="{self.run}"}} {metric.value:.17g}\n'
+    def _lines(self, name: str, kind: str, meaning: str, value: float) -> str:
+        name = f"fedeas_{name}"
+        return f'# HELP {name} {meaning}\n# TYPE {name} {kind}\n{name}{{run="{self.run}"}} {value:.17g}\n'

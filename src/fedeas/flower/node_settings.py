@@ -14,9 +14,9 @@ from fedeas.planning.policies import parse_policy
 STATE = "FEDEAS_STATE"
 """Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
-TEXTS = ("state-dir", "data", "data-root", "generator", "generator-file", "device", "policies")
+TEXTS = ("data", "data-root", "generator", "generator-file", "device")
 PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit"}
-NAMES = ("partition-id", "num-partitions", *TEXTS, "share-counts", *PRIVACY)
+NAMES = ("partition-id", "num-partitions", "state-dir", *TEXTS, "policies", "share-counts", *PRIVACY)
 
 Scalar = str | int | float | bool
 
@@ -79,21 +79,13 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
         raise TellableError("its node config has no client number; set partition-id, counted from 0")
     if not isinstance(share, bool):
         raise TellableError("share-counts in its node config must be true or false, without quotes")
-    texts = {name: str(given[name]) for name in TEXTS if name in given}
-    state = texts.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
-    if texts.get("generator") and texts.get("generator-file"):
+    if given.get("generator") and given.get("generator-file"):
         raise TellableError("its node config has generator and generator-file; keep one, for its own or for the run's")
-    return number, NodeSettings(
-        Path(state),
-        texts.get("data", ""),
-        texts.get("data-root"),
-        texts.get("generator", ""),
-        texts.get("generator-file", ""),
-        texts.get("device", "auto"),
-        share,
-        _policies(texts.get("policies", "")),
-        _privacy({name: given[name] for name in PRIVACY if name in given}),
-    )
+    state = given.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
+    policies = _policies(str(given.get("policies", "")))
+    privacy = _privacy({name: given[name] for name in PRIVACY if name in given})
+    texts = {name.replace("-", "_"): str(given[name]) for name in TEXTS if name in given}
+    return number, NodeSettings(Path(str(state)), share_counts=share, policies=policies, privacy=privacy, **texts)
 
 
 def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -23,12 +23,10 @@ ROOM = 2**28
 
 
 class ReplyStore:
-    """Keeps tensors of replies; the file has no name, so that nothing is left of it after a kill.
+    """Keeps tensors of replies: the first `room` bytes in memory, the others in a file.
 
-    Args:
-        folder: where the file is; by default, the system's folder for temporary files.
-        device: where tensors are wanted.
-        room: bytes that are kept in memory.
+    The file has no name, so that nothing is left of it after a kill. It is in `folder`, or in the system's folder for
+    temporary files.
     """
 
     def __init__(self, folder: Path | None, device: torch.device, room: int = ROOM) -> None:
@@ -69,22 +67,12 @@ class Scratch:
         self.file.readinto(target.numpy())  # type: ignore[attr-defined]
 
 
-class Place(NamedTuple):
-    """Where a tensor is in the file, and what it is."""
-
-    start: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-
 class StoredArrays(Mapping[str, Tensor]):
     """Tensors in a file; each is read when it is asked for."""
 
     def __init__(self, scratch: Scratch, arrays: Mapping[str, Tensor], device: torch.device) -> None:
         self.scratch, self.device = scratch, device
-        self.places = {
-            name: Place(scratch.append(tensor), tensor.dtype, tensor.shape) for name, tensor in arrays.items()
-        }
+        self.places = {name: (scratch.append(tensor), tensor.dtype, tensor.shape) for name, tensor in arrays.items()}
 
     def __getitem__(self, name: str) -> Tensor:
         start, dtype, shape = self.places[name]

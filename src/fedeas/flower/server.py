@@ -27,14 +27,10 @@ from fedeas.runs.store import Record, Run, trained
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
 
-    Args:
-        parts: data, model and algorithm of the run.
-        grid: Flower's connection to the nodes.
-        members: which node is which client.
-        window: how many messages may be on their way at once; None for all.
+    `members` tells which node is which client. At most `window` messages are on their way at once; None for all.
     """
 
-    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: Window | None = None) -> None:
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: Window | None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
         unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
         if unbound:

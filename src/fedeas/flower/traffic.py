@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 
 class MeteredGrid:
-    """Flower's grid; it counts the bytes of the messages that pass through it, without Flower's own framing."""
+    """The part of Flower's grid that a server uses; it counts the bytes of its messages, without Flower's framing."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.sent = self.received = 0
-
-    @property
-    def as_grid(self) -> Grid:
-        """The same object, typed as a grid: it has the methods that a server uses."""
-        return cast(Grid, self)
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are connected."""

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
-from fedeas.generation.source import AnyGenerator, Shape, source_for
+from fedeas.generation.source import source_for
 from fedeas.generators.bank import Bank
+from fedeas.generators.base import Shape
+from fedeas.generators.registry import AnyGenerator
 from fedeas.planning.counts import Allocation
 from fedeas.planning.plan import Plan
 from fedeas.planning.tables import read_allocation

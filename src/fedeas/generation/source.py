@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,14 +11,16 @@ from fedeas.core.files import PathLike
 from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, plan_addresses
-from fedeas.generators.custom import wrap_callable
-from fedeas.generators.registry import Diffusion, GeneratorContext, Python, parse_generator
+from fedeas.generators.base import Generator, Shape, plan_addresses
+from fedeas.generators.registry import (
+    AnyGenerator,
+    Diffusion,
+    GeneratorContext,
+    Python,
+    generator_from,
+    parse_generator,
+)
 from fedeas.planning.counts import Allocation
-
-Shape = tuple[int, int, int]
-AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
-"""A generator, its spec, or a function from labels and indices to uint8 images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +52,9 @@ def source_for(
 ) -> PlanSource:
     """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
     context = _context(plan, generator, dataset, data_root, shape, device)
-    ready: Any
-    if isinstance(generator, str):
-        spec, ready = generator, parse_generator(generator).ready(_known(context, generator))
-    elif all(hasattr(generator, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
-        spec, ready = getattr(generator, "description", type(generator).__name__), generator
-    elif callable(generator) or callable(getattr(generator, "sample", None)):
-        known = _known(context, getattr(generator, "__name__", "the function"))
-        ready = wrap_callable(generator, len(known.classes), known.shape)
-        spec = ready.spec
-    else:
-        raise InputError(f"generator must be a generator, a spec or a function, not {type(generator).__name__}")
+    name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
+    ready = generator_from(generator, lambda: _known(context, name))
+    spec = generator if isinstance(generator, str) else getattr(ready, "description", type(ready).__name__)
     classes = _class_names(plan, ready) if context is None else context.classes
     return PlanSource(plan, ready, classes, _matched(plan, classes), spec)
 
@@ -90,16 +82,11 @@ def _context(
     if isinstance(settings, Diffusion) and settings.weights:
         about = description(generator_weights(settings.weights))
         names = tuple(map(str, about.get("class_names") or range(plan.n.shape[1])))
-        return _empty_context(names, tuple(about["shape"]), where)
+        return GeneratorContext.without_images("the plan", names, tuple(about["shape"]), protocol="paper", device=where)
     if shape is not None and (settings is None or isinstance(settings, Python)):
-        return _empty_context(plan.classes or tuple(map(str, range(plan.n.shape[1]))), shape, where)
+        names = plan.classes or tuple(map(str, range(plan.n.shape[1])))
+        return GeneratorContext.without_images("the plan", names, shape, protocol="paper", device=where)
     return None
-
-
-def _empty_context(classes: tuple[str, ...], shape: tuple[int, ...], device: str) -> GeneratorContext:
-    return GeneratorContext(
-        "the plan", np.empty((0, *shape), np.uint8), np.empty(0, np.int64), classes, "paper", device
-    )
 
 
 def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:

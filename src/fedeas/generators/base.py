@@ -22,6 +22,9 @@ CLIENT_BITS = 32
 Images = ByteArray
 """(N, channels, height, width)."""
 
+Shape = tuple[int, int, int]
+"""Channels, height and width of an image."""
+
 Index = TypeVar("Index", int, IntArray)
 """One index or an array of indices."""
 
@@ -43,30 +46,25 @@ class Generator(Protocol):
     @property
     def num_classes(self) -> int:
         """C; labels are 0 to C - 1."""
-        ...
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of its images."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """How many images it makes at once; a bank stores images after each batch."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Hex hash of what determines the images: weights, sampler settings and precision."""
-        ...
 
     def sample(self, labels: IntArray, index: IntArray) -> Images:
         """The images of these addresses, shaped (N, channels, height, width)."""
-        ...
 
 
 class GeneratorWrapper:
-    """A generator that wraps another one and has its classes, shape and batch size."""
+    """A generator that wraps another one, with its classes, shape, batch size and, unless replaced, fingerprint."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -77,7 +75,7 @@ class GeneratorWrapper:
         return self.generator.num_classes
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of its images."""
         return self.generator.shape
 
@@ -85,6 +83,17 @@ class GeneratorWrapper:
     def batch_size(self) -> int:
         """How many images are made at once."""
         return self.generator.batch_size
+
+    @property
+    def fingerprint(self) -> str:
+        """The other generator's fingerprint."""
+        return self.generator.fingerprint
+
+
+def shape_of(images: Images) -> Shape:
+    """The shape of each of these images."""
+    _, channels, height, width = images.shape
+    return channels, height, width
 
 
 def image_index(client: int, count: int, start: int = 0) -> IntArray:

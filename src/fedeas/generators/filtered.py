@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import ByteArray, FloatArray, IntArray
+from fedeas.core.arrays import ByteArray, IntArray
 from fedeas.core.digests import json_digest
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import Generator, GeneratorWrapper, checked_address, client_of, image_index, number_of
@@ -28,8 +28,11 @@ Address = tuple[int, int]
 
 FORMAT = "fedeas-filtered-1"
 
+LIMIT = 50
+"""Most raw images that a class may need for each image kept."""
+
 PATIENCE = 10
-"""A class is given up only after `PATIENCE` times `limit` images: fewer say little about it."""
+"""A class is given up only after `PATIENCE` times `LIMIT` images: fewer say little about it."""
 
 
 @dataclass(eq=False)
@@ -41,10 +44,6 @@ class _Stream:
     judged: int = 0
     agreed: list[int] = field(default_factory=list)
     """Indices, in the generator, of the images that the classifier agrees with, in order."""
-    returned: set[int] = field(default_factory=set)
-
-    def next(self, count: int) -> IntArray:
-        return image_index(self.client, count, start=self.judged)
 
 
 class Filtered(GeneratorWrapper):
@@ -56,39 +55,20 @@ class Filtered(GeneratorWrapper):
     Args:
         generator: the source.
         classifier: has the same classes and shape; the class of an image must not depend on the rest of its batch.
-        limit: most raw images that a class may need for each image kept.
     """
 
-    def __init__(self, generator: Generator, classifier: Classifier, limit: int = 50) -> None:
-        _check(generator, classifier, limit)
+    def __init__(self, generator: Generator, classifier: Classifier) -> None:
+        _check(generator, classifier)
         super().__init__(generator)
-        self.classifier, self.limit = classifier, limit
+        self.classifier = classifier
         self._streams: dict[Address, _Stream] = {}
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
         self._unused: dict[Address, ByteArray] = {}  # accepted but not requested yet, by the generator's address
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the fingerprints of generator and classifier; the limit does not change any image."""
-        parts = [FORMAT, self.generator.fingerprint, self.classifier.fingerprint]
-        return json_digest(parts)
-
-    @property
-    def generated(self) -> int:
-        """Raw images drawn and judged so far."""
-        return int(self._judged.sum())
-
-    @property
-    def kept(self) -> int:
-        """Different images returned so far."""
-        return sum(len(stream.returned) for stream in self._streams.values())
-
-    @property
-    def agreement(self) -> FloatArray:
-        """Share of each class's raw images that the classifier agrees with so far; NaN for classes not drawn."""
-        shares = np.full(self.num_classes, np.nan)
-        np.divide(self._agreed, self._judged, out=shares, where=self._judged > 0)
-        return shares
+        """Hash of the fingerprints of generator and classifier."""
+        return json_digest([FORMAT, self.generator.fingerprint, self.classifier.fingerprint])
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses; each depends on its own address alone, not on earlier requests."""
@@ -97,8 +77,7 @@ class Filtered(GeneratorWrapper):
         self._judge_enough(requests)
         raw = [(label, self._stream(label, number).agreed[number_of(number)]) for label, number in requests]
         images = self._images(raw)
-        for (label, number), address in zip(requests, raw, strict=True):
-            self._stream(label, number).returned.add(number_of(number))
+        for address in raw:
             self._unused.pop(address, None)
         self._forget_beyond(self.batch_size)
         return images
@@ -127,12 +106,12 @@ class Filtered(GeneratorWrapper):
         missing = count - len(stream.agreed)
         rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
         likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate
-        return min(math.ceil(likely), missing * self.limit)
+        return min(math.ceil(likely), missing * LIMIT)
 
     def _batches(self, draws: list[tuple[_Stream, int]]) -> Iterator[tuple[list[_Stream], IntArray]]:
         """Stream and index of each raw image to draw; those of a stream come in order, so that they can be counted."""
         streams = [stream for stream, count in draws for _ in range(count)]
-        index = np.concatenate([stream.next(count) for stream, count in draws])
+        index = np.concatenate([image_index(each.client, count, start=each.judged) for each, count in draws])
         start = 0
         while start < len(streams):
             stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
@@ -154,10 +133,10 @@ class Filtered(GeneratorWrapper):
 
     def _give_up_hopeless(self, labels: IntArray) -> None:
         for label, judged, agreed in zip(labels, self._judged[labels], self._agreed[labels], strict=True):
-            if judged >= PATIENCE * self.limit and judged > self.limit * agreed:
+            if judged >= PATIENCE * LIMIT and judged > LIMIT * agreed:
                 raise RunError(
                     f"class {label}: the classifier agrees with {agreed:,} of {judged:,} generated images, fewer than "
-                    f"one in {self.limit}; train the generator further or raise the limit"
+                    f"one in {LIMIT}; train the generator further"
                 )
 
     def _images(self, raw: list[Address]) -> ByteArray:
@@ -175,12 +154,10 @@ class Filtered(GeneratorWrapper):
             del self._unused[address]
 
 
-def _check(generator: Generator, classifier: Classifier, limit: int) -> None:
+def _check(generator: Generator, classifier: Classifier) -> None:
     if classifier.num_classes != generator.num_classes:
         ours, theirs = generator.num_classes, classifier.num_classes
         raise InputError(f"the generator has {ours} classes, the classifier {theirs}; they are of different datasets")
     if tuple(classifier.shape) != tuple(generator.shape):
         ours_, theirs_ = tuple(generator.shape), tuple(classifier.shape)
         raise InputError(f"the generator's images are {ours_}, the classifier's {theirs_}; they must be the same")
-    if limit < 1:
-        raise InputError(f"limit must be 1 or more, not {limit}")

@@ -20,10 +20,7 @@ Kept = BankedGenerator | KeptPool
 class Journal(GeneratorWrapper):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
-    Args:
-        generator: the generator.
-        noted: notes of earlier starts of the run.
-        note: stores a new note.
+    `noted` are the notes of earlier starts of the run; `note` stores a new one.
     """
 
     def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
@@ -31,11 +28,6 @@ class Journal(GeneratorWrapper):
         self._kept = generator
         self._notes, self._note = list(noted), note
         self._known = {client for each in self._notes for client in each["clients"]}
-
-    @property
-    def fingerprint(self) -> str:
-        """The generator's fingerprint: the images are the same."""
-        return self.generator.fingerprint
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; at a client's first request the number of missing images is noted first."""
@@ -52,11 +44,17 @@ class Journal(GeneratorWrapper):
         return self.generator.sample(classes, numbers)
 
     def skip(self, clients: Iterable[int]) -> None:
-        """Note nothing for these clients: their images are in the records of an earlier start."""
+        """Count no image of these clients: theirs are in the records of an earlier start."""
+        clients = set(clients)
         self._known.update(clients)
+        self.drawn(clients)
 
     def drawn(self, clients: Iterable[int]) -> dict[str, int]:
-        """Images found and made at the first request of these clients."""
+        """Images found and made in the requests that were the first of one of these clients.
+
+        A request may be for many clients; its images are counted with the client that trains first.
+        """
         asked = set(clients)
-        notes = [each for each in self._notes if asked & set(each["clients"])]
-        return {name: sum(each[name] for each in notes) for name in ("found", "made")}
+        drawn = [note for note in self._notes if not asked.isdisjoint(note["clients"])]
+        self._notes = [note for note in self._notes if asked.isdisjoint(note["clients"])]
+        return {name: sum(note[name] for note in drawn) for name in ("found", "made")}

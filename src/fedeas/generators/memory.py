@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
-from fedeas.generators.base import Generator, checked_address
+from fedeas.generators.base import Generator, Images, checked_address
 
 Result = TypeVar("Result")
 
@@ -18,10 +18,7 @@ Result = TypeVar("Result")
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:
     """The result of `work` for a batch of this size or, if memory runs out, half of it, and so on down to 1.
 
-    Args:
-        work: does a batch of the given size.
-        size: the first batch size to try.
-        go_on_with: called with each smaller size before it is tried; frees what was made for the larger one.
+    Before a smaller size is tried, `go_on_with` is called with it, and frees what was made for the larger one.
     """
     while size > 1:
         try:
@@ -35,14 +32,22 @@ def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Calla
 
 
 def in_batches(
-    generator: Generator, first: Callable[[IntArray, IntArray], NDArray[np.uint8]], labels: ArrayLike, index: ArrayLike
-) -> NDArray[np.uint8]:
-    """The images of these addresses; `first` makes as many of the first ones as memory allows."""
+    generator: Generator,
+    make: Callable[[IntArray, IntArray], Images],
+    go_on_with: Callable[[int], None],
+    labels: ArrayLike,
+    index: ArrayLike,
+) -> Images:
+    """The images of these addresses; `make` makes a batch, as large as the generator's batch size and memory allow."""
     classes, numbers = checked_address(labels, index, generator.num_classes)
     images = np.empty((classes.size, *generator.shape), dtype=np.uint8)
     start = 0
+
+    def make_next(size: int) -> Images:
+        return make(classes[start : start + size], numbers[start : start + size])
+
     while start < classes.size:
-        made = first(classes[start:], numbers[start:])
+        made = as_memory_allows(make_next, generator.batch_size, go_on_with)
         images[start : start + len(made)] = made
         start += len(made)
     return images

@@ -9,7 +9,7 @@ from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
 from fedeas.generators.bank import BankedGenerator
-from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of
+from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of, shape_of
 
 
 class SharedPool(GeneratorWrapper):
@@ -55,14 +55,8 @@ class HeldOutImages:
     def __init__(self, images: Images, labels: IntArray, num_classes: int) -> None:
         self._images = images
         self._members = [np.flatnonzero(labels == label) for label in range(num_classes)]
-        self.num_classes = num_classes
+        self.num_classes, self.shape = num_classes, shape_of(images)
         self.fingerprint = digest_of_arrays((images, labels))
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of its images."""
-        _, channels, height, width = self._images.shape
-        return channels, height, width
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses."""

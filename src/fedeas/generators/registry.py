@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,16 +17,15 @@ from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_image
 from fedeas.core.spec import Described, own_code_named, read_spec
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator
-from fedeas.generators.custom import custom_content, load_custom
+from fedeas.generators.base import Generator, Shape, shape_of
+from fedeas.generators.custom import custom_content, load_custom, wrap_callable
 from fedeas.generators.pools import HeldOutImages, SharedPool
 
 if TYPE_CHECKING:
     from fedeas.generators.diffusion import Weights
 
-
-Shape = tuple[int, int, int]
-"""Channels, height and width of images."""
+AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
+"""A generator, its spec, or a function from labels and indices to uint8 images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,15 @@ class GeneratorContext:
     held_out: tuple[NDArray[np.uint8], IntArray] | None = None
     """Images and labels of the training part that no client gets."""
 
+    @staticmethod
+    def without_images(dataset: str, classes: tuple[str, ...], shape: Shape, **more: Any) -> GeneratorContext:
+        """What is known if there are no images: their classes and shape."""
+        return GeneratorContext(dataset, np.empty((0, *shape), np.uint8), np.empty(0, np.int64), classes, **more)
+
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of the images."""
-        _, channels, height, width = self.images.shape
-        return channels, height, width
+        return shape_of(self.images)
 
 
 _TYPES: dict[type, tuple[str, Any]] = {
@@ -375,6 +379,20 @@ def parse_generator(text: str) -> GeneratorSettings:
     return read_spec(text, GENERATORS, "generator")
 
 
+def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext]) -> Generator:
+    """Make what a user gives as a generator ready; `context` is called only for a spec or a function."""
+    if isinstance(given, str):
+        return parse_generator(given).ready(context())
+    own: Any = given
+    if all(hasattr(own, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
+        return own  # type: ignore[no-any-return]
+    if callable(own) or callable(getattr(own, "sample", None)):
+        known = context()
+        return wrap_callable(own, len(known.classes), known.shape)
+    kind = type(own).__name__
+    raise InputError(f"generator must be a Generator, a spec such as python:module:name or a function, not {kind}")
+
+
 def content_digest(text: str, dataset: str) -> str:
     """One hash of the files and the code that a spec refers to; empty if it refers to none."""
     content = parse_generator(text).content(dataset)
@@ -402,7 +420,7 @@ def without_places(text: str) -> str:
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'
     """
-    return _unplaced(parse_generator(text)).spec
+    return _replaced(parse_generator(text), weights="", classifier="").spec
 
 
 def with_weights(text: str, place: str) -> str:
@@ -411,23 +429,18 @@ def with_weights(text: str, place: str) -> str:
     >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
     'shared(of=diffusion(weights=mine, steps=9))'
     """
-    moved = _moved(parse_generator(text), place)
-    if moved is None:
+    source = parse_generator(text)
+    inner = source
+    while isinstance(inner, WrapperSettings):
+        inner = inner.of
+    if not hasattr(inner, "weights"):
         raise InputError(f"generator {text} does not come as a file")
-    return moved.spec
+    return _replaced(source, weights=place).spec
 
 
-def _moved(source: Described, place: str) -> Described | None:
-    """The settings with another file of weights; None if they have none."""
+def _replaced(source: Described, **values: str) -> Described:
+    """The settings with other values of these fields, also in the settings inside, where there are such fields."""
     own = {field.name: getattr(source, field.name) for field in fields(source)}
-    if "weights" in own:
-        return replace(source, weights=place)
-    inner = {name: _moved(value, place) for name, value in own.items() if isinstance(value, Described)}
-    return replace(source, **inner) if inner and all(inner.values()) else None
-
-
-def _unplaced(source: Described) -> Described:
-    own = {field.name: getattr(source, field.name) for field in fields(source)}
-    places = {name: "" for name in ("weights", "classifier") if name in own}
-    inner = {name: _unplaced(value) for name, value in own.items() if isinstance(value, Described)}
-    return replace(source, **places, **inner)
+    given = {name: value for name, value in values.items() if name in own}
+    inner = {name: _replaced(value, **values) for name, value in own.items() if isinstance(value, Described)}
+    return replace(source, **given, **inner)

@@ -23,7 +23,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.log import log
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, noise_keys
-from fedeas.generators.memory import as_memory_allows, in_batches
+from fedeas.generators.memory import in_batches
 from fedeas.gpu.devices import available_precision, chosen_device
 
 FORMAT = "fedeas-text-1"
@@ -76,7 +76,6 @@ class TextToImage:
     size: int = 512
     batch_size: int = 16
     source: str = "text-to-image"
-    _at_once: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.class_names = tuple(map(str, self.class_names))
@@ -84,7 +83,6 @@ class TextToImage:
         _check_pipeline(self.pipeline)
         self._check_numbers()
         self.pipeline.set_progress_bar_config(disable=True)
-        self._at_once = self.batch_size
 
     @classmethod
     def load(
@@ -97,17 +95,10 @@ class TextToImage:
         precision: Precision = "auto",
         **settings: Any,
     ) -> TextToImage:
-        """A generator from a model's local folder or its name on the Hugging Face Hub.
+        """A generator from a model's local folder or its name on the Hugging Face Hub; `settings` as for the class.
 
-        Weights must be safetensors: pickled ones can run code as they load, and are refused.
-
-        Args:
-            model: folder or Hub name.
-            class_names: as for the class itself, like `shape` and `settings`.
-            shape: of the images.
-            device: ``auto`` is CUDA if there is a GPU.
-            precision: ``auto`` is fp16 on CUDA, else fp32.
-            settings: `template`, `steps`, `guidance`, `size`, `batch_size`.
+        Weights must be safetensors: pickled ones can run code as they load, and are refused. The device ``auto`` is
+        CUDA if there is a GPU; the precision ``auto`` is fp16 on CUDA, else fp32.
         """
         _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
         place, dtype = _device_and_dtype(device, precision)
@@ -152,25 +143,19 @@ class TextToImage:
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
         """The images of these addresses; each depends on its own address alone, not on the batch."""
-        return in_batches(self, self._first_images, labels, index)
-
-    def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
-        """The first batch of these, as large as memory allows."""
         try:
-            return as_memory_allows(
-                lambda size: self._images(labels[:size], index[:size]), self._at_once, self._go_on_with
-            )
+            return in_batches(self, self._images, self._go_on_with, labels, index)
         except torch.OutOfMemoryError:
             side = f"{self.size} x {self.size}"
             raise RunError(f"{self.source}: memory does not hold one image at {side}; lower size") from None
 
-    def _go_on_with(self, at_once: int) -> None:
-        self._at_once = at_once
-        log.warning("%s: out of memory; from here on %d images at once", self.source, at_once)
+    def _go_on_with(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        log.warning("%s: out of memory; from here on %d images at once", self.source, batch_size)
 
     def _images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         """One batch, padded to `batch_size`."""
-        missing = (0, self._at_once - labels.size)
+        missing = (0, self.batch_size - labels.size)
         pictures = self._pictures(np.pad(labels, missing, "edge"), np.pad(index, missing, "edge"))
         if not torch.isfinite(pictures).all():
             raise RunError(f"{self.source} gave numbers that are not finite; {self.precision} may be too coarse for it")

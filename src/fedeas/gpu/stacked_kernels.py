@@ -7,9 +7,8 @@ back. cuBLAS computes the products in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedeas.gpu.norm_kernels import evaluated, norm, tickets_for
+from fedeas.gpu.side_streams import beside_backward
 
 __all__ = ["batch_of", "convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
 
@@ -36,7 +36,7 @@ WIDE = 1024
 _WITHOUT_VARIANTS = ["height", "width", "stride", "top", "left"]  # one compilation for many layers
 
 
-def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
+def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any, handover: Any) -> Tensor:
     """Convolve each client's images with the client's own kernels.
 
     Args:
@@ -44,9 +44,10 @@ def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor
         weight: matrices of (clients, seen pixels x channels, outputs), which get the gradient.
         short: the same in the precision of the images, used for the computation.
         geometry: how the window moves.
+        handover: what happens to the gradient of the weight in the backward pass.
     """
     x = x.contiguous(memory_format=torch.channels_last)
-    result: Tensor = _Convolved.apply(x, weight, short, geometry)  # type: ignore[no-untyped-call]
+    result: Tensor = _Convolved.apply(x, weight, short, geometry, handover)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -90,53 +91,27 @@ class _Convolved(torch.autograd.Function):
     """First derivative only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any, handover: Any) -> Tensor:
         clients, seen, outputs = short.shape
         matrix = _gathered(x, geometry, seen).view(clients, -1, seen)
         ctx.save_for_backward(matrix, short)
-        ctx.geometry, ctx.shape, ctx.dtype = geometry, x.shape, weight.dtype
+        ctx.geometry, ctx.handover, ctx.shape, ctx.dtype = geometry, handover, x.shape, weight.dtype
         result = torch.bmm(matrix, short)
         return result.view(len(x), geometry.height, geometry.width, outputs).permute(0, 3, 1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        matrix, short = ctx.saved_tensors
+        (matrix, short), handover = ctx.saved_tensors, ctx.handover
         slope = slope.permute(0, 2, 3, 1).contiguous().view(len(short), -1, short.shape[2])
         # The product returns the precision of the weight directly, which saves a second pass over all gradients.
         options = {} if ctx.dtype == slope.dtype else {"out_dtype": ctx.dtype}
-        with _beside(matrix, slope):
+        with beside_backward(matrix, slope) if handover.beside else nullcontext():
             of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
         of_x = None
         if ctx.needs_input_grad[0]:
             of_x = _spread(torch.bmm(slope, short.transpose(1, 2)), ctx.shape, ctx.geometry)
-        return of_x, of_weight, None, None
-
-
-@contextmanager
-def _beside(*tensors: Tensor) -> Iterator[None]:
-    """A context whose work runs beside the rest of the backward pass, on a stream of its own.
-
-    Gradients of weights are needed only at the end of the pass, and the products of few clients do not fill a GPU. The
-    tensors that the work reads are kept until then, so that their memory is not used for others.
-    """
-    stream = _side_stream(tensors[0].device)
-    if stream is None:
-        yield
-        return
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield
-
-    def join(*_: Tensor) -> None:
-        torch.cuda.current_stream().wait_stream(stream)
-
-    torch.autograd.Variable._execution_engine.queue_callback(partial(join, *tensors))
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        return of_x, handover.take(of_weight), None, None, None
 
 
 class _MaxPooled(torch.autograd.Function):

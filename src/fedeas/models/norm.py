@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -110,15 +112,22 @@ def fuse_norms(model: nn.Module) -> None:
             module.tickets = kernels.tickets_for(1, module.num_features, module.weight.device)
 
 
-def mask_norms(model: nn.Module) -> Tensor | None:
-    """Let the model's norms take only the first images of a batch, as many as the returned tensor says.
+def norms_can_be_masked(model: nn.Module) -> bool:
+    """Whether `masked_norms` works: all norms are fused, or norms of single images."""
+    return all(isinstance(norm, BatchNorm) and norm.tickets is not None for norm in _batch_norms(model))
 
-    None if a norm cannot: all must be fused, or be norms of single images.
-    """
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
-    if not all(isinstance(norm, BatchNorm) and norm.tickets is not None for norm in norms):
-        return None
-    valid = torch.zeros(1, dtype=torch.int32, device=next(model.parameters()).device)
-    for norm in norms:
+
+@contextmanager
+def masked_norms(model: nn.Module, valid: Tensor) -> Iterator[None]:
+    """A context in which the model's norms take only the first images of a batch, as many as `valid` says."""
+    for norm in _batch_norms(model):
         norm.valid = valid
-    return valid
+    try:
+        yield
+    finally:
+        for norm in _batch_norms(model):
+            norm.valid = None
+
+
+def _batch_norms(model: nn.Module) -> Iterator[Any]:
+    return (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase))

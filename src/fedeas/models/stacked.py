@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 
 import torch
@@ -20,9 +21,10 @@ from torch.nn import functional
 
 from fedeas.data.client import Normaliser
 from fedeas.gpu.devices import copy_all, load_kernels
+from fedeas.gpu.side_streams import branch
 from fedeas.models.conv import Conv
-from fedeas.models.norm import BatchNorm, NormThenRelu
-from fedeas.models.resnet import MaxPool
+from fedeas.models.norm import BatchNorm, NormThenRelu, norm_relu
+from fedeas.models.resnet import BasicBlock, MaxPool
 
 ALIGNMENT = 8
 """The rows of a weight matrix are padded to a multiple of this, since products of other sizes are slow on a GPU."""
@@ -58,6 +60,24 @@ def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
     return any(0 <= output * stride + at - padding < size for output in range(outputs))
 
 
+class Handover:
+    """What happens to the gradient of a weight in the backward pass.
+
+    `beside` computes it on a stream of its own: only if nothing else in the pass adds to it. `update` takes it at once
+    instead of leaving it in ``weight.grad``.
+    """
+
+    beside: bool = False
+    update: Callable[[Tensor], None] | None = None
+
+    def take(self, slope: Tensor) -> Tensor | None:
+        """The gradient that torch gets, if any."""
+        if self.update is None:
+            return slope
+        self.update(slope)
+        return None
+
+
 class StackedConv(nn.Module):
     """A convolution for each client; in training it computes with `short`, its bfloat16 weight, if that is set."""
 
@@ -66,7 +86,7 @@ class StackedConv(nn.Module):
     def __init__(self, conv: nn.Conv2d, clients: int, window: KernelWindow) -> None:
         super().__init__()
         self.window, self.stride, self.padding = window, conv.stride[0], int(conv.padding[0])
-        self.kernel_size = conv.kernel_size
+        self.kernel_size, self.handover = conv.kernel_size, Handover()
         like = self.laid_out(conv.weight.detach())
         self.weight = nn.Parameter(like.new_zeros(clients, *like.shape))
         self.bias = (
@@ -97,7 +117,7 @@ class StackedConv(nn.Module):
         if kernels is None:
             result = _convolved(x, weight, self._geometry(x))
         else:
-            result = kernels.convolved(x, self.weight, weight, self._geometry(x))
+            result = kernels.convolved(x, self.weight, weight.detach(), self._geometry(x), self.handover)
         if self.bias is not None:
             spread = self.bias.to(result.dtype)[:, None, :, None, None]
             result = (_by_client(result, weight) + spread).flatten(0, 1)
@@ -241,6 +261,19 @@ class StackedGroupNorm(nn.Module):
         return scaled.flatten(0, 1)
 
 
+class StackedBlock(BasicBlock):
+    """A block that projects its shortcut beside the convolutions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Relu(x + F(x)), where x is projected if the shapes differ."""
+        if self.downsample is None or not x.is_cuda:
+            return super().forward(x)
+        shortcut, wait = branch(partial(self.downsample, x), x.device)
+        inner = self.conv2(norm_relu(self.bn1, self.conv1(x)))
+        wait()
+        return norm_relu(self.bn2, inner, shortcut)
+
+
 class FastMaxPool(MaxPool):
     """`MaxPool` in our own kernels, if available; first derivative only."""
 
@@ -290,6 +323,8 @@ class Stack:
         self.model = copy.deepcopy(model)
         sizes = _map_sizes(model, shape)
         for name, module in list(self.model.named_modules()):
+            if type(module) is BasicBlock:
+                module.__class__ = StackedBlock  # it has the same layers
             twin = self._twin(module, sizes.get(name, (0, 0)), whole)
             if twin is not None:
                 parent, _, last = name.rpartition(".")
@@ -362,8 +397,12 @@ class Stack:
     @property
     def short_weights(self) -> list[tuple[nn.Parameter, Tensor]]:
         """The weights that have a bfloat16 copy, each with its copy."""
-        layers = self._convolutions.values()
-        return [(layer.weight, layer.short) for layer in layers if layer.short is not None]
+        return [(layer.weight, layer.short) for layer in self.convolutions if layer.short is not None]
+
+    @property
+    def convolutions(self) -> list[StackedConv]:
+        """All convolutions."""
+        return list(self._convolutions.values())
 
     @torch.no_grad()
     def refresh_short(self) -> None:

@@ -19,6 +19,7 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import ROUNDING_SLACK
+from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
@@ -147,13 +148,9 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
         if above > ENDLESS_BETA:
             below, above = math.inf, math.inf
             break
-    while (middle := (below + above) / 2) not in (below, above):
-        if _total(policy, counts, middle) <= total:
-            below = middle
-        else:
-            above = middle
-    spent = _total(policy, counts, min(below, ENDLESS_BETA))
-    return BetaForTotal(below, spent, int(total) - spent)
+    beta = bisect_price(lambda at: _total(policy, counts, at.middle) > total, above, below).too_low
+    spent = _total(policy, counts, min(beta, ENDLESS_BETA))
+    return BetaForTotal(beta, spent, int(total) - spent)
 
 
 def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
@@ -209,12 +206,7 @@ def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end
     if not place or not _has_gaps(policy.scale(counts), end):
         return float(path.beta[place])
     below, above = float(path.beta[place - 1]), float(path.beta[place])
-    while (middle := (below + above) / 2) not in (below, above):
-        if _removed(policy, counts, middle) >= share:
-            above = middle
-        else:
-            below = middle
-    return above
+    return bisect_price(lambda at: _removed(policy, counts, at.middle) >= share, above, below).enough
 
 
 def _has_gaps(scale: FloatArray, end: float) -> bool:

@@ -16,7 +16,7 @@ from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row
 from fedeas.core.foreign_text import for_html
 from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
-from fedeas.planning.validation import Names, check_names, checked_counts, checked_names, table_of, whole_numbers
+from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
 MOST_SHOWN = 30
 """Clients and classes that a notebook shows."""
@@ -49,9 +49,8 @@ class LabelCounts:
         n, own_clients, own_classes = without_names(n)
         clients = own_clients if clients is None else clients
         classes = own_classes if classes is None else classes
-        client_names, class_names = checked_names("client", clients), checked_names("class", classes)
-        whole, sizes = checked_counts(table_of(n, "counts"), client_names, class_names)
-        for name, value in (("n", whole), ("clients", client_names), ("classes", class_names), ("sizes", sizes)):
+        checked = checked_counts(table_of(n, "counts"), clients, classes)
+        for name, value in zip(("n", "clients", "classes", "sizes"), checked, strict=True):
             object.__setattr__(self, name, value)  # the instance is frozen
 
     @property
@@ -163,10 +162,8 @@ class Allocation:
         table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
-        names = checked_names("client", clients), checked_names("class", classes)
-        for axis, what in enumerate(("client", "class")):
-            check_names(what, ("rows", "columns")[axis], names[axis], table.shape[axis])
-        for name, value in (("n", table), ("policy", policy), ("clients", names[0]), ("classes", names[1])):
+        checked = table, policy, *checked_names(table.shape, clients, classes)
+        for name, value in zip(("n", "policy", "clients", "classes"), checked, strict=True):
             object.__setattr__(self, name, value)
 
     def named_as(self, counts: LabelCounts) -> Self:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,42 +25,35 @@ Place = Callable[[LabelCounts], IntArray]
 """The allocation of the next part; parts come in order."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Fleet:
     """What has to be known about all clients before their curves can be drawn."""
 
-    clients: int = 0
-    samples: int = 0
-    largest: int = 0
-    total: int = 0
+    clients: int
+    samples: int
+    largest: int
+    total: int
     """Samples to spend."""
-    held: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    held: IntArray
     """Real samples of each class."""
-    some: LabelCounts = field(default_factory=lambda: LabelCounts([[1, 1]]))
+    some: LabelCounts
     """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
 
     @staticmethod
     def survey(parts: Parts, budget: Budget) -> Fleet:
         """Read the table once."""
-        fleet, chosen, stride = Fleet(), np.empty((0, 1), dtype=np.int64), 1
+        clients = samples = largest = matched = 0
+        held, chosen, stride = np.zeros(1, dtype=np.int64), np.empty((0, 1), dtype=np.int64), 1
         for part in parts():
-            rows = part.n[-fleet.clients % stride :: stride]
-            chosen = rows if not fleet.clients else np.concatenate([chosen, rows])
-            fleet._add(part, budget)
+            rows = part.n[-clients % stride :: stride]
+            chosen = rows if not clients else np.concatenate([chosen, rows])
             while len(chosen) > 2 * SAMPLED_CLIENTS:
                 chosen, stride = chosen[::2], 2 * stride
-        fleet.some = LabelCounts(frozen(chosen.copy()))
-        if not isinstance(budget, Policy):
-            fleet.total = int(budget)
-        return fleet
-
-    def _add(self, part: LabelCounts, budget: Budget) -> None:
-        self.clients += part.num_clients
-        self.samples += part.total
-        self.largest = max(self.largest, int(part.sizes.max()))
-        self.held = self.held + part.n.sum(axis=0)
-        if isinstance(budget, Policy):
-            self.total += budget.allocate(part).total
+            clients, samples, held = clients + part.num_clients, samples + part.total, held + part.n.sum(axis=0)
+            largest = max(largest, int(part.sizes.max()))
+            matched += budget.allocate(part).total if isinstance(budget, Policy) else 0
+        total = matched if isinstance(budget, Policy) else int(budget)
+        return Fleet(clients, samples, largest, total, held, LabelCounts(frozen(chosen.copy())))
 
     @property
     def sampled_total(self) -> int:
@@ -93,24 +86,41 @@ class Passes(Generic[Curves]):
         return taken
 
 
+class Open(NamedTuple):
+    """The clients that two prices leave open, by their rows in the table, their counts, and what all others take."""
+
+    rows: IntArray
+    counts: LabelCounts
+    settled: int
+
+
+def open_clients(passes: Passes[Curves], split: Callable[[Curves], tuple[IntArray, BoolArray]]) -> Open:
+    """Read the table once; `split` tells what each client of a part takes, and which of them are open."""
+    rows, counts, settled, first_row = [], [], 0, 0
+    for part in passes.parts():
+        samples, is_open = split(passes.curves_of(part))
+        rows.append(first_row + np.flatnonzero(is_open))
+        counts.append(part.n[is_open])
+        settled += int(samples[~is_open].sum())
+        first_row += part.num_clients
+    return Open(np.concatenate(rows), LabelCounts(frozen(np.concatenate(counts))), settled)
+
+
 @dataclass
-class Open:
-    """The clients that two prices leave open, by their rows in the table, and what all others take."""
+class Exceptions:
+    """Clients with samples of their own, given by row; all others take what is usual."""
 
-    rows: list[IntArray] = field(default_factory=list)
-    counts: list[IntArray] = field(default_factory=list)
-    settled: int = 0
+    rows: IntArray
+    samples: IntArray
+    first_row: int = 0
 
-    def add(self, part: LabelCounts, first_row: int, samples: IntArray, is_open: BoolArray) -> None:
-        """Note which clients of a part are open, and the samples of the others."""
-        self.rows.append(first_row + np.flatnonzero(is_open))
-        self.counts.append(part.n[is_open])
-        self.settled += int(samples[~is_open].sum())
-
-    @property
-    def table(self) -> LabelCounts:
-        """Their counts."""
-        return LabelCounts(frozen(np.concatenate(self.counts)))
+    def put_into(self, usual: IntArray) -> IntArray:
+        """The samples of the next part's clients; parts come in order."""
+        samples, last_row = usual.copy(), self.first_row + len(usual)
+        begin, end = np.searchsorted(self.rows, [self.first_row, last_row])
+        samples[self.rows[begin:end] - self.first_row] = self.samples[begin:end]
+        self.first_row = last_row
+        return samples
 
 
 def leave_few_open(low: Tried, high: Tried) -> bool:

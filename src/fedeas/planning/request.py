@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.beta import (
     MAX_SYNTHETIC,
@@ -38,7 +39,7 @@ from fedeas.planning.policies import (
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, CountTable, PathLike, allocation_writer
+from fedeas.planning.tables import Chunk, CountTable, allocation_writer
 
 WHOLE_CELLS = 2**24
 """Tables with more counts are planned in parts where that is possible."""
@@ -134,29 +135,18 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
     return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
 
 
-def plan_file(file: CountTable, policy: Policy, out: PathLike | None = None) -> Summary:
+def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
     """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
+    parts: Iterable[tuple[Chunk, Allocation]]
     if policy.is_local:
-        return plan_chunks(file.chunks(), policy, out)
-    return write_plan(plan_in_passes(file, policy), policy.spec, out)
+        parts = ((chunk, policy.allocate(chunk.counts)) for chunk in file.chunks())
+    else:
+        parts = plan_in_passes(file, policy)
+    return write_plan(parts, policy.spec, out)
 
 
-def plan_chunks(chunks: Iterable[Chunk], policy: Policy, out: PathLike | None = None) -> Summary:
-    """Plan a federation part by part and return the summary; each part's allocation is written to `out`.
-
-    A policy that is not local must be given all clients in one part.
-    """
-    return write_plan(((chunk, _plan_part(chunk, policy)) for chunk in chunks), policy.spec, out)
-
-
-def _plan_part(chunk: Chunk, policy: Policy) -> Allocation:
-    if chunk.first_row and not policy.is_local:
-        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
-    return policy.allocate(chunk.counts)
-
-
-def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None = None) -> Summary:
-    """Write a plan to `out`, if given, and return its summary."""
+def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None) -> Summary:
+    """Write a plan to `out`, if given, part by part, and return its summary."""
     summary: Summary | None = None
     with nullcontext() if out is None else allocation_writer(out, spec) as writer:
         for chunk, allocation in parts:
@@ -179,18 +169,9 @@ def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation
     target = policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
-    line_up: list[Policy] = [NoGeneration(), *simple, fedeas]
-    line_up += [
-        KL(budget=total, target=target),
-        RoundBias(budget=total, target=target),
-        Greedy(budget=total, target=target),
-        Optimal(budget=total, target=target),
-        Pool(distinct=total),
-        FullBalance(),
-    ]
+    targeted = [kind(budget=total, target=target) for kind in (KL, RoundBias, Greedy, Optimal)]
+    line_up: list[Policy] = [NoGeneration(), *simple, fedeas, *targeted, Pool(distinct=total), FullBalance()]
     kinds = [type(each) for each in line_up]
-    if type(policy) in kinds:
-        line_up.pop(kinds.index(type(policy)))
-    place = kinds.index(type(policy)) if type(policy) in kinds else kinds.index(FedEAS)
-    allocations = [each.allocate(counts) for each in line_up]
-    return [*allocations[:place], allocation, *allocations[place:]]
+    if type(policy) not in kinds:
+        line_up.insert(kinds.index(FedEAS), policy)
+    return [allocation if type(each) is type(policy) else each.allocate(counts) for each in line_up]

@@ -41,8 +41,8 @@ class BudgetPath(NamedTuple):
     removed: FloatArray
 
 
-def distance_to_balance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
-    """||q_k - u||^2 of each client."""
+def client_imbalance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
+    """p_k ||q_k - u||^2, each client's part of I."""
     counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
     distance = np.empty(counts.num_clients)
@@ -52,13 +52,7 @@ def distance_to_balance(counts: Table, allocation: Allocation | None = None) -> 
         mean, rest = np.divmod(sizes[rows, None], counts.num_classes)
         apart = (n[rows] - mean) * float(counts.num_classes) - rest
         distance[rows] = np.vecdot(apart, apart) / (counts.num_classes * sizes[rows].astype(np.float64)) ** 2
-    return distance
-
-
-def client_imbalance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
-    """p_k ||q_k - u||^2, each client's part of I."""
-    counts = as_counts(counts)
-    return counts.weights * distance_to_balance(counts, allocation)
+    return counts.weights * distance
 
 
 def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
@@ -67,7 +61,6 @@ def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
     >>> imbalance(LabelCounts([[10, 0], [5, 5]]))
     0.25
     """
-    counts = as_counts(counts)
     return float(client_imbalance(counts, allocation).sum())
 
 

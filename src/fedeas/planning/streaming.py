@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
-from fedeas.core.arrays import FloatArray, IntArray, frozen
+from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.fleet import Fleet, Open, Parts, Passes, Place, leave_few_open, plan_whole
+from fedeas.planning.fleet import Exceptions, Fleet, Parts, Passes, Place, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
-from fedeas.planning.policies import KL, Greedy, Optimal, Policy, RoundBias
+from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
 from fedeas.planning.policies.kl import DivergenceCurves
-from fedeas.planning.policies.optimal import change_by, highest_price, is_small, on_hulls
+from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
 from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
 from fedeas.planning.policies.share_curves import ShareCurves
 from fedeas.planning.policies.targets import shares_towards
@@ -32,19 +33,10 @@ PART_CELLS = 2**18
 
 
 def can_stream(policy: Policy) -> bool:
-    """Whether a table can be planned in passes."""
-    return _why_not(policy) == ""
-
-
-def _why_not(policy: Policy) -> str:
-    """Why a table cannot be planned in passes; empty if it can."""
-    if isinstance(policy, RoundBias):
-        return "takes hundreds of steps, each over all clients"
+    """Whether a table can be planned in passes: the policy finds one price, and its budget needs no other clients."""
     if not isinstance(policy, Greedy | Optimal | KL):
-        return "needs all clients at once"
-    if isinstance(policy.budget, Policy) and not policy.budget.is_local:
-        return f"needs all clients at once for its budget, {policy.budget.spec}"
-    return ""
+        return False
+    return not isinstance(policy.budget, Policy) or policy.budget.is_local
 
 
 def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -> Iterator[tuple[Chunk, Allocation]]:
@@ -56,8 +48,8 @@ def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -
 
 def placement(parts: Parts, policy: Policy) -> Place:
     """Read the parts as often as it takes to know how to place the budget."""
-    if reason := _why_not(policy):
-        raise PolicyError(f"{policy.spec} {reason}; read the table whole")
+    if not can_stream(policy):
+        raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
     assert isinstance(policy, Greedy | Optimal | KL)
     fleet = Fleet.survey(parts, policy.budget)
     check_searchable(fleet.total)
@@ -93,7 +85,7 @@ def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], Rela
 
     def place(part: LabelCounts) -> IntArray:
         curves = curves_of(part)
-        return curves.in_whole(rounding.next_part(samples_of(curves)))
+        return curves.fill(rounding.next_part(samples_of(curves)))
 
     return place
 
@@ -112,17 +104,11 @@ class Filling:
 
     fleet: Fleet
     usual: Callable[[Waterfill], IntArray]
-    rows: IntArray
-    samples: IntArray
-    first_row: int = 0
+    exceptions: Exceptions
 
     def samples_of(self, curves: Waterfill) -> IntArray:
         """The samples of each client of the next part."""
-        samples, last_row = self.usual(curves).copy(), self.first_row + curves.counts.num_clients
-        begin, end = np.searchsorted(self.rows, [self.first_row, last_row])
-        samples[self.rows[begin:end] - self.first_row] = self.samples[begin:end]
-        self.first_row = last_row
-        return samples
+        return self.exceptions.put_into(self.usual(curves))
 
     def __call__(self, part: LabelCounts) -> IntArray:
         """The allocation of the next part."""
@@ -130,15 +116,11 @@ class Filling:
         return curves.fill(self.samples_of(curves))
 
 
-def _demand(curves: Waterfill) -> IntArray:
-    return curves.demand
-
-
 def _outline(passes: Passes[Waterfill]) -> tuple[float, int]:
     """A price at which nobody takes a sample, and the samples that balance everybody."""
     highest, demand = 0.0, 0
     for curves in passes.curves():
-        highest, demand = max(highest, highest_price(curves)), demand + int(curves.demand.sum())
+        highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
     return highest, demand
 
 
@@ -157,16 +139,17 @@ def _greedy(parts: Parts, fleet: Fleet) -> Place:
     highest, demand = _outline(passes)
     if fleet.total >= demand:  # all gains are equal from here on: ties go to the lowest client
         first = next(passes.curves()).demand[:1]
-        return Filling(fleet, _demand, np.array([0]), first + fleet.total - demand)
+        return Filling(fleet, attrgetter("demand"), Exceptions(np.array([0]), first + fleet.total - demand))
     low, high = _prices_around(passes, fleet, highest, demand)
     low, high = low * (1 - SAFE_MARGIN), high * (1 + SAFE_MARGIN)
-    left, row = Open(), 0
-    for curves in passes.curves():
+
+    def split(curves: Waterfill) -> tuple[IntArray, BoolArray]:
         samples = curves.taken_above(high)
-        left.add(curves.counts, row, samples, next_gain(curves, samples) >= low)
-        row += curves.counts.num_clients
-    exact = by_falling_gain(fleet.waterfill(left.table), fleet.total - left.settled)
-    return Filling(fleet, lambda curves: curves.taken_above(high), np.concatenate(left.rows), exact)
+        return samples, next_gain(curves, samples) >= low
+
+    left = open_clients(passes, split)
+    exact = by_falling_gain(fleet.waterfill(left.counts), fleet.total - left.settled)
+    return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
 
 
 def _optimal(parts: Parts, fleet: Fleet) -> Place:
@@ -174,21 +157,22 @@ def _optimal(parts: Parts, fleet: Fleet) -> Place:
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.best_at(price).sum()))
     highest, demand = _outline(passes)
     if fleet.total >= demand:
-        none = np.empty(0, dtype=np.int64)
-        return _with_rest(passes, fleet, Filling(fleet, _demand, none, none), fleet.total - demand)
+        nobody = Exceptions(*np.empty((2, 0), dtype=np.int64))
+        return _with_rest(passes, Filling(fleet, attrgetter("demand"), nobody), fleet.total - demand)
     low, high = _prices_around(passes, fleet, highest, demand)
     low, high = low * (1 - CLOSE), high * (1 + CLOSE)
-    left, row = Open(), 0
-    for curves in passes.curves():
+
+    def split(curves: Waterfill) -> tuple[IntArray, BoolArray]:
         samples, more = curves.best_at(high), curves.best_at(low) if low > 0 else curves.demand
-        left.add(curves.counts, row, samples, samples != more)
-        row += curves.counts.num_clients
-    chosen, _ = on_hulls(fleet.waterfill(left.table), fleet.total - left.settled, highest)
-    filling = Filling(fleet, lambda curves: curves.best_at(high), np.concatenate(left.rows), chosen)
-    return _with_rest(passes, fleet, filling, fleet.total - left.settled - int(chosen.sum()))
+        return samples, samples != more
+
+    left = open_clients(passes, split)
+    chosen, _ = on_hulls(fleet.waterfill(left.counts), fleet.total - left.settled, highest)
+    filling = Filling(fleet, lambda curves: curves.best_at(high), Exceptions(left.rows, chosen))
+    return _with_rest(passes, filling, fleet.total - left.settled - int(chosen.sum()))
 
 
-def _with_rest(passes: Passes[Waterfill], fleet: Fleet, filling: Filling, rest: int) -> Place:
+def _with_rest(passes: Passes[Waterfill], filling: Filling, rest: int) -> Place:
     """Give the rest to the one client whose value it lowers most (or raises least)."""
     least, row, samples, first_row = np.inf, 0, 0, 0
     for curves in passes.curves():
@@ -198,9 +182,8 @@ def _with_rest(passes: Passes[Waterfill], fleet: Fleet, filling: Filling, rest: 
         if change[best] < least:
             least, row, samples = float(change[best]), first_row + best, int(taken[best])
         first_row += curves.counts.num_clients
-    place = int(np.searchsorted(filling.rows, row))
-    known = place < len(filling.rows) and filling.rows[place] == row
-    rows = filling.rows if known else np.insert(filling.rows, place, row)
-    numbers = filling.samples.copy() if known else np.insert(filling.samples, place, samples)
-    numbers[place] = samples + rest
-    return Filling(fleet, filling.usual, rows, numbers)
+    others = filling.exceptions.rows != row
+    rows, numbers = filling.exceptions.rows[others], filling.exceptions.samples[others]
+    place = int(np.searchsorted(rows, row))
+    exceptions = Exceptions(np.insert(rows, place, row), np.insert(numbers, place, samples + rest))
+    return Filling(filling.fleet, filling.usual, exceptions)

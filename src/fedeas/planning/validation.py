@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,28 @@ def whole_numbers(values: ArrayLike, what: str) -> IntArray:
     return frozen_integers(table)
 
 
-def checked_names(what: str, names: Iterable[object] | None) -> Names:
-    """Names as text; refuse missing ones (None, NaN, NaT), which would become text such as "nan"."""
+def checked_names(
+    shape: tuple[int, ...], clients: Iterable[object] | None, classes: Iterable[object] | None
+) -> tuple[Names, Names]:
+    """The names of the clients and classes of a table of this shape, as text."""
+    return _checked_names("client", "rows", clients, shape[0]), _checked_names("class", "columns", classes, shape[1])
+
+
+def _checked_names(what: str, axis: str, names: Iterable[object] | None, length: int) -> Names:
+    """Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has."""
     if names is None:
         return None
     given = tuple(names)
     missing = next((place for place, name in enumerate(given) if is_missing(name)), None)
     if missing is not None:
         raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
-    return tuple(map(str, given))
+    if len(given) != length:
+        raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
+    first: dict[str, int] = {}
+    for place, name in enumerate(map(str, given)):
+        if first.setdefault(name, place) != place:
+            raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
+    return tuple(first)
 
 
 def is_missing(name: object) -> bool:
@@ -75,19 +88,18 @@ def is_missing(name: object) -> bool:
         return True
 
 
-def checked_counts(n: NDArray[Any], clients: Names, classes: Names) -> tuple[IntArray, IntArray]:
-    """The table as read-only whole numbers, and the size N_k of each client."""
+def checked_counts(n: NDArray[Any], *names: Iterable[object] | None) -> tuple[IntArray, Names, Names, IntArray]:
+    """The table as read-only whole numbers, the names of its clients and classes, and the size N_k of each client."""
     if n.ndim != 2:
         raise InputError(f"counts must be a table of clients x classes, not {n.ndim}-dimensional")
     if n.shape[0] == 0:
         raise InputError("the table of counts is empty; give at least one client")
     if n.shape[1] < 2:
         raise InputError(f"the table has {n.shape[1]} class; give at least two")
-    check_names("client", "rows", clients, n.shape[0])
-    check_names("class", "columns", classes, n.shape[1])
+    clients, classes = checked_names(n.shape, *names)
     place = _Place(clients, classes)
     whole = _whole_numbers(n, place)
-    return whole, _sizes(whole, place)
+    return whole, clients, classes, _sizes(whole, place)
 
 
 class _Place:
@@ -146,22 +158,3 @@ def _sizes(n: IntArray, place: _Place) -> IntArray:
 def _check_total(samples: float, classes: int) -> None:
     if samples * classes >= MAX_BALANCED:
         raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
-
-
-def check_names(what: str, axis: str, names: Names, length: int) -> None:
-    """Refuse names that repeat, or that are not as many as the rows or columns."""
-    if names is None:
-        return
-    if len(names) != length:
-        raise InputError(f"{len(names)} {what} names for {length} in the table; give one for each")
-    if len(set(names)) < length:
-        first, second = _first_repeat(names)
-        raise InputError(f"duplicate {what} {names[first]!r} ({axis} {first + 1} and {second + 1}); rename one")
-
-
-def _first_repeat(names: Sequence[str]) -> tuple[int, int]:
-    seen: dict[str, int] = {}
-    for position, name in enumerate(names):
-        if seen.setdefault(name, position) != position:
-            return seen[name], position
-    raise ValueError("no name repeats")

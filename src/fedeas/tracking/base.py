@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.config import RunConfig
 from fedeas.errors import InputError
 from fedeas.runs.store import Record, Run
 
@@ -24,7 +23,7 @@ class Tracker(Protocol):
     """Where the numbers of one run go. A resumed run is continued, not begun again."""
 
     def start(self, run: Run, settings: Mapping[str, str], first_round: int) -> None:
-        """Open the run with its settings; rounds from `first_round` on will follow."""
+        """Open the run with its settings, named as on the command line; rounds from `first_round` on will follow."""
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Take the numbers of a round."""
@@ -88,8 +87,9 @@ class Follower:
 
     def _start(self, first_round: int) -> None:
         self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
+        settings = {key: str(value) for key, value in self.run.config.flat.items()}
         for tracker in self.trackers:
-            tracker.start(self.run, settings(self.run.config), first_round)
+            tracker.start(self.run, settings, first_round)
         self.started = True
 
 
@@ -104,12 +104,3 @@ def numbers(record: Record, classes: Sequence[str] = ()) -> dict[str, float]:
         if share is not None:
             found[f"class_accuracy/{classes[label] if label < len(classes) else label}"] = share
     return found | {f"seconds/{kind}": value for kind, value in record.get("seconds", {}).items()}
-
-
-def settings(config: RunConfig) -> dict[str, str]:
-    """Every setting of a run as text, by its key as on the command line.
-
-    >>> settings(RunConfig())["train.lr"]
-    '0.001'
-    """
-    return {key: str(value) for key, value in config.flat.items()}

@@ -91,8 +91,7 @@ def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocat
     the optimum, does with exactly that total. To meet a given budget, about fifty prices must be tried; a curve may
     have any budgets, so that each price gives one point.
     """
-    highest = float(vessels.gain_at(vessels.sorted[:, 0]).max())
-    taken = [*(take(vessels, float(price)) for price in highest * np.exp(-FALLS)), vessels.demand]
+    taken = [*(take(vessels, float(price)) for price in vessels.highest_gain * np.exp(-FALLS)), vessels.demand]
     found = {int(samples.sum()): samples for samples in taken}
     return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
 

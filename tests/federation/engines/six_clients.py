@@ -48,3 +48,11 @@ def assert_same(one, other):
     assert one.keys() == other.keys()
     for key in one:
         assert torch.equal(one[key], other[key]), key
+
+
+def assert_near(expected, found, tolerance=1e-4):
+    """The relative difference of each tensor."""
+    assert expected.keys() == found.keys()
+    for key, tensor in expected.items():
+        off = (found[key].double() - tensor.double()).norm()
+        assert off <= tolerance * max(tensor.double().norm().item(), 1e-2), key

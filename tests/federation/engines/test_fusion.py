@@ -1,17 +1,19 @@
 """Clients that are trained together end with the same weights as in the reference engine."""
 
 import time
+from collections import Counter
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from federation.engines.six_clients import GPU, SHAPE, SIZES, normaliser, trained, worker
+from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_near, assert_same, normaliser, trained, worker
 
-from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms import FedAvg, fused, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.config import EngineConfig, TrainConfig
+from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError, RunError
 from fedeas.federation.engines import fusion as module
 from fedeas.federation.engines.base import Task
@@ -19,6 +21,10 @@ from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.lanes import LanesEngine
 from fedeas.federation.engines.local import LocalEngine
+from fedeas.federation.rounds import Schedule, federate, set_up
+from fedeas.federation.worker import Worker
+from fedeas.gpu.devices import torch_precision
+from fedeas.models import stacked
 from fedeas.models.build import build_model
 
 LARGEST = max(SIZES)
@@ -51,14 +57,6 @@ def both(spec, clients=4, **settings):
     algorithm = parse_algorithm(spec)
     plain = LocalEngine(worker(algorithm, **settings))
     return results_of(plain), results_of(together(algorithm, clients, **settings))
-
-
-def assert_near(expected, found, tolerance=1e-4):
-    """The relative difference of each tensor."""
-    assert expected.keys() == found.keys()
-    for key, tensor in expected.items():
-        off = (found[key].double() - tensor.double()).norm()
-        assert off <= tolerance * max(tensor.double().norm().item(), 1e-2), key
 
 
 def assert_near_results(expected, found, tolerance=1e-4):
@@ -205,3 +203,37 @@ def test_on_a_gpu_every_algorithm_that_stacks_equals_the_reference(spec, norm):
 def test_on_a_gpu_every_training_setting_equals_the_reference(train):
     settings = TrainConfig(**{"lr": 0.05, "batch_size": 8, "epochs": 2, **train})
     assert_near_results(*both("scaffold(option=I)", train=settings, device="cuda"))
+
+
+@GPU
+@pytest.mark.gpu
+@pytest.mark.parametrize("spec", ["fedavg", "fedprox(mu=0.5)", "scaffold"])
+def test_on_a_gpu_work_beside_the_main_chain_changes_no_bit(spec, monkeypatch):
+    together = [trained_deep_network(spec) for _ in range(2)]
+    monkeypatch.setattr(fused, "uses_of_leaves", lambda loss: Counter())
+    monkeypatch.setattr(stacked, "branch", lambda work, device: (work(), lambda: None))
+    one_by_one = trained_deep_network(spec)
+    for found in together:
+        assert_same(found, one_by_one)
+
+
+def trained_deep_network(spec):
+    """Two rounds of eight clients of different sizes."""
+    algorithm, device, sizes = parse_algorithm(spec), torch.device("cuda"), [40 * client + 30 for client in range(8)]
+    normalise = Normaliser.of((0.5,) * 3, (0.25,) * 3, device)
+
+    def load(client):
+        rng = np.random.default_rng(client)
+        images = rng.integers(0, 256, (sizes[client], 3, 32, 32), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, 10, sizes[client]), normalise)
+
+    model = build_model("resnet18", (3, 32, 32), 10, seed=0, stem="imagenet").to(device)
+    train, nothing = TrainConfig(batch_size=64, epochs=3), np.zeros((8, 10), np.int64)
+    own = Worker(algorithm, model, load, nothing, None, train, 0, 2, "bf16")
+    engine = FusionEngine(own, (3, 32, 32), normalise, max(sizes), 8)
+    try:
+        with torch_precision("bf16", device):
+            server = set_up(algorithm, engine, algorithm.init(model, Fleet(np.array(sizes), 10)), 8)
+            return federate(algorithm, engine, server, Schedule(2, 8, 8, 0), lambda state: {})
+    finally:
+        engine.close()

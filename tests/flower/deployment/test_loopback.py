@@ -18,6 +18,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 
 import httpx
 import psutil
+from flower.deployments import deployed
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
@@ -28,13 +29,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from waiting import wait_until
 
-from fedeas.core.records import read_record, write_record
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import node
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import make_node_key, make_operator_key, public_bytes, read_node_key
-from fedeas.flower.deployment.loopback import Loopback, deployed
+from fedeas.flower.deployment.loopback import Loopback
 
 APP = Path(__file__).parent / "app"
 SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
@@ -43,9 +43,8 @@ PLACE = 'a "quoted" one'
 
 def test_the_life_of_a_deployment(tmp_path, subtests, capsys):
     """One test for all, since the start takes most of the time."""
-    with deployed(
-        tmp_path, 2, {"place": PLACE}, ["colorsys"], app=APP, extra_environment=with_modules(APP)
-    ) as deployment:
+    options = ["--app", str(APP), "--preload", "colorsys"]
+    with deployed(tmp_path, 2, {"place": PLACE}, with_modules(APP), options) as deployment:
         with subtests.test("all are online and written down"):
             check_the_file(deployment)
         heard = ask_the_nodes(deployment, "who who fail die who")
@@ -84,11 +83,12 @@ def with_modules(folder):
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
-def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
+def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise ImportError('no such server')")
-    broken = Loopback(tmp_path, with_modules(tmp_path))
+    monkeypatch.setenv(*with_modules(tmp_path).popitem())
+    broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="no such server") as told:
-        broken.up(1)
+        broken.up(1, {})
     assert str(told.value).startswith("superlink ended; the end of")
     assert not broken.file.exists()
 
@@ -97,7 +97,7 @@ def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothi
 def test_a_node_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
     broken = Loopback(tmp_path)
     with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
-        broken.up(1, preload=["no_such_module"])
+        broken.up(1, {}, ["--preload", "no_such_module"])
     assert str(told.value).startswith("node0 ended; the end of")
     assert not broken.file.exists()
 
@@ -111,13 +111,12 @@ def check_the_file(deployment):
 
 def check_a_restart(deployment):
     """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
-    write_record(deployment.file, {**read_record(deployment.file), "limit": SHORT})
     known = deployment.state.nodes[1]
     executor = children(known.process.pid)
     assert executor
     os.kill(known.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
     wait_until(lambda: not any(map(exists, executor)))
-    deployment.start_node(1)
+    deployment.start_node(1, "--limit", str(SHORT))
     assert deployment.status()["node1"] == "online"
     assert int((deployment.folder / "keys" / "node1.running").read_text()) == known.id
 
@@ -160,7 +159,9 @@ def check_a_hang_and_a_failure(deployment):
 
 
 def check_the_secret(deployment):
-    check_tasks_need_the_secret(f"127.0.0.1:{deployment.state.nodes[0].port}", None)
+    [executor] = psutil.Process(deployment.state.nodes[0].process.pid).children()
+    command = executor.cmdline()
+    check_tasks_need_the_secret(command[command.index("--runtime") + 1], None)
 
 
 def check_tasks_need_the_secret(address, authority):

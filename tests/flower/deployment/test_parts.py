@@ -24,7 +24,7 @@ from fedeas.cli import main
 from fedeas.errors import InputError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment import app, bundles, internals, processes
+from fedeas.flower.deployment import app, internals, processes
 from fedeas.flower.deployment import local_state as layout
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
@@ -50,7 +50,7 @@ def call(capsys, *arguments):
 def written(folder, process):
     """A deployment's file that names `process` as its SuperLink."""
     state = {"port": 1, "operator_port": 2, "superlink": {"pid": process.pid, "born": process.born}, "nodes": []}
-    Loopback(folder).file.write_text(json.dumps({**state, "app": None, "preload": [], "limit": None}))
+    Loopback(folder).file.write_text(json.dumps(state))
     return Loopback(folder)
 
 
@@ -115,7 +115,7 @@ def test_a_leftover_file_is_removed(tmp_path, sleeper):
 
 def test_a_running_deployment_is_not_started_twice(tmp_path, sleeper):
     with pytest.raises(InputError, match="runs already; first `fedeas flower down"):
-        written(tmp_path, sleeper).up()
+        written(tmp_path, sleeper).up(1, {})
     assert sleeper.alive
 
 
@@ -179,11 +179,10 @@ def test_keys_are_printed_with_the_commands_that_use_them(tmp_path, capsys):
 def test_the_environment_is_quiet_and_without_proxies(tmp_path, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    made = environment(tmp_path, {"MORE": "1"})
+    made = environment(tmp_path)
     assert not {name for name in made if name.lower() in ("http_proxy", "https_proxy", "all_proxy")}
     assert made["OMP_NUM_THREADS"] == "1"
     assert made["FLWR_HOME"] == str(tmp_path)
-    assert made["MORE"] == "1"
     assert made["PATH"].startswith(str(Path(sys.executable).parent))
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert environment(tmp_path)["OMP_NUM_THREADS"] == "4"
@@ -231,7 +230,7 @@ def test_internals_are_used_with_the_versions_that_they_were_tested_with(monkeyp
 
 def test_flwr_build_makes_the_same_bundle(tmp_path):
     folder = app.write_app(tmp_path / "fedeas")
-    assert bundles.build(folder) == bundles.bundle(folder) == app.Bundle.of().content
+    assert app.build(folder) == app.bundle(folder) == app.Bundle.of().content
 
 
 def test_the_installed_app_is_known_by_its_digest(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
 from flower.absences import run_with_absences
+from flower.deployments import deployed
 from flower.gated_runs import assert_same
 from waiting import wait_until
 
@@ -22,7 +23,6 @@ from fedeas.federation.run import identified
 from fedeas.flower.deployment.environment import environment, program
 from fedeas.flower.deployment.internals.superlink import SuperLink
 from fedeas.flower.deployment.keys import make_operator_key
-from fedeas.flower.deployment.loopback import deployed
 from fedeas.flower.deployment.operator import members
 from fedeas.flower.deployment.processes import free_port
 from fedeas.runs.store import RunStore
@@ -59,7 +59,7 @@ def check_the_logs(deployment):
 @pytest.mark.slow  # Flower starts a process for each message, which imports torch
 def test_a_run_with_an_unknown_version_of_flower_equals_the_local_one(tmp_path):
     surroundings = beginning_with(UNKNOWN_VERSION, tmp_path)
-    with deployed(tmp_path / "deployment", 2, extra_environment=surroundings) as deployment:
+    with deployed(tmp_path / "deployment", 2, environment=surroundings) as deployment:
         check_a_hostile_app(deployment, tmp_path)
         with plain_node(deployment, 1):
             check_a_run(deployment, tmp_path)
@@ -69,7 +69,7 @@ def test_a_run_with_an_unknown_version_of_flower_equals_the_local_one(tmp_path):
 @pytest.mark.slow
 def test_without_private_names_of_flower_messages_still_arrive_and_the_operators_key_is_needed(tmp_path):
     surroundings, out, shown = beginning_with(MISSING_NAMES, tmp_path), tmp_path / "heard.json", []
-    with deployed(tmp_path / "deployment", 2, app=PROBE, extra_environment=surroundings) as deployment:
+    with deployed(tmp_path / "deployment", 2, environment=surroundings, options=["--app", str(PROBE)]) as deployment:
         assert deployment.run(PROBE, {"out": str(out), "steps": "who who"}, shown.append).completed, shown
         steps = json.loads(out.read_text())
         assert [sum("node id" in answer for answer in step["answers"]) for step in steps] == [2, 2]
@@ -105,7 +105,7 @@ def plain_node(deployment, index):
     command += ["--host", "127.0.0.1", "--port", str(free_port())]
     node_id = deployment.state.nodes[index].id
     with (deployment.folder / "plain.log").open("wb") as log:
-        surroundings = environment(deployment.folder / "homes" / "plain", deployment.extra_environment)
+        surroundings = environment(deployment.folder / "homes" / "plain")
         node = subprocess.Popen(command, env=surroundings, stdout=log, stderr=log)
         try:
             wait_until(lambda: deployment.superlink.online_since(node_id))
@@ -117,7 +117,8 @@ def plain_node(deployment, index):
 
 def check_a_run(deployment, folder):
     store = RunStore(folder / "flower")
-    given = {"overrides": json.dumps(BASE), "runs": str(store.root), "members": members(deployment.superlink)}
+    settings = load_config(None, BASE).model_dump_json()
+    given = {"settings": settings, "runs": str(store.root), "members": members(deployment.superlink)}
     shown = []
     assert deployment.run(None, given, shown.append).completed, shown[-30:]
     run = store.open(identified(load_config(None, BASE)))

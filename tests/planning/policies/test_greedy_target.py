@@ -19,7 +19,7 @@ budgets = st.integers(0, 40)
 @given(label_counts(), budgets, st.sampled_from(["uniform", "global"]))
 def test_each_sample_goes_to_the_pair_of_largest_gain(counts, budget, target):
     shares = target_shares(counts, target)
-    before, after = (counts.n + one_by_one(counts, shares, total) for total in (budget, budget + 1))
+    before, after = (counts.n + one_by_one(counts, shares, total, 0 * counts.n) for total in (budget, budget + 1))
     sizes = before.sum(axis=1, keepdims=True)
     apart = before / sizes - shares
     gains = counts.weights[:, None] / sizes * ((apart * before / sizes).sum(axis=1, keepdims=True) - apart)
@@ -31,7 +31,7 @@ def test_each_sample_goes_to_the_pair_of_largest_gain(counts, budget, target):
 @given(st.integers(0, 2**32 - 1), budgets)
 def test_towards_equal_shares_single_steps_remove_as_much_as_the_search(seed, budget):
     counts = dirichlet_counts(8, 4, 0.3, 60, seed)  # gains of different clients hardly ever tie
-    steps = Allocation(one_by_one(counts, target_shares(counts, "uniform"), budget))
+    steps = Allocation(one_by_one(counts, target_shares(counts, "uniform"), budget, 0 * counts.n))
     assert imbalance(counts, steps) == pytest.approx(imbalance(counts, Greedy(budget=budget).allocate(counts)))
 
 
@@ -40,7 +40,7 @@ def test_towards_equal_shares_single_steps_remove_as_much_as_the_search(seed, bu
 @example(LabelCounts([[5, 1], [5, 1], [5, 1]]), 7)  # all clients match the target
 @example(LabelCounts([[5, 1, 0], [5, 1, 0], [0, 1, 5], [0, 1, 5]]), 5)  # ties
 def test_the_policy_takes_these_steps(counts, budget):
-    steps = one_by_one(counts, target_shares(counts, "global"), budget)
+    steps = one_by_one(counts, target_shares(counts, "global"), budget, 0 * counts.n)
     assert np.array_equal(Greedy(budget=budget, target="global").allocate(counts).n, steps)
 
 

@@ -28,7 +28,7 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
 from fedeas.models.conv import shortened
-from fedeas.models.norm import fuse_norms, mask_norms
+from fedeas.models.norm import fuse_norms, norms_can_be_masked
 
 MOST_LANES = 8
 """Most lanes; more are not faster, since the GPU is fully used."""
@@ -70,16 +70,16 @@ class Lane:
             return Lane(own, CapturedSGD(own, normalise, capacity), None)
         own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         around: StepContext = nullcontext
-        valid: Tensor | None = None
+        fills = False
         if compiled:
             compile_for(own, worker.train.batch_size)
         elif not worker.algorithm.differentiates_twice:
             fuse_norms(own)
             around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
-            valid = mask_norms(own) if worker.algorithm.stacks else None
+            fills = worker.algorithm.stacks and norms_can_be_masked(own)
         keep_state(own)
         stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
-        return Lane(own, CapturedSGD(own, normalise, capacity, around, valid), stream)
+        return Lane(own, CapturedSGD(own, normalise, capacity, around, fills), stream)
 
     def entered(self) -> AbstractContextManager[object]:
         """The context in which this lane launches its work on the GPU."""

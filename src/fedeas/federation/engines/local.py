@@ -13,12 +13,7 @@ from fedeas.gpu.devices import torch_threads
 
 
 class LocalEngine:
-    """Runs every client in this process; the fast engines are tested against it.
-
-    Args:
-        worker: does a client's job.
-        threads: threads of a client's training; torch's number if None.
-    """
+    """Runs every client in this process, on `threads` threads; the fast engines are tested against it."""
 
     def __init__(self, worker: Worker, threads: int | None = None) -> None:
         self.worker, self.threads = worker, threads or torch.get_num_threads()

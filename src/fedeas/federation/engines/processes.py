@@ -66,11 +66,8 @@ def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
 class ProcessesEngine(LocalEngine):
     """Trains the clients of a round in worker processes; set-up exchanges and states are as in the reference engine.
 
-    Args:
-        worker: does a client's job; data are loaded and images made in this process.
-        processes: number of processes.
-        threads: threads of a client's training.
-        given: use the processes from the start; otherwise only once the time of the first clients shows that they pay.
+    Data are loaded and images made in this process. Processes are used from the start if their number is `given`, else
+    as soon as the time of the first clients shows that they pay.
     """
 
     def __init__(self, worker: Worker, processes: int, threads: int = 1, given: bool = True) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import subprocess
 import tempfile
 import tomllib
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from zipfile import ZipFile
 from fedeas import __version__
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.errors import InputError
-from fedeas.flower.deployment.bundles import bundle
+from fedeas.flower.deployment import internals
+from fedeas.flower.deployment.environment import environment, program
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -35,7 +37,6 @@ clientapp = "fedeas.flower.app:client"
 
 [tool.flwr.app.config]
 settings = ""
-overrides = ""
 runs = "runs"
 members = ""
 """
@@ -56,6 +57,26 @@ def write_app(folder: Path) -> Path:
     make_folder(folder)
     write_bytes(folder / "pyproject.toml", (PROJECT + TABLES).encode())
     return folder
+
+
+def bundle(folder: Path) -> bytes:
+    """The app in `folder` as a bundle: made in this process if the installed Flower allows it, else by `flwr build`."""
+    if internals.problem("bundles") is not None:
+        return build(folder)
+    from fedeas.flower.deployment.internals.bundles import build_fab_from_disk
+
+    return build_fab_from_disk(folder)
+
+
+def build(folder: Path) -> bytes:
+    """The bundle that `flwr build` makes."""
+    with tempfile.TemporaryDirectory() as made:
+        command = [program("flwr"), "build", "--app", str(folder.absolute())]
+        done = subprocess.run(command, cwd=made, env=environment(Path(made)), capture_output=True, text=True)
+        found = list(Path(made).glob("*.fab"))
+        if done.returncode or len(found) != 1:
+            raise InputError(f"{folder}: Flower cannot bundle this app; `flwr build --app {folder}` says why")
+        return found[0].read_bytes()
 
 
 @dataclass(frozen=True)

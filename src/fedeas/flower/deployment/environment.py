@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,14 +24,14 @@ FIXED = {
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
-def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """The caller's environment without telemetry and proxies, and with Flower's files in `home`.
 
     Flower starts its helpers by bare name, so the folder of this interpreter's programs comes first in the path.
     Several nodes share the cores of one machine: each has one thread, unless the caller sets another number.
     """
     kept = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
-    return {"OMP_NUM_THREADS": "1", **kept, **FIXED, "PATH": search_path(), "FLWR_HOME": str(home), **(extra or {})}
+    return {"OMP_NUM_THREADS": "1", **kept, **FIXED, "PATH": search_path(), "FLWR_HOME": str(home)}
 
 
 def search_path() -> str:

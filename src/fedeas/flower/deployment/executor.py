@@ -44,14 +44,12 @@ def _serve(options: argparse.Namespace) -> None:
     gc.freeze()  # keeps the pages of imported modules shared with the children
     print(f"executor ready: {bundle.name} imported in {time.monotonic() - began:.1f} s", flush=True)
     _report(options.ready_fd, READY)
-    secret = options.secret.read_bytes() if options.secret else None
-    Executor(options.runtime, app, secret, options.limit, options.parent_pid).serve()
+    Executor(options.runtime, app, options.secret.read_bytes(), options.limit, options.parent_pid).serve()
 
 
-def _report(descriptor: int | None, text: bytes) -> None:
-    if descriptor is not None:
-        with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as ready:
-            ready.write(text)
+def _report(descriptor: int, text: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as ready:
+        ready.write(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,12 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         "python -m fedeas.flower.deployment.executor", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--runtime", required=True, help="Runtime API of the node, as host:port.")
-    parser.add_argument("--secret", type=Path, help="File with the secret that node and executor share.")
+    parser.add_argument("--secret", required=True, type=Path, help="File with the secret that node and executor share.")
     parser.add_argument("--limit", type=float, help="Kill the work on a message after this many seconds.")
-    parser.add_argument("--parent-pid", type=int, help="End when this process, the parent, is gone.")
+    parser.add_argument("--parent-pid", required=True, type=int, help="End when this process, the parent, is gone.")
     parser.add_argument("--app", type=Path, help="Folder of the only app to run; FedEAS by default.")
     parser.add_argument("--preload", nargs="*", default=[], help="Modules to import before the app.")
-    parser.add_argument("--ready-fd", type=int, help="File descriptor to write to when ready.")
+    parser.add_argument("--ready-fd", required=True, type=int, help="File descriptor to write to when ready.")
     return parser
 
 

@@ -31,12 +31,12 @@ def await_health(address: str, patience: float) -> None:
             return
 
 
-def check_health(address: str, patience: float = PATIENCE) -> None:
+def check_health(address: str) -> None:
     """Ask at `address`, as host:port; raise RunError unless the process there says that it serves."""
     # A proxy is never meant: health addresses are on the same machine.
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            answer = HealthStub(channel).Check(HealthCheckRequest(), timeout=patience)
+            answer = HealthStub(channel).Check(HealthCheckRequest(), timeout=PATIENCE)
         except grpc.RpcError as error:
             raise RunError(f"{address}: no answer ({error.code().name.lower()}); look at the service's log") from None
     if answer.status != HealthCheckResponse.SERVING:

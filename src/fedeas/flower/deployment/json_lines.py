@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,11 +36,7 @@ NOT_FOUND = 127
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program to its end; return its exit code, or 128 and the number of the signal that ended it."""
     options = _parser().parse_args(arguments)
-
-    def show(line: str) -> None:
-        print(line, flush=True)
-
-    return run(options.command, options.service, show)
+    return run(options.command, options.service, partial(print, flush=True))
 
 
 def run(command: Sequence[str], service: str, show: Callable[[str], None]) -> int:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -157,9 +157,7 @@ def read_operator_key(path: Path) -> str:
 
 def write_secret(path: Path) -> None:
     """Write a new secret to a file that only its owner can ever read."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
-        file.write(secrets.token_bytes(32))
+    write_bytes(path, secrets.token_bytes(32), PRIVATE)
 
 
 def read_certificate(path: Path) -> bytes:
@@ -266,18 +264,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _usage(**allowed: bool) -> x509.KeyUsage:
-    every = [
-        "digital_signature",
-        "content_commitment",
-        "key_encipherment",
-        "data_encipherment",
-        "key_agreement",
-        "key_cert_sign",
-        "crl_sign",
-        "encipher_only",
-        "decipher_only",
-    ]
-    return x509.KeyUsage(**{name: allowed.get(name, False) for name in every})
+    return x509.KeyUsage(**{name: allowed.get(name, False) for name in signature(x509.KeyUsage).parameters})
 
 
 def _check_server(made: Certificates, names: Iterable[str]) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import damaged, read_record, write_record
 from fedeas.errors import InputError
 from fedeas.flower.deployment.connection import Connection, Scalar, toml_of
-from fedeas.flower.deployment.keys import Certificates, make_certificates, make_node_key, make_operator_key
+from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key
 from fedeas.flower.deployment.processes import Process
 
 DAMAGED = "end what runs by hand and remove it"
@@ -18,25 +20,21 @@ DAMAGED = "end what runs by hand and remove it"
 
 @dataclass(frozen=True)
 class Node:
-    """A registered node and its loopback port; `process` is None if it was never started."""
+    """A registered node; `process` is None if it was never started."""
 
     name: str
     id: int
-    port: int
     process: Process | None = None
 
 
 @dataclass(frozen=True)
 class State:
-    """The ports, the processes that were started, and the options of nodes, as listed in the file."""
+    """The ports, and the processes that were started, as listed in the file."""
 
     port: int
     operator_port: int
     superlink: Process | None = None
     nodes: tuple[Node, ...] = ()
-    app: str | None = None
-    preload: tuple[str, ...] = ()
-    limit: float | None = None
 
     @property
     def processes(self) -> list[Process]:
@@ -47,14 +45,9 @@ class State:
     @classmethod
     def read(cls, path: Path) -> State:
         """Read the file; a damaged one is an error, because what runs is then unknown."""
-        text = read_record(path, DAMAGED)
         try:
-            nodes = tuple(Node(**{**node, "process": _process(node["process"])}) for node in text["nodes"])
-            return cls(
-                text["port"], text["operator_port"], _process(text["superlink"]), nodes,
-                text["app"], tuple(text["preload"]), text["limit"],
-            )  # fmt: skip
-        except (ValueError, KeyError, TypeError) as error:
+            return TypeAdapter(cls).validate_python(read_record(path, DAMAGED))
+        except ValidationError as error:
             raise damaged(path, error, DAMAGED) from None
 
 
@@ -94,8 +87,9 @@ class Layout:
         return self.folder / "logs" / f"{name}.log"
 
     @property
-    def _certificates(self) -> Certificates:
-        return make_certificates(self.folder / "certificates")
+    def authority(self) -> Path:
+        """The certificate of the authority that signed the SuperLink's; made, like the others, if it is missing."""
+        return make_certificates(self.folder / "certificates").authority
 
     def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
         """Make folders, certificates, keys and configuration; existing keys and certificates are kept."""
@@ -123,9 +117,5 @@ class Layout:
 
     def _write_connection(self, port: int) -> None:
         """Tell operators on this machine where the SuperLink is, and with which keys."""
-        connection = Connection(f"127.0.0.1:{port}", self._certificates.authority, self.operator_key, self.clients_file)
+        connection = Connection(f"127.0.0.1:{port}", self.authority, self.operator_key, self.clients_file)
         connection.write(self.connection_file)
-
-
-def _process(record: Mapping[str, object] | None) -> Process | None:
-    return None if record is None else Process(int(str(record["pid"])), str(record["born"]))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from fedeas.core.files import make_folder
 from fedeas.errors import InputError, RunError
@@ -23,7 +21,6 @@ from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.superlink import NodeStatus, SuperLink
 from fedeas.flower.deployment.keys import make_node_key, public_bytes
 from fedeas.flower.deployment.local_state import Layout, Node, State
-from fedeas.flower.deployment.operator import FlowerRunResult, run_app
 from fedeas.flower.deployment.processes import Process
 
 PATIENCE = 300.0
@@ -32,10 +29,6 @@ PATIENCE = 300.0
 
 class Loopback(Layout):
     """The deployment in `folder`, running or not; several objects, in any process, may use one folder."""
-
-    def __init__(self, folder: str | Path, extra_environment: Mapping[str, str] | None = None) -> None:
-        super().__init__(folder)
-        self.extra_environment = dict(extra_environment or {})
 
     @property
     def superlink(self) -> SuperLink:
@@ -48,46 +41,31 @@ class Loopback(Layout):
         return f"127.0.0.1:{self.state.port}"
 
     @property
-    def authority(self) -> Path:
-        """The certificate of the authority that signed the SuperLink's."""
-        return self._certificates.authority
-
-    @property
     def running(self) -> bool:
         """Whether any of its processes is alive."""
         return self.file.exists() and any(process.alive for process in self.state.processes)
 
-    def up(
-        self,
-        nodes: int = 3,
-        node_config: Mapping[str, Scalar] | None = None,
-        preload: Sequence[str] = (),
-        limit: float | None = None,
-        app: Path | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
+    def up(self, nodes: int, node_config: Mapping[str, Scalar], options: Sequence[str] = ()) -> None:
         """Start everything and wait until all nodes are online; after an error nothing is left running.
 
-        Each node gets partition-id, num-partitions, state-dir and `node_config`. Its executor imports `preload` once
-        and kills the work on a message after `limit` seconds. It runs the app in the folder `app`, by default FedEAS.
+        Each node gets partition-id, num-partitions, state-dir and `node_config`, and `options` on its command line.
         """
         if self.running:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
         self.down()  # a leftover file may name daemons whose children still run
-        self._prepare(nodes, node_config or {})
-        ports = processes.free_port(), processes.free_port()
-        state = State(*ports, app=None if app is None else str(app.absolute()), preload=tuple(preload), limit=limit)
+        self._prepare(nodes, node_config)
+        state = State(processes.free_port(), processes.free_port())
         self._write(state)
         self._write_connection(state.operator_port)
         try:
-            self.start_superlink(patience)
+            self._start_superlink()
             for index in range(nodes):
                 self._register(index)
             before = self.superlink.nodes()
             for index in range(nodes):
-                self._start_node(index)
+                self._start_node(index, options)
             for index in range(nodes):
-                self._await_node(index, before, patience)
+                self._await_node(index, before)
         except BaseException:
             self.down()
             raise
@@ -103,37 +81,6 @@ class Loopback(Layout):
         self.file.unlink()
         return alive
 
-    def start_superlink(self, patience: float = PATIENCE) -> None:
-        """Start the SuperLink with the port and the database of an earlier start, so that its nodes reconnect."""
-        state = self.state
-        command = [sys.executable, "-m", "fedeas.flower.deployment.server", "--host", "127.0.0.1"]
-        command += ["--port", str(state.port), "--operator-port", str(state.operator_port)]
-        command += ["--certificates", str(self.authority.parent), "--key", str(self.operator_key)]
-        command += ["--database", str(self.folder / "superlink.db")]
-        process = self._start("superlink", command)
-        self._write(replace(state, superlink=process))
-        self._await("superlink", process, self.superlink.answers, patience)
-
-    def start_node(self, index: int, patience: float = PATIENCE) -> None:
-        """Start a node that was stopped or killed, and wait until it is online with its old id."""
-        process = self.state.nodes[index].process
-        if process is not None and process.alive:
-            raise InputError(f"node{index} runs already; kill or stop it first")
-        before = self.superlink.nodes()
-        self._start_node(index)
-        self._await_node(index, before, patience)
-
-    def stop_node(self, index: int) -> None:
-        """Send SIGTERM: the node signs off at the SuperLink, and its current message fails at once."""
-        process = self.state.nodes[index].process
-        processes.end([process] if process else [])
-
-    def kill_node(self, index: int) -> None:
-        """Kill node and executor: the SuperLink is not told, and counts the node as online for up to a minute."""
-        process = self.state.nodes[index].process
-        if process is not None:
-            processes.kill_group(process)
-
     def status(self) -> dict[str, str]:
         """The status of each process by name: online, offline, ... or ended."""
         state = self.state
@@ -145,33 +92,34 @@ class Loopback(Layout):
             seen[node.name] = "ended" if not alive else known[node.id].status if node.id in known else "unreachable"
         return seen
 
-    def run(
-        self, app: str | Path | None = None, config: Mapping[str, Scalar] | None = None,
-        show: Callable[[str], None] = print,
-    ) -> FlowerRunResult:  # fmt: skip
-        """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
-        return run_app(self.superlink, app, config or {}, show)
+    def _start_superlink(self) -> None:
+        state = self.state
+        command = [sys.executable, "-m", "fedeas.flower.deployment.server", "--host", "127.0.0.1"]
+        command += ["--port", str(state.port), "--operator-port", str(state.operator_port)]
+        command += ["--certificates", str(self.authority.parent), "--key", str(self.operator_key)]
+        command += ["--database", str(self.folder / "superlink.db")]
+        process = self._start("superlink", command)
+        self._write(replace(state, superlink=process))
+        self._await("superlink", process, self.superlink.answers)
 
     def _register(self, index: int) -> None:
         name, public = f"node{index}", make_node_key(self.key(index))
         known_as = self.superlink.register(public_bytes(public), name)
         bind_client(self.clients_file, index, public.read_text())
-        node = Node(name, known_as, processes.free_port())
+        node = Node(name, known_as)
         self._write(replace(self.state, nodes=(*self.state.nodes, node)))
 
-    def _start_node(self, index: int) -> None:
+    def _start_node(self, index: int, options: Sequence[str]) -> None:
         state = self.state
         command = [sys.executable, "-m", "fedeas.flower.deployment.node", "--superlink", self.nodes_address]
         command += ["--root-certificate", str(self.authority), "--key", str(self.key(index))]
-        command += ["--node-config", str(self._node_config(index)), "--runtime-port", str(state.nodes[index].port)]
-        command += [] if state.limit is None else ["--limit", str(state.limit)]
-        command += [] if state.app is None else ["--app", state.app]
-        process = self._start(state.nodes[index].name, [*command, "--preload", *state.preload])
+        command += ["--node-config", str(self._node_config(index)), *options]
+        process = self._start(state.nodes[index].name, command)
         nodes = list(state.nodes)
         nodes[index] = replace(nodes[index], process=process)
         self._write(replace(state, nodes=tuple(nodes)))
 
-    def _await_node(self, index: int, before: Mapping[int, NodeStatus], patience: float) -> None:
+    def _await_node(self, index: int, before: Mapping[int, NodeStatus]) -> None:
         """Wait until the node has come online again: a killed node still counts as online for a while."""
         node, superlink = self.state.nodes[index], self.superlink
         assert node.process is not None
@@ -179,38 +127,19 @@ class Loopback(Layout):
         def has_come() -> bool:
             return superlink.online_since(node.id) not in (None, before[node.id].activated)
 
-        self._await(node.name, node.process, has_come, patience)
+        self._await(node.name, node.process, has_come)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:
         """Start a process with its own home: Flower unpacks apps there, and two at once would collide."""
         home = self.folder / "homes" / name
         make_folder(home)
-        return processes.start(command, self.log(name), environment(home, self.extra_environment), self.folder)
+        return processes.start(command, self.log(name), environment(home), self.folder)
 
-    def _await(self, name: str, process: Process, ready: Callable[[], bool], patience: float) -> None:
-        deadline = time.monotonic() + patience
+    def _await(self, name: str, process: Process, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
         while not ready():
             late = time.monotonic() > deadline
             if late or not process.alive:
-                what = f"is not ready after {patience:g} s" if late else "ended"
+                what = f"is not ready after {PATIENCE:g} s" if late else "ended"
                 raise RunError(f"{name} {what}; the end of {self.log(name)}:\n{processes.tail(self.log(name))}")
             time.sleep(0.1)
-
-
-@contextmanager
-def deployed(
-    folder: str | Path,
-    nodes: int = 3,
-    node_config: Mapping[str, Scalar] | None = None,
-    preload: Sequence[str] = (),
-    limit: float | None = None,
-    app: Path | None = None,
-    extra_environment: Mapping[str, str] | None = None,
-) -> Iterator[Loopback]:
-    """A deployment that runs during a ``with`` block."""
-    deployment = Loopback(folder, extra_environment)
-    deployment.up(nodes, node_config, preload, limit, app)
-    try:
-        yield deployment
-    finally:
-        deployment.down()

@@ -47,33 +47,37 @@ ABSENCE = 2.0
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """Options of a node's start; `config` is a text of TOML scalars for Flower, or the name of a .toml file."""
+    """The options on a node's command line, and the loopback address at which its executor reaches it."""
 
-    superlink: str
-    authority: Path
-    key: Path
-    config: str
     runtime: str
-    secret: Path
+    superlink: str
+    root_certificate: Path
+    key: Path
+    node_config: str
+    health: str | None
+    executor: str | None
     limit: float | None
     app: Path | None
-    preload: tuple[str, ...]
-    health: str | None
-    executor: str | None = None
+    preload: list[str]
+
+    @property
+    def secret(self) -> Path:
+        """The file with the secret that node and executor share."""
+        return self.key.with_name(f"{self.key.name}.secret")
 
     def flower_arguments(self) -> list[str]:
         """The command line of flower-supernode."""
         host, _, port = self.runtime.rpartition(":")
         given = {
             "--superlink": self.superlink,
-            "--root-certificates": self.authority,
+            "--root-certificates": self.root_certificate,
             "--auth-supernode-private-key": self.key,
             "--max-retries": RETRIES,
             "--host": host,
             "--port": port,
             "--isolation": "process",
             "--superexec-auth-secret-file": self.secret,
-            **({"--node-config": self.config} if self.config else {}),
+            **({"--node-config": self.node_config} if self.node_config else {}),
             **({"--health-server-address": self.health} if self.health else {}),
         }
         return [str(part) for pair in given.items() for part in pair]
@@ -89,7 +93,7 @@ class NodeOptions:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a node until it is told to end."""
     try:
-        settings = _options(_parser().parse_args(arguments))
+        settings = NodeOptions(f"127.0.0.1:{free_port()}", **vars(_parser().parse_args(arguments)))
         with _alone(settings.key) as memory:
             _serve(settings, memory)
     except FedEASError as error:
@@ -148,7 +152,7 @@ def _sign_off(settings: NodeOptions, memory: IO[str]) -> float:
         return 0.0
     from fedeas.flower.deployment.internals.sign_off import sign_off
 
-    gone = sign_off(settings.superlink, settings.authority, settings.key, int(former))
+    gone = sign_off(settings.superlink, settings.root_certificate, settings.key, int(former))
     return time.monotonic() + ABSENCE if gone else 0.0
 
 
@@ -193,23 +197,6 @@ def _supervise(settings: NodeOptions, executor: Started) -> None:
             _, executor = _start_executor(settings)
 
 
-def _options(options: argparse.Namespace) -> NodeOptions:
-    key = options.key.absolute()
-    return NodeOptions(
-        superlink=options.superlink,
-        authority=options.root_certificate.absolute(),
-        key=key,
-        config=options.node_config,
-        runtime=f"127.0.0.1:{options.runtime_port or free_port()}",
-        secret=key.with_name(f"{key.name}.secret"),
-        limit=options.limit,
-        app=options.app.absolute() if options.app else None,
-        preload=tuple(options.preload),
-        health=options.health,
-        executor=options.executor,
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m fedeas.flower.deployment.node", description=__doc__.partition("\n")[0])
     parser.add_argument("--superlink", required=True, help="Address of the SuperLink, as host:port.")
@@ -218,7 +205,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--node-config", default="", help="TOML scalars, as 'partition-id=0 name=\"a\"', or a .toml file."
     )
-    parser.add_argument("--runtime-port", type=int, help="Loopback port for the executor; a free one by default.")
     parser.add_argument("--health", help="Address at which `fedeas flower health` asks, as 127.0.0.1:9101.")
     parser.add_argument(
         "--executor", choices=[FORK, FLOWER], help="By default fork, or flower if Flower's version is not known."

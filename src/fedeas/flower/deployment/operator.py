@@ -5,47 +5,26 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from fedeas.errors import FedEASError, InputError
+from fedeas.errors import InputError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
 from fedeas.flower.deployment.connection import Scalar
-from fedeas.flower.deployment.internals.superlink import SuperLink
+from fedeas.flower.deployment.internals.superlink import RunStatus, SuperLink
 from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
-from fedeas.flower.run_errors import error_in
 
 PAUSE = 0.5
 """Seconds between two questions to the SuperLink."""
 
 
-@dataclass(frozen=True)
-class FlowerRunResult:
-    """How a run ended: ``finished:completed``, ``finished:failed`` or ``finished:stopped``."""
-
-    run_id: int
-    status: str
-    details: str
-
-    @property
-    def completed(self) -> bool:
-        """Whether the run ended without an error."""
-        return self.status == "finished:completed"
-
-    @property
-    def error(self) -> FedEASError | None:
-        """The error with which FedEAS ended the run, if it did."""
-        return error_in(self.details)
-
-
 def run_app(
     superlink: SuperLink, app: str | Path | None, config: Mapping[str, Scalar], show: Callable[[str], None]
-) -> FlowerRunResult:
+) -> RunStatus:
     """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
     run_id = superlink.start_run(Bundle.of(app), config)
     superlink.follow(run_id, show)
-    return FlowerRunResult(run_id, *superlink.run_status(run_id))
+    return superlink.run_status(run_id)
 
 
 def members(superlink: SuperLink) -> str:

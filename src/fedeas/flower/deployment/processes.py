@@ -63,14 +63,14 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str], fol
     return process
 
 
-def end(processes: Iterable[Process], patience: float = PATIENCE) -> None:
+def end(processes: Iterable[Process]) -> None:
     """Ask all to end, wait, and kill their remaining descendants; other processes with their pids are not touched."""
     ours = [process for process in processes if not process.replaced]
     family = [child for process in ours for child in _descendants(process)]
     for process in ours:
         if process.alive:
             os.kill(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE
     while any(process.alive for process in ours) and time.monotonic() < deadline:
         time.sleep(0.05)
     for process in ours:
@@ -102,11 +102,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def tail(log: Path, lines: int = 15) -> str:
+def tail(log: Path) -> str:
     """The end of a log, for an error message."""
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
 
 
 def _descendants(process: Process) -> list[psutil.Process]:

@@ -62,7 +62,8 @@ def handed_on(address: tuple[str, int], authority: Path, key: str) -> WebApp:
         if refusal is not None:
             await answer(send, refusal)
             return
-        url = httpx.URL(f"https://{address[0]}:{address[1]}", raw_path=_raw_path(scope))
+        target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
+        url = httpx.URL(f"https://{address[0]}:{address[1]}", raw_path=target)
         headers = _kept(scope["headers"])
         request = client.build_request(scope["method"], url, headers=headers, content=_body(receive))
         try:
@@ -84,12 +85,6 @@ def _refusal(scope: Scope, key: str) -> int | None:
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     known = len(given) == 1 and hmac.compare_digest(given[0], f"Bearer {key}".encode())
     return None if known else UNAUTHORIZED
-
-
-def _raw_path(scope: Scope) -> bytes:
-    query: bytes = scope["query_string"]
-    path: bytes = scope["raw_path"]
-    return path + b"?" + query if query else path
 
 
 def _kept(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

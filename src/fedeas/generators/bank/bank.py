@@ -95,13 +95,9 @@ class Bank:
             return Kept(name, "", None, clients, size, _last_used(self.root / name), str(error))
         return Kept(name, disk.header.description, disk.count(), clients, size, _last_used(disk.folder))
 
-    def verify(self, fingerprint: str) -> Verification:
-        """Hash all images of this generator."""
-        return self._disk(self.name(fingerprint)).verify(clear=False)
-
-    def clear_damaged(self, fingerprint: str) -> Verification:
-        """Hash all images of this generator and empty the slots of the damaged ones."""
-        return self._disk(self.name(fingerprint)).verify(clear=True)
+    def verify(self, fingerprint: str, clear: bool = False) -> Verification:
+        """Hash all images of this generator; `clear` empties the slots of the damaged ones."""
+        return self._disk(self.name(fingerprint)).verify(clear)
 
     def prune(self, fingerprint: str) -> Kept:
         """Remove all images of this generator and return what there was; refused while a process adds images."""
@@ -139,11 +135,6 @@ class BankedGenerator(GeneratorWrapper):
         self.found = 0
         self.made = 0
         self._disk = disk
-
-    @property
-    def fingerprint(self) -> str:
-        """The generator's fingerprint: the images are the same."""
-        return self.generator.fingerprint
 
     @property
     def description(self) -> str:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from math import prod
@@ -159,37 +159,38 @@ class Disk:
                 self.header.write(self.folder)
             yield
 
-    @contextmanager
-    def client_locked(self, client: int) -> Iterator[None]:
+    def client_locked(self, client: int) -> AbstractContextManager[None]:
         """Wait until no other process makes images of this client."""
-        with locked(self.folder / "locks" / f"k{client}"):
-            yield
+        return locked(self.folder / "locks" / f"k{client}")
 
     def read(self, at: Addresses, images: ByteArray, rows: IntArray) -> BoolArray:
         """Read the good images into these rows; return which rows were read."""
         good = np.zeros(rows.size, dtype=bool)
-        for start, stop in stretches(at.labels, at.clients):
-            path = self._path(at, start)
-            with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-                for first, last in self._runs(at, start, stop):
-                    slots = self._read_slots(file.fileno(), _number(at, first), last - first)
-                    good[first:last] = self._good(at.at(slice(first, last)), slots)
-                    images[rows[first:last]] = slots[:, : self.pixels]  # bad ones will be overwritten
+        for run, slots in self._stored(at):
+            good[run] = self._good(at.at(run), slots)
+            images[rows[run]] = slots[:, : self.pixels]  # bad ones will be overwritten
         return good
 
     def filled(self, at: Addresses) -> BoolArray:
         """Which of these slots are not empty; they may be damaged."""
         filled = np.zeros(at.labels.size, dtype=bool)
+        for run, slots in self._stored(at):
+            filled[run] = self._filled(slots)
+        return filled
+
+    def _stored(self, at: Addresses) -> Iterator[tuple[slice, ByteArray]]:
+        """Rows whose slots follow each other in a file, and these slots; addresses without a file are left out."""
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
             with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
                 for first, last in self._runs(at, start, stop):
-                    filled[first:last] = self._filled(self._read_slots(file.fileno(), _number(at, first), last - first))
-        return filled
+                    yield slice(first, last), self._read_slots(file.fileno(), _number(at, first), last - first)
 
     def write(self, at: Addresses, pixels: ByteArray) -> None:
         """Fill the slots of these addresses; the caller holds their clients' locks."""
-        slots = np.hstack([pixels, self._digests(at, pixels)])
+        self._store(at, np.hstack([pixels, self._digests(at, pixels)]))
+
+    def _store(self, at: Addresses, slots: ByteArray) -> None:
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
             with reported(path), opened_for_writing(path) as descriptor:
@@ -220,15 +221,9 @@ class Disk:
             good = self.read(suspects, np.empty((count, self.pixels), dtype=np.uint8), np.arange(count))
             damaged = suspects.at(~good)
             if clear:
-                self._clear(damaged)
+                self._store(damaged, np.zeros((damaged.labels.size, self.slot), dtype=np.uint8))
         numbers = number_of(damaged.index)
         return [Address(int(damaged.labels[i]), client, int(number)) for i, number in enumerate(numbers)]
-
-    def _clear(self, at: Addresses) -> None:
-        for row in range(at.labels.size):
-            path = self._path(at, row)
-            with reported(path), opened_for_writing(path) as descriptor:
-                write_all(descriptor, np.zeros(self.slot, dtype=np.uint8), _number(at, row) * self.slot)
 
     def _path(self, at: Addresses, row: int) -> Path:
         return self.folder / f"c{at.labels[row]}" / f"k{at.clients[row]}.images"

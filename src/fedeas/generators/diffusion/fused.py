@@ -12,7 +12,7 @@ convolutions and large matrix products; our kernels do the rest, with biases and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from fedeas.gpu.devices import load_kernels
 
-_kernels = partial(load_kernels, "denoising_kernels")
+_kernels: Callable[[], Any] = partial(load_kernels, "denoising_kernels")
 
 PADDED = 8
 """Convolutions on a GPU are fast for images with this many channels."""
@@ -96,9 +96,9 @@ class _Norm:
         self.no_shift = torch.zeros_like(norm.bias)
 
     def __call__(self, x: Tensor, other: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
-        norm, kernels = self.norm, _kernels()
+        norm = self.norm
         shift = self.no_shift.expand(len(x), -1) if shift is None else shift
-        result: Tensor = kernels.group_norm(  # type: ignore[union-attr]
+        result: Tensor = _kernels().group_norm(
             x, norm.weight, norm.bias, norm.num_groups, norm.eps, shift=shift, other=other, silu=self.silu
         )
         return result
@@ -140,11 +140,10 @@ class _Attention:
         self.out: Any = attention.to_out[0]
 
     def __call__(self, x: Tensor) -> Tensor:
-        kernels: Any = _kernels()
         tokens = self.norm(x).permute(0, 2, 3, 1).flatten(1, 2)
         mixed = self._mixed(functional.linear(tokens, self.weight, self.bias))
         mixed = mixed.view(len(x), *x.shape[2:], -1).permute(0, 3, 1, 2)
-        result: Tensor = kernels.project(mixed, self.out.weight, self.out.bias, x)
+        result: Tensor = _kernels().project(mixed, self.out.weight, self.out.bias, x)
         return result
 
     def _mixed(self, qkv: Tensor) -> Tensor:
@@ -209,8 +208,7 @@ class _Double:
         self.weight, self.bias = doubling_weights(conv.weight), conv.bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        kernels: Any = _kernels()
-        result: Tensor = kernels.interleave(functional.conv2d(x, self.weight, padding=1), self.bias)
+        result: Tensor = _kernels().interleave(functional.conv2d(x, self.weight, padding=1), self.bias)
         return result
 
 

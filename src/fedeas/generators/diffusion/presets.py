@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,9 +12,8 @@ from diffusers import UNet2DModel
 from torch import nn
 
 from fedeas.errors import InputError
+from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.patches import PatchUNet
-
-Shape = tuple[int, int, int]
 
 NOISE_LEVELS = 1000
 SMALLEST_OF_QUICK = 16  # pixels; smaller images are quick without patches
@@ -70,13 +69,9 @@ class Network:
         schedule = {"linear": "linear", "cosine": "squaredcos_cap_v2"}[self.schedule]
         return {"num_train_timesteps": NOISE_LEVELS, "beta_schedule": schedule, "prediction_type": self.target}
 
-    def as_dict(self) -> dict[str, Any]:
-        """The fields, for a file."""
-        return asdict(self)
-
     @staticmethod
     def of(fields: dict[str, Any]) -> Network:
-        """The network of a dictionary from `as_dict` that went through JSON."""
+        """The network whose fields went through JSON."""
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return PatchNetwork(**values) if "cells" in values else Network(**values)
 

@@ -17,11 +17,12 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.log import log
 from fedeas.errors import InputError
+from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.generators.memory import as_memory_allows, in_batches
+from fedeas.generators.memory import in_batches
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import available_precision
 
@@ -77,7 +78,7 @@ class DiffusionGenerator:
         return self.weights.num_classes
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> Shape:
         """Channels, height and width of the images."""
         return self.weights.shape
 
@@ -97,13 +98,7 @@ class DiffusionGenerator:
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> NDArray[np.uint8]:
         """The images of these addresses."""
-        return in_batches(self, self._first_images, labels, index)
-
-    def _first_images(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
-        """The first batch of these, as large as memory allows."""
-        return as_memory_allows(
-            lambda size: self._images(labels[:size], index[:size]), self.batch_size, self._go_on_with
-        )
+        return in_batches(self, self._images, self._go_on_with, labels, index)
 
     def _go_on_with(self, batch_size: int) -> None:
         self.batch_size = batch_size

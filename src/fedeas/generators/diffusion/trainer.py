@@ -20,7 +20,7 @@ from fedeas.core.log import log
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import checked_address
+from fedeas.generators.base import checked_address, shape_of
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
@@ -41,9 +41,7 @@ class Trainer:
     and resumed equals an uninterrupted one (on a CPU, bit for bit).
 
     Args:
-        images: uint8 (N, channels, height, width).
-        labels: 0 to C - 1.
-        class_names: one for each class.
+        images, labels, class_names: uint8 (N, channels, height, width), and their labels from 0 to C - 1.
         preset: network and recipe.
         updates: updates of the whole training; the preset's if 0.
         seed: seed of initial weights and random stream.
@@ -75,7 +73,7 @@ class Trainer:
         self.images = torch.from_numpy(np.array(images)).to(self.device)
         self.labels = torch.from_numpy(np.array(labels)).to(self.device)
         self.data = data_digest(images, labels)
-        self.start = start
+        self.start, self.shape, self.num_classes = start, shape_of(images), len(self.class_names)
         self._build(compiled)
         self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
         self.loss_weight = _loss_weight(self.scheduler, preset).to(self.device)
@@ -84,17 +82,6 @@ class Trainer:
         self.update_number = self.images_seen = 0
         self.seconds = 0.0
         self._step = self._captured()
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the images."""
-        _, channels, height, width = self.images.shape
-        return channels, height, width
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return len(self.class_names)
 
     def _build(self, compiled: bool) -> None:
         """Make the network, its optimiser, and the average of its weights."""

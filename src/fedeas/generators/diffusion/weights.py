@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,15 @@ from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
 from fedeas.errors import InputError
-from fedeas.generators.diffusion.presets import Network, Shape
+from fedeas.generators.base import Shape
+from fedeas.generators.diffusion.presets import Network
 
 FORMAT = "fedeas-diffusion-1"
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The result of a training.
-
-    Args:
-        network: the network that the tensors belong to.
-        shape: channels, height and width of the images.
-        class_names: one for each class.
-        tensors: by name, float16.
-        solver, steps, guidance: the default sampler.
-        provenance: which data were seen under which protocol, for how long, where.
-    """
+    """The result of a training: the tensors of the network, float16, and the default sampler."""
 
     network: Network
     shape: Shape
@@ -44,6 +36,7 @@ class Weights:
     steps: int = 20
     guidance: float = 1.0
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Which data were seen under which protocol, for how long, where."""
 
     @property
     def num_classes(self) -> int:
@@ -54,7 +47,7 @@ class Weights:
     def fingerprint(self) -> str:
         """SHA-256 of network, tensors and training data."""
         seen = {key: self.provenance.get(key) for key in ("dataset", "protocol", "data")}
-        content = [FORMAT, self.network.as_dict(), self.shape, self.num_classes, seen]
+        content = [FORMAT, asdict(self.network), self.shape, self.num_classes, seen]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         for name, tensor in sorted(self.tensors.items()):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
@@ -81,7 +74,7 @@ class Weights:
         """Write the file, whole or not at all."""
         about = {
             "format": FORMAT,
-            "network": self.network.as_dict(),
+            "network": asdict(self.network),
             "shape": self.shape,
             "class_names": self.class_names,
             "sampler": {"solver": self.solver, "steps": self.steps, "guidance": self.guidance},

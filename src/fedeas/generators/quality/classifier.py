@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
-from fedeas.generators.base import Images, checked_address, checked_training
+from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
 from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
@@ -40,7 +39,7 @@ class Classifier:
 
     model: Model = field(repr=False)
     architecture: str
-    shape: tuple[int, int, int]
+    shape: Shape
     num_classes: int
     mean: tuple[float, ...]
     """Mean of each channel of the training images, scaled to [0, 1]."""
@@ -60,7 +59,6 @@ class Classifier:
         *,
         seed: int = 0,
         epochs: int | None = None,
-        flip: bool | None = None,
         device: Device = "cpu",
         class_names: Sequence[str] | None = None,
         seen: Seen = NOT_KNOWN,
@@ -69,13 +67,10 @@ class Classifier:
         """Train on real images; on a CPU the same arguments give the same weights.
 
         Args:
-            images: uint8 (N, channels, height, width), at least one of every class.
-            labels: 0 to `num_classes` - 1.
-            num_classes: C.
+            images, labels, num_classes: uint8 (N, channels, height, width), at least one of every class, and their
+                labels from 0 to `num_classes` - 1.
             seed: seed of weights, order and augmentation.
             epochs: passes over the images; the default depends on the network.
-            flip: whether mirrored images have the same class; by default true for large colour images, whose objects
-                look alike from both sides, and false for grey ones, which may be letters.
             device: where to train and to keep the classifier.
             class_names: for messages, and kept with the classifier.
             seen: which images these are, kept with the classifier.
@@ -83,13 +78,13 @@ class Classifier:
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
-        shape = (images.shape[1], images.shape[2], images.shape[3])
+        shape = shape_of(images)
         architecture = architecture or suited_to(shape)
         recipe = recipe_for(architecture, epochs)
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
-        _fit(classifier, _TrainingSet.of(images, classes, classifier, flip), recipe, seed)
+        _fit(classifier, _TrainingSet.of(images, classes, classifier), recipe, seed)
         model.eval().requires_grad_(False)
         return classifier
 
@@ -112,10 +107,6 @@ class Classifier:
         """The class it sees in each image."""
         return self.read(images)[0]
 
-    def features(self, images: Images) -> NDArray[np.float32]:
-        """The input of its last layer for each image, (N, d)."""
-        return self.read(images)[1]
-
     def accuracy(self, images: Images, labels: ArrayLike) -> float:
         """Share of the images that it classifies correctly."""
         classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
@@ -126,7 +117,7 @@ class Classifier:
         return replace(self, test_accuracy=self.accuracy(images, labels))
 
     def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
-        """Classes and features in one pass.
+        """The class it sees in each image, and the input of its last layer, (N, d).
 
         Batches are padded to one size, so that the arithmetic, and with it the result for an image, does not depend on
         the rest of the batch.
@@ -152,15 +143,13 @@ class Classifier:
         return self._normalised(batch.to(self.device))
 
     def _normalised(self, batch: Tensor) -> Tensor:
-        mean, std = (self._channels(values) for values in (self.mean, self.std))
+        mean, std = self._moments_on_device
         return (batch.float() / 255 - mean) / std
 
-    def _channels(self, values: tuple[float, ...]) -> Tensor:
-        """The values as (channels, 1, 1) on the device, copied once: copies in the training loop would wait for it."""
-        cache: dict[tuple[float, ...], Tensor] = self.__dict__.setdefault("_on_device", {})
-        if values not in cache:
-            cache[values] = torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
-        return cache[values]
+    @cached_property
+    def _moments_on_device(self) -> Tensor:
+        """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
+        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device).view(2, -1, 1, 1)
 
     def _check(self, images: Images) -> None:
         if images.dtype != np.uint8 or images.shape[1:] != self.shape:
@@ -178,7 +167,6 @@ class Classifier:
             "class_names": self.class_names,
             "test_accuracy": self.test_accuracy,
             "seen": self.seen.record,
-            "fingerprint": self.fingerprint,
         }
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
@@ -186,26 +174,21 @@ class Classifier:
     @classmethod
     def load(cls, path: PathLike, device: Device = "cpu") -> Classifier:
         """Read a file of `save`; anything else is refused, in particular pickled weights."""
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
         try:
-            classifier, recorded = _read(path, device)
+            return _read(path, device)
         except InputError as error:
             raise InputError(f"{error}; train it again") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
-        if classifier.fingerprint != recorded:
-            raise InputError(f"{path}: the tensors do not match their fingerprint, the file is damaged; train it again")
-        return classifier
 
 
-def suited_judge(shape: tuple[int, int, int], device: Device) -> str:
+def suited_judge(shape: Shape, device: Device) -> str:
     """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
     return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
 
-def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
+def _read(path: PathLike, device: Device) -> Classifier:
     settings, tensors = read_tensors(path)
     if settings.get("format") != FORMAT:
         raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
@@ -214,7 +197,7 @@ def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
     model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
     model.load_state_dict(tensors)
     model.eval().requires_grad_(False).to(device)
-    classifier = Classifier(
+    return Classifier(
         model,
         about["architecture"],
         (channels, height, width),
@@ -225,7 +208,6 @@ def _read(path: PathLike, device: Device) -> tuple[Classifier, str]:
         about["test_accuracy"],
         seen_in(about),
     )
-    return classifier, about["fingerprint"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +221,11 @@ class _TrainingSet:
     flip: bool
 
     @staticmethod
-    def of(images: Images, labels: IntArray, classifier: Classifier, flip: bool | None) -> _TrainingSet:
-        """Crops shift by at most an eighth of the side; digits of 8 pixels are not shifted at all."""
+    def of(images: Images, labels: IntArray, classifier: Classifier) -> _TrainingSet:
+        """Crops shift by at most an eighth of the side; digits of 8 pixels are not shifted at all.
+
+        Only large colour images are mirrored, whose objects look alike from both sides: grey ones may be letters.
+        """
         channels, height, width = classifier.shape
         large = classifier.architecture == "resnet18"
         frame = min(height, width) // 8 if large else 0
@@ -250,7 +235,7 @@ class _TrainingSet:
         own = framed[:, :, frame : frame + height, frame : frame + width]
         own.copy_(torch.from_numpy(np.array(images)))
         where = torch.from_numpy(np.array(labels)).to(classifier.device)
-        return _TrainingSet(framed, where, frame, (large and channels > 1) if flip is None else flip)
+        return _TrainingSet(framed, where, frame, large and channels > 1)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Randomly cropped and mirrored images at these positions, and their labels."""

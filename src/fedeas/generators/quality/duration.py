@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fedeas.generators.base import Generator, image_index
+from fedeas.generators.base import Generator, Images, image_index, shape_of
 from fedeas.generators.quality.classifier import Classifier, suited_judge
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
 from fedeas.generators.quality.recipes import recipe_for
 from fedeas.gpu.timing import seconds_of
-
-Images = NDArray[np.uint8]
 
 FEW = 64  # images of a part that is timed
 
@@ -21,8 +18,7 @@ def training_seconds(images: Images, num_classes: int, device: torch.device) -> 
     """Seconds of training the classifier that judges these images."""
     count = max(FEW, num_classes)
     few, classes = images[np.arange(count) % len(images)], np.arange(count) % num_classes
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    name = suited_judge(shape, device)
+    name = suited_judge(shape_of(images), device)
     one = seconds_of(
         lambda: Classifier.train(few, classes, num_classes, epochs=1, device=device, architecture=name), device
     )

@@ -64,7 +64,7 @@ class Yardstick:
         if len(training_images) < 2 or len(test_images) < 2:
             raise InputError("a yardstick needs at least two training images and two test images")
         classes, features = classifier.read(test_images)
-        distances, _ = nearest(test_images, training_images, classifier.device)
+        distances = nearest(test_images, training_images, classifier.device)
         _, training = classifier.read(training_images)
         return Yardstick(classifier, training_images, training, labels, classes, features, distances)
 
@@ -117,11 +117,7 @@ class Report:
         return asdict(self) | {"images_per_second": self.images_per_second}
 
     def rows(self, classes: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-        """Measure, its value for the generated images and, if meaningful, its value for real test images.
-
-        Args:
-            classes: names of the classes; without them, the worst class has a number.
-        """
+        """Measure, its value for the generated images and, if meaningful, its value for real test images."""
         near, real = self.nearest, self.nearest_of_test
         rows = [
             ("images", f"{self.images:,}", ""),
@@ -154,28 +150,15 @@ def check_generator(generator: Generator, yardstick: Yardstick, per_class: int =
 
 
 def judge(
-    images: Images,
-    labels: ArrayLike,
-    yardstick: Yardstick,
-    *,
-    generator: str | None = None,
-    seconds: float | None = None,
+    images: Images, labels: ArrayLike, yardstick: Yardstick, generator: str | None = None, seconds: float | None = None
 ) -> Report:
-    """Measure generated images against real ones.
-
-    Args:
-        images: uint8 (N, channels, height, width), two or more.
-        labels: the requested classes.
-        yardstick: measures of the real images.
-        generator: fingerprint of the generator, for the record.
-        seconds: how long it took to draw them.
-    """
+    """Measure two or more generated images, of the requested classes `labels`, against real ones."""
     classifier = yardstick.classifier
     asked = _checked("generated", images, labels, classifier.num_classes)
     if len(images) < 2:
         raise InputError(f"{len(images)} images are too few to judge; give at least two")
     seen, features = classifier.read(images)
-    distances, _ = nearest(images, yardstick.training_images, classifier.device)
+    distances = nearest(images, yardstick.training_images, classifier.device)
     real = Nearness.of(yardstick.test_distances)
     return Report(
         images=len(images),
@@ -222,8 +205,8 @@ def classifier_frechet(real: Features, generated: Features) -> float:
     return max(0.0, float(metric.compute()))
 
 
-def nearest(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[FloatArray, IntArray]:
-    """Distance of each image to the nearest training image, and the first position of that image.
+def nearest(images: Images, training_images: Images, device: torch.device | str = "cpu") -> FloatArray:
+    """Distance of each image to the nearest training image.
 
     The distance is the root mean square over pixels scaled to [0, 1]. |a - b|^2 = |a|^2 + |b|^2 - 2 ab is found by
     matrix products in float64: pixels are whole numbers and the sums stay below 2^53 for images of any realistic size,
@@ -232,28 +215,21 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
     """
     if images.shape[1:] != training_images.shape[1:] or not len(training_images):
         raise InputError(f"images of {images.shape[1:]} have no neighbours among {training_images.shape}")
-    squares, places = np.empty(len(images)), np.empty(len(images), dtype=np.int64)
+    squares = np.empty(len(images))
     for start in range(0, len(images), BLOCK):
         block = slice(start, start + BLOCK)
-        least, where = _nearest(_rows(images[block], device), training_images)
-        squares[block], places[block] = least.cpu().numpy(), where.cpu().numpy()
-    return np.sqrt(squares / images[0].size) / 255 if len(images) else squares, places
+        squares[block] = _nearest(_rows(images[block], device), training_images).cpu().numpy()
+    return np.sqrt(squares / images[0].size) / 255 if len(images) else squares
 
 
-def _nearest(rows: Tensor, training_images: Images) -> tuple[Tensor, Tensor]:
-    """Least squared distance of each row to a training image, and its position; all on the device."""
+def _nearest(rows: Tensor, training_images: Images) -> Tensor:
+    """Least squared distance of each row to a training image, on the device."""
     least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
-    where = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-    own = rows.square().sum(dim=1)
     for start in range(0, len(training_images), BLOCK):
         others = _rows(training_images[start : start + BLOCK], rows.device)
         squares = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
-        found, place = squares.min(dim=1)
-        found += own
-        nearer = found < least
-        where = torch.where(nearer, place + start, where)
-        least = torch.where(nearer, found, least)
-    return least, where
+        least = torch.minimum(least, squares.amin(dim=1))
+    return least + rows.square().sum(dim=1)
 
 
 def _rows(images: Images, device: torch.device | str) -> Tensor:

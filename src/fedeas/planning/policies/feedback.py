@@ -60,7 +60,7 @@ class Feedback(Budgeted):
                 f"recall has {len(importance)} numbers for {counts.num_classes} classes; give one for each"
             )
         shares = target_shares(counts, "uniform")
-        return Allocation(before.n + one_by_one(counts, shares, total, importance, before.n), self.spec)
+        return Allocation(before.n + one_by_one(counts, shares, total, before.n, importance), self.spec)
 
 
 def as_text(recall: Sequence[float | None]) -> str:

@@ -70,24 +70,24 @@ def in_steps(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
     price = trial.spend(total, LEAST * float(trial.gains.max()))
     steps = Steps(counts, counts.weights, shares)
     rest = total - steps.take_above(price, total)
-    return steps.samples + one_by_one(counts, shares, rest, before=steps.samples)
+    return steps.samples + one_by_one(counts, shares, rest, steps.samples)
 
 
 def one_by_one(
     counts: LabelCounts,
     shares: FloatArray,
     total: int,
+    before: IntArray,
     importance: FloatArray | None = None,
-    before: IntArray | None = None,
     weights: FloatArray | None = None,
 ) -> IntArray:
     """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
 
-    A client's next sample is of the class that lacks most, and a heap finds the next client. With the `importance` of
-    each class gains are multiplied by it; `before` are samples that are there already; `weights` are the p_k, by
+    A client's next sample is of the class that lacks most, and a heap finds the next client. `before` are samples that
+    are there already. Gains are multiplied by the `importance` of their class, if given; `weights` are the p_k, by
     default those of these clients alone.
     """
-    start = counts.n if before is None else counts.n + before
+    start = counts.n + before
     after, weights = start.astype(np.float64), counts.weights if weights is None else weights
 
     def next_sample(client: int) -> tuple[float, int, int]:
@@ -112,7 +112,7 @@ def one_by_one(
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
     """The samples of each client if `total` are placed one after the other; fewer than balance all clients."""
-    too_low, enough = 0.0, float(curves.gain_at(curves.sorted[:, 0]).max()) * (1 + SAFE_MARGIN)
+    too_low, enough = 0.0, curves.highest_gain * (1 + SAFE_MARGIN)
     while enough - too_low > enough * SAFE_MARGIN / 10:
         price = (too_low + enough) / 2
         if curves.taken_above(price).sum() <= total:

@@ -111,7 +111,7 @@ class DivergenceCurves:
         """The samples with which every client matches the target, and about `more` for each beyond."""
         return self.at_level(self.levels[:, -1] + more)
 
-    def in_whole(self, samples: IntArray) -> IntArray:
+    def fill(self, samples: IntArray) -> IntArray:
         """The allocation for whole numbers of samples: these."""
         return samples
 

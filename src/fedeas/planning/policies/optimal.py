@@ -69,7 +69,9 @@ class Optimal(Budgeted):
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
-            samples, bound = _relaxed(curves, total)
+            samples, bound = (
+                _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
+            )
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
         return CertifiedAllocation(curves.fill(samples), self.spec, gap)
 
@@ -111,23 +113,14 @@ def _by_dynamic_programming(curves: Waterfill | ShareCurves, total: int) -> IntA
     return samples
 
 
-def _relaxed(curves: Waterfill | ShareCurves, total: int) -> tuple[IntArray, float]:
-    return _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
-
-
 def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     """Samples for each client, and a lower bound on the sum of their values."""
     surplus = total - int(curves.demand.sum())
     if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
         return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
-    samples, price = on_hulls(curves, total, highest_price(curves))
+    samples, price = on_hulls(curves, total, 2 * curves.highest_gain)
     bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
     return _give_rest(curves, samples, total - int(samples.sum())), bound
-
-
-def highest_price(curves: Waterfill) -> float:
-    """A price at which nobody takes a sample."""
-    return 2 * float(curves.gain_at(curves.sorted[:, 0]).max())
 
 
 def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:

@@ -35,13 +35,13 @@ class Bracket(NamedTuple):
         return Bracket(self.too_low, self.middle) if fits else Bracket(self.middle, self.enough)
 
 
-def bisect_price(fits: Callable[[Bracket], bool], highest: float) -> Bracket:
-    """Halve the prices from 0 to `highest` until no number is left between; `fits` tells for the middle of a bracket.
+def bisect_price(fits: Callable[[Bracket], bool], highest: float, lowest: float = 0.0) -> Bracket:
+    """Halve the prices in a range until no number is left between two; `fits` tells for the middle of a bracket.
 
     >>> bisect_price(lambda bracket: 10 / bracket.middle <= 4, highest=100.0).enough
     2.5
     """
-    bracket = Bracket(0.0, highest)
+    bracket = Bracket(lowest, highest)
     for _ in range(MAX_HALVINGS):
         if bracket.middle in bracket:
             break
@@ -75,7 +75,7 @@ class RelaxedCurves(Protocol):
     def matched(self, more: float = 0.0) -> FloatArray:
         """The samples with which every client matches the target, and about `more` for each beyond."""
 
-    def in_whole(self, samples: IntArray) -> IntArray:
+    def fill(self, samples: IntArray) -> IntArray:
         """The allocation, clients x classes, for whole numbers of samples."""
 
 

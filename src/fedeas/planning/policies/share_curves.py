@@ -60,18 +60,9 @@ class ShareCurves:
         raised = np.maximum(_level(apart, samples)[:, None] - apart, 0.0)
         return self._weighted((self.counts.n + raised) / size)
 
-    @cached_property
-    def demand(self) -> FloatArray:
-        """Samples with which each client matches the target."""
-        return np.asarray(self.stages.start[:, -1] - self.sizes)
-
     def matched(self, more: float = 0.0) -> FloatArray:
         """The samples with which every client matches the target, and `more` for each beyond."""
-        return self.demand + more
-
-    def in_whole(self, samples: IntArray) -> IntArray:
-        """The allocation for whole numbers of samples."""
-        return self.fill(samples)
+        return np.asarray(self.stages.start[:, -1] - self.sizes + more)
 
     @property
     def highest_price(self) -> float:

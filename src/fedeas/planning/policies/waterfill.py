@@ -74,10 +74,10 @@ class Waterfill:
         sizes = (self.counts.sizes + samples).astype(np.float64)
         return np.asarray(self.counts.sizes * _ratio(self.squares(samples), sizes**2))
 
-    def gain_at(self, level: IntArray) -> FloatArray:
-        """Gain of the next sample of each client when its small classes are at `level`."""
-        stage = (self.sorted <= level[:, None]).sum(axis=1)
-        return self._gain(stage, level)
+    @property
+    def highest_gain(self) -> float:
+        """The gain of the first sample of the client to which it is worth most."""
+        return float(self._gain(np.ones(self.counts.num_clients, dtype=np.int64), self.sorted[:, 0]).max())
 
     def round_after(self, samples: IntArray) -> Round:
         """The round that each client is in after `samples[k]` samples."""

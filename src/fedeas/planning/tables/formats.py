@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
-
-PathLike = str | os.PathLike[str]
 
 
 class Chunk(NamedTuple):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
 from fedeas.errors import InputError
 from fedeas.planning.columns import ColumnNames, Layout, layout_of
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.tables.formats import Chunk, PathLike, format_of
+from fedeas.planning.tables.formats import Chunk, format_of
 from fedeas.planning.tables.opening import (
     STREAMED_CELLS_PER_BYTE,
     check_cells,
@@ -43,27 +44,14 @@ SizeCheck = Callable[[int, int], None]
 """Called with the numbers of clients and classes; may refuse a table before it takes memory."""
 
 
-def read_counts(
-    path: PathLike,
-    num_classes: int | None = None,
-    check: SizeCheck | None = None,
-    columns: ColumnNames | None = None,
-) -> LabelCounts:
+def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnNames | None = None) -> LabelCounts:
     """Read a whole table as `LabelCounts`, with the names that the file gives.
 
     `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
-    those without samples. Otherwise classes are the labels that occur. `check` may refuse a table by its size.
-    `columns` names those that are not to be recognised by their names.
+    those without samples. Otherwise classes are the labels that occur. `columns` names those that are not to be
+    recognised by their names.
     """
-    return CountTable(path, columns).counts(num_classes, check)
-
-
-def count_chunks(path: PathLike, cells: int = CHUNK_CELLS, columns: ColumnNames | None = None) -> Iterator[Chunk]:
-    """Read a table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
-
-    Each part is checked when it is read. A client that appears twice is found, and refused, only at the end.
-    """
-    return CountTable(path, columns).chunks(cells)
+    return CountTable(path, columns).counts(num_classes)
 
 
 def read_columns(path: PathLike) -> dict[str, list[Any]]:
@@ -130,7 +118,11 @@ class CountTable:
         return self._rows * len(self.layout.classes)
 
     def chunks(self, cells: int = CHUNK_CELLS, named: bool = True) -> Iterator[Chunk]:
-        """The table in parts; see `count_chunks`. If not `named`, names are neither read nor checked."""
+        """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
+
+        Each part is checked when it is read. A client that appears twice is found, and refused, only at the end. If not
+        `named`, names are neither read nor checked.
+        """
         with _naming(self.path):
             if self.suffix == ".npy":
                 yield from _npy_chunks(self.path, cells)
@@ -256,8 +248,7 @@ def _unrepeated(column: Any, first_row: int) -> Any:
         order = np.argsort(which, kind="stable")
         place = int(np.argmax(which[order][1:] == which[order][:-1]))
         first, second = sorted(order[place : place + 2].tolist())
-        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
-        raise InputError(f"duplicate client {str(names[int(which[first])])!r} ({rows}); merge or rename one")
+        raise _duplicate(names[int(which[first])], first + first_row, second + first_row)
     return plain(column)
 
 
@@ -361,12 +352,13 @@ class _UniqueNames:
             for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
                 if key in suspects:
                     if name in seen:
-                        raise InputError(
-                            f"duplicate client {str(name)!r} (rows {seen[name] + 1:,} and {row + 1:,}); "
-                            "merge or rename one"
-                        )
+                        raise _duplicate(name, seen[name], row)
                     seen[name] = row
                 row += 1
+
+
+def _duplicate(name: object, first: int, second: int) -> InputError:
+    return InputError(f"duplicate client {str(name)!r} (rows {first + 1:,} and {second + 1:,}); merge or rename one")
 
 
 def _hashes(column: Any) -> Any:

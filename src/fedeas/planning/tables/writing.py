@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import for_csv
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.tables.formats import Chunk, PathLike, format_of
+from fedeas.planning.tables.formats import Chunk, format_of
 
 
 @contextmanager

@@ -1,12 +1,5 @@
-"""Bundle a Flower app without starting a process."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""Flower's function that bundles an app without starting a process."""
 
 from flwr.cli.build import build_fab_from_disk
 
-
-def bundle(folder: Path) -> bytes:
-    """The app in `folder` as a bundle."""
-    return build_fab_from_disk(folder)
+__all__ = ["build_fab_from_disk"]

@@ -86,9 +86,9 @@ class Executor:
 
     runtime: str
     app: NodeApp
-    secret: bytes | None = None
-    limit: float | None = None
-    parent: int | None = None
+    secret: bytes
+    limit: float | None
+    parent: int
 
     def serve(self) -> None:
         """Handle tasks until the parent has ended."""
@@ -103,14 +103,12 @@ class Executor:
                     pace.pause()
 
     def _connection(self) -> RuntimeHttpClient:
-        interceptors: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
-        if self.secret:
-            signed = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=SECRET_METHODS)
-            interceptors.append(signed)
-        return RuntimeHttpClient.from_server_address(self.runtime, True, None, interceptors)
+        signed = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=SECRET_METHODS)
+        version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+        return RuntimeHttpClient.from_server_address(self.runtime, True, None, [version, signed])
 
     def _orphaned(self) -> bool:
-        return self.parent is not None and os.getppid() != self.parent
+        return os.getppid() != self.parent
 
     def _work(self, token: str) -> None:
         with _task_connection(self.runtime, token) as node:

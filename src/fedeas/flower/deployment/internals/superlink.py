@@ -23,11 +23,12 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
-from fedeas.errors import InputError, RunError
+from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.connection import Connection, Scalar
 from fedeas.flower.deployment.environment import without_proxies
 from fedeas.flower.deployment.keys import read_certificate, read_operator_key
+from fedeas.flower.run_errors import error_in
 
 WITHDRAWN = "unregistered"
 """Flower's status of a node whose key was withdrawn."""
@@ -41,11 +42,23 @@ class NodeStatus(NamedTuple):
     key: bytes
 
 
-class RunStatus(NamedTuple):
+@dataclass(frozen=True)
+class RunStatus:
     """How a run is or ended, such as ``finished:completed`` or ``finished:failed``, and the details."""
 
+    run_id: int
     status: str
     details: str
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run ended without an error."""
+        return self.status == "finished:completed"
+
+    @property
+    def error(self) -> FedEASError | None:
+        """The error with which FedEAS ended the run, if it did."""
+        return error_in(self.details)
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ class SuperLink:
         if run_id not in runs:
             raise InputError(f"the SuperLink at {self.address} knows no run {run_id}; see `fedeas flower status`")
         status = runs[run_id].status
-        return RunStatus(":".join(filter(None, (status.status, status.sub_status))), status.details)
+        return RunStatus(run_id, ":".join(filter(None, (status.status, status.sub_status))), status.details)
 
     def unfinished_runs(self) -> list[int]:
         """The runs that have not ended."""
