@@ -101,7 +101,7 @@ def test_training_that_was_not_measured_counts_only_its_start():
 
 
 def test_generators_that_were_not_measured_take_no_minutes():
-    ours, other = FULL.config(HERE, FEDEAS), FULL.config(HERE, replace(FEDEAS, other_generator=True))
+    ours, other = FULL.config(HERE, FEDEAS), FULL.config(HERE, replace(FEDEAS, generator="{other}"))
     assert estimate([other]).images == estimate([ours]).images
     assert estimate([other]).minutes < estimate([ours]).minutes
 
@@ -134,7 +134,7 @@ def test_each_stem_has_its_own_speed():
 
 
 def test_an_estimate_names_what_it_leaves_out():
-    configs = [SLOW.config(HERE, METHODS["fedgen"]), FULL.config(HERE, replace(FEDEAS, other_generator=True))]
+    configs = [SLOW.config(HERE, METHODS["fedgen"]), FULL.config(HERE, replace(FEDEAS, generator="{other}"))]
     assert estimate(configs).untimed == {"fedgen", "sd-turbo"}
 
 

@@ -41,10 +41,11 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     total, speeds = sum(images.values()), _speeds()
     if any(not _by_stem(config) for config in configs):
         return Estimate(len(configs), total, None)
-    seconds = sum(speeds["start"] + _training_seconds(config) for config in configs)
+    known = {config: _speed(config) for config in configs}
+    seconds = len(configs) * speeds["start"] + sum(_trained(each) / speed for each, speed in known.items() if speed)
     made = {name: number for (name, _), number in images.items() if number}
     seconds += sum(number / speeds["generation"] for name, number in made.items() if _name(name) == TIMED)
-    untimed = {_name(each.algorithm) for each in configs if _speed(each) is None}
+    untimed = {_name(each.algorithm) for each, speed in known.items() if speed is None}
     untimed |= {_name(name) for name in made if _name(name) != TIMED}
     return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
@@ -83,12 +84,6 @@ def _trained(config: RunConfig) -> float:
     if config.train.steps:
         return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
-
-
-def _training_seconds(config: RunConfig) -> float:
-    """Seconds of training; 0 for algorithms that were not measured."""
-    speed = _speed(config)
-    return 0.0 if speed is None else _trained(config) / speed
 
 
 def _by_stem(config: RunConfig) -> dict[str, dict[str, float]]:
