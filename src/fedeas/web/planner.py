@@ -192,13 +192,10 @@ def _choose_limits(policy: str) -> Limits:
         limits = Limits(min_removed=st.slider("Imbalance removed at least, %", 1, 99, 50, key="removed") / 100)
     else:
         limits = Limits(auto=True)
-    st.caption(words if policy == "fedeas" else f"{words} {policy} spends {_spends(size)}.")
+    # Sizes are defined for FedEAS.
+    spent = "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
+    st.caption(words if policy == "fedeas" else f"{words} {policy} spends {spent}.")
     return limits
-
-
-def _spends(size: Size) -> str:
-    """How much a budgeted policy spends, given a size that is defined for FedEAS."""
-    return "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
 
 
 def _rate() -> float:
@@ -320,8 +317,9 @@ def _show_interval(curves: Curves) -> None:
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
-    chosen = found.policy.spec
-    shown = [(_policy_name(each.policy, chosen), each.images, 100 * each.removed, *each[3:]) for each in rows]
+    # Only the chosen policy is shown with its parameters: all have the same budget.
+    titles = [each.policy if each.policy == found.policy.spec else each.policy.partition("(")[0] for each in rows]
+    shown = [(title, each.images, 100 * each.removed, *each[3:]) for title, each in zip(titles, rows, strict=True)]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
@@ -330,11 +328,6 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
-
-
-def _policy_name(spec: str, chosen: str) -> str:
-    """The chosen policy with its parameters, another by its name alone: they all have the same budget."""
-    return spec if spec == chosen else spec.partition("(")[0]
 
 
 def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> None:
