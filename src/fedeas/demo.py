@@ -18,8 +18,8 @@ from fedeas.federation.run import execute
 from fedeas.federation.split import split_data
 from fedeas.planning.beta import select_beta
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.comparison import Seeds, by_method, conclusion, listed, paired_difference
-from fedeas.runs.store import Run, RunStore, read_run
+from fedeas.runs.comparison import Seeds, conclusion, listed, paired_difference
+from fedeas.runs.store import Record, Run, RunStore, read_run
 
 REFERENCE = "fedeas"
 
@@ -71,7 +71,10 @@ def demo_configs(seeds: int) -> Iterator[RunConfig]:
 
 def conclude(runs: Sequence[Run]) -> str:
     """What the runs show, in sentences that follow from paired differences to FedEAS."""
-    methods = dict(by_method(runs))
+    by_label: dict[str, dict[int, Record]] = {}
+    for run in runs:
+        by_label.setdefault(run.config.label, {})[run.config.seed] = run.summary()
+    methods = {label: Seeds(summaries) for label, summaries in by_label.items()}
     accuracy = _conclusion({label: seeds.percents() for label, seeds in methods.items()})
     rounds = {label: values for label, seeds in methods.items() if (values := _rounds_to_threshold(seeds)) is not None}
     speed = _conclusion(rounds, "needs more rounds than", "needs fewer rounds than")

@@ -23,7 +23,7 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.summary import Extreme, Summary
-from fedeas.runs.comparison import BEST, SECOND, Seeds, by_method, fixed, listed
+from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed, listed
 from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 
@@ -220,6 +220,23 @@ def partition_record(split: Split, dataset: str) -> dict[str, Any]:
     listed_names = {key: None if value is None else list(map(str, value)) for key, value in names.items()}
     facts = {"dataset": dataset, "test_samples": split.test_samples, "imbalance": scores.imbalance(counts)}
     return {**facts, **listed_names, "counts": counts.n.tolist(), "notes": list(split.notes)}
+
+
+def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
+    """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
+    methods: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        if run.finished:
+            methods.setdefault(run.config.method, {})[run.config.seed] = run
+    configs = [next(iter(members.values())).config for members in methods.values()]
+    labels = [config.label for config in configs]
+    return [
+        (
+            config.label if labels.count(config.label) == 1 else f"{config.label}: {config.policy}",
+            Seeds({seed: run.summary() for seed, run in members.items()}),
+        )
+        for config, members in zip(configs, methods.values(), strict=True)
+    ]
 
 
 def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: Seeds | None) -> Table:

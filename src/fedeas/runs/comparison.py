@@ -14,7 +14,6 @@ from statistics import mean, stdev
 from typing import Any, Self
 
 from fedeas.runs.accuracy_curves import Window
-from fedeas.runs.store import Run
 
 CONFIDENCE = 0.95
 BEST, SECOND = 1, 2
@@ -148,23 +147,6 @@ class Seeds:
     def minus(self, other: Seeds) -> Difference | None:
         """The paired difference of accuracy, in points."""
         return paired_difference(self.percents(), other.percents())
-
-
-def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
-    """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
-    methods: dict[str, dict[int, Run]] = {}
-    for run in runs:
-        if run.finished:
-            methods.setdefault(run.config.method, {})[run.config.seed] = run
-    configs = [next(iter(members.values())).config for members in methods.values()]
-    labels = [config.label for config in configs]
-    return [
-        (
-            config.label if labels.count(config.label) == 1 else f"{config.label}: {config.policy}",
-            Seeds({seed: run.summary() for seed, run in members.items()}),
-        )
-        for config, members in zip(configs, methods.values(), strict=True)
-    ]
 
 
 def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
