@@ -35,7 +35,7 @@ class CountSource:
 def own_clients(name: str) -> CountSource | None:
     """The clients of a dataset such as ``folder:DIR`` or of a saved split (.npz); None for a table of counts."""
     if is_place(name):
-        return natural_clients(name)
+        return _natural_clients(name)
     return saved_split(Path(name), name) if name.endswith(".npz") else None
 
 
@@ -49,11 +49,10 @@ def saved_split(path: Path, name: str) -> CountSource:
     )
 
 
-def natural_clients(dataset: str, data_root: str | None = None) -> CountSource:
+def _natural_clients(dataset: str) -> CountSource:
     """The clients that a dataset comes with, such as the client folders of ``folder:DIR``."""
     sections = {"data": {"dataset": dataset}, "partition": {"scheme": "natural"}}
-    about = {**sections, "data": {"dataset": dataset, "root": data_root}}
-    split = split_of(checked_config(about), needs_indices=True)
+    split = split_of(checked_config(sections), needs_indices=True)
     return CountSource(dataset, split.counts, dataset, config=sections, how="; ".join(["its clients", *split.notes]))
 
 

@@ -15,6 +15,7 @@ from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable
+from fedeas.plans import plan
 from fedeas.web import plan_result, runs, sources
 
 SEPARATOR = "\x1e"  # of the arguments of a command
@@ -60,7 +61,7 @@ def _uploaded(ending: str) -> Target:
         counts = sources.read_upload(f"mine.{ending}", content).counts
         plan_result.curves(counts)
         spec = choose_policy("fedeas", Limits(beta=12), counts).spec
-        plan_result.plan(counts, spec), plan_result.rivals(counts, spec)
+        plan(counts, spec), plan_result.rivals(counts, spec)
 
     return upload
 

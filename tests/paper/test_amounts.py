@@ -14,10 +14,9 @@ from fedeas.runs.accuracy_curves import Window
 WINDOW = Window(55, 60)
 TOTALS = [4000, 9000, 13000]
 BARS = [Bar("FedAvg", 54.3, 1.2, 55.5), Bar("Missing-only", None, None, 70.2), Bar("FedEAS", 70.9, 0.4, 71.7)]
-SWEEPS = [
-    Sweep("FedEAS", TOTALS, [65.0, 68.0, 71.0], [0.4, None, 0.3], [66.1, 69.4, 71.7]),
-    Sweep("Uniform", TOTALS, [59.0, None, None], [0.5, None, None], [60.3, 62.0, 64.4]),
-]
+FEDEAS = [Bar("FedEAS", 65.0, 0.4, 66.1), Bar("FedEAS", 68.0, None, 69.4), Bar("FedEAS", 71.0, 0.3, 71.7)]
+UNIFORM = [Bar("Uniform", 59.0, 0.5, 60.3), Bar("Uniform", None, None, 62.0), Bar("Uniform", None, None, 64.4)]
+SWEEPS = [Sweep("FedEAS", TOTALS, FEDEAS), Sweep("Uniform", TOTALS, UNIFORM)]
 FEDAVG, FULL = Bar("FedAvg", 54.9, 0.8, 55.5), Bar("Full-Balance", 79.0, 0.3, 79.9)
 UNKNOWN = Bar("FedAvg", None), Bar("Full-Balance", None)
 REMOVALS = [Removal(0.0, FEDAVG), Removal(57.6, Bar("Uniform", 56.5, 1.5, 58.8)), Removal(78.2, Bar("Greedy", 60.3))]
@@ -28,11 +27,11 @@ def hollow(bar):
 
 
 def without_paper(sweep):
-    return sweep._replace(paper=[None] * len(TOTALS))
+    return sweep._replace(bars=[bar._replace(paper=None) for bar in sweep.bars])
 
 
 def not_run(sweep):
-    return sweep._replace(ours=[None] * len(TOTALS), spread=[None] * len(TOTALS))
+    return sweep._replace(bars=[bar._replace(ours=None, spread=None) for bar in sweep.bars])
 
 
 def test_bars_are_as_high_as_the_numbers():

@@ -13,11 +13,11 @@ from fedeas.runs.store import RunStore
 
 def test_a_runs_curve_has_only_its_evaluated_rounds(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
-    assert run.accuracy_curve() == AccuracyCurve([], [])
+    assert AccuracyCurve.of(run.rounds()) == AccuracyCurve([], [])
     for number, accuracy in ((1, 0.25), (2, None), (3, 0.0)):
         run.append_round({"round": number, "accuracy": accuracy})
     run.append_round({"round": 4})
-    assert run.accuracy_curve() == AccuracyCurve([1, 3], [0.25, 0.0])
+    assert AccuracyCurve.of(run.rounds()) == AccuracyCurve([1, 3], [0.25, 0.0])
 
 
 def test_mean_and_extremes_cover_rounds_that_all_seeds_have():

@@ -44,10 +44,11 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
+from fedeas.plans import plan as fedeas_plan
+from fedeas.plotting.figures import DARK, LIGHT
 from fedeas.runs.store import RunStore
-from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, references, runs, sources
+from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size
-from fedeas.web.screens import DARK, LIGHT
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -232,7 +233,7 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
     demand = FullBalance().allocate(counts).total
     assume(demand)  # where all are balanced no price finds a buyer, and nothing is drawn
     vessels = Waterfill(counts)
-    greedy, optimal = (references.plans(vessels, take, fewest=0) for take in references.TAKES.values())
+    greedy, optimal = (plan_result.reference_plans(vessels, take, fewest=0) for take in plan_result.TAKES.values())
     for plan in greedy:
         assert np.array_equal(plan.n, Greedy(budget=plan.total).allocate(counts).n)
     for plan in optimal:
@@ -246,7 +247,7 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
 
 def test_balanced_and_tiny_federations_are_drawn_too():
     for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
-        found = plan_result.plan(counts, "fedeas(beta=3)")
+        found = fedeas_plan(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_result.curves(counts)
         plots = [plan_charts.trade_off(curves, *point)]

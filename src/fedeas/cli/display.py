@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
@@ -102,7 +101,7 @@ def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         for claim in members:
             verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
-            table.add_row(claim.says, claim.where, _number(claim.paper), _ours(claim), verdict)
+            table.add_row(claim.says, claim.where, f"{claim.paper:,}", _ours(claim), verdict)
         yield table
 
 
@@ -113,15 +112,14 @@ def claims_markdown(claims: Iterable[Claim]) -> str:
         lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
         for claim in members:
             verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
-            lines.append(f"| {claim.says} | {claim.where} | {_number(claim.paper)} | {_ours(claim)} | {verdict} |")
+            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {_ours(claim)} | {verdict} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def claim_record(claim: Claim) -> dict[str, str | float]:
     """A claim for JSON."""
-    record: dict[str, str | float] = {"group": claim.group, "says": claim.says, "where": claim.where}
-    return record | {"paper": float(claim.paper), "ours": claim.ours, "status": str(claim.status), "why": claim.why}
+    return {**asdict(claim), "paper": float(claim.paper), "status": str(claim.status)}
 
 
 def foreign_text(text: object, style: str = "") -> Text:
@@ -149,10 +147,6 @@ def _remark(allocation: Allocation) -> str:
 
 def _extreme(extreme: Extreme) -> Text:
     return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
-
-
-def _number(value: Decimal) -> str:
-    return f"{value:,}"
 
 
 def _ours(claim: Claim) -> str:
@@ -192,16 +186,10 @@ def states_table(runs: Sequence[Run]) -> RenderableType:
 
 def run_record(run: Run) -> dict[str, Any]:
     """A run for JSON: where it is, what it trains, how far it is, and the measures if it is finished."""
-    now, config = progress_of(run), run.config
-    what = {
-        "label": config.label,
-        "policy": config.policy,
-        "generator": config.generator,
-        "algorithm": config.algorithm,
-    }
+    now = progress_of(run)
+    what = {name: getattr(run.config, name) for name in ("label", "policy", "generator", "algorithm", "seed")}
     how_far = {**asdict(now), "changed": now.changed.isoformat(timespec="seconds")}
-    measures = run.summary() if run.finished else None
-    return {"path": str(run.path), **what, "seed": config.seed, **how_far, "summary": measures}
+    return {"path": str(run.path), **what, **how_far, "summary": run.summary() if run.finished else None}
 
 
 def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
@@ -313,7 +301,8 @@ def filled_table(table: Filled) -> RenderableType:
     shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
     shown.add_column("", no_wrap=True)
     for column in table.heads:
-        shown.add_column(_stacked(_short(column)), justify="right")
+        short = column.replace("CIFAR-", "C").replace("alpha", "α")
+        shown.add_column(_stacked(short), justify="right")
     for name in table.rows:
         cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         shown.add_row(name, *table.lead(name), *cells, end_section=compared)
@@ -327,11 +316,6 @@ def _stacked(head: str) -> str:
     'rounds\n55-60\n%'
     """
     return "\n".join(head.replace(",", "").split())
-
-
-def _short(column: str) -> str:
-    """Short names of settings: ``C10, K=20, α=0.1``."""
-    return column.replace("CIFAR-", "C").replace("alpha", "α")
 
 
 def _entry(entry: Entry | None, count: bool) -> str:
@@ -361,7 +345,5 @@ def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Notes on where the speeds come from, and what they leave out."""
     if any(each.minutes for each in estimates):
         yield f"Minutes are for one {measured_on()}, from speeds measured on it."
-    if slower := sorted(set.union(set(), *(each.slower for each in estimates))):
-        yield f"They are upper bounds for {listed(slower)}: only the slower 3x3 stem was measured."
     if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
         yield f"Without {listed(untimed)}, whose speed was not measured."

@@ -175,9 +175,10 @@ def generator_sheet(study: Study) -> Sheet:
     """The section on another generator."""
     where, printed = setting(EXAMPLE), published().generator_change
     rows: Rows = {}
-    names = ((study.profile.generator, False, "ddpm"), (study.profile.other_generator, True, "sd-turbo"))
-    for title, other, name in names:
-        runs = [study.config(where, replace(method, other_generator=other)) for method in (FEDEAS, UNIFORM)]
+    profile = study.profile
+    names = ((profile.generator, "{generator}", "ddpm"), (profile.other_generator, "{other}", "sd-turbo"))
+    for title, source, name in names:
+        runs = [study.config(where, replace(method, generator=source)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), measures.peak) for run in runs]
         rows[title] = (*cells, Cell(tuple(runs), measures.peak_gain, study.printed(printed[name]), compares=True))
     columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
@@ -299,7 +300,7 @@ def real_images_sheet(study: Study) -> Sheet:
     where = setting(HEADLINE)
     nothing = replace(FEDAVG, held_out=True)
     base = study.config(where, nothing)
-    usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("", "held-out"))
+    usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("{generator}", "held-out"))
     rows: Rows = {FEDAVG.title: (Cell((base,), measures.accuracy), None, None, None)}
     for source, runs in {"generated images": usual, "real images": real}.items():
         for title, run in runs.items():
@@ -319,7 +320,8 @@ def real_images_sheet(study: Study) -> Sheet:
 def pool_sheet(study: Study) -> Sheet:
     """One pool of images that all clients share, instead of images of their own."""
     where = setting(HEADLINE)
-    own, pool = (_by_both(study, where, replace(FEDAVG, generator=name)) for name in ("", "shared(of={generator})"))
+    sources = ("{generator}", "shared(of={generator})")
+    own, pool = (_by_both(study, where, replace(FEDAVG, generator=source)) for source in sources)
     rows: Rows = {}
     for source, runs in {"own images": own, "one pool": pool}.items():
         for title, run in runs.items():

@@ -17,7 +17,6 @@ from fedeas.generators.registry import HeldOut, Shared, parse_generator
 from fedeas.paper.run_plans import allocation_of, counts_of
 
 TIMED = "diffusion"  # the generator whose speed was measured
-SLOWEST_STEM = "3x3"
 
 
 @dataclass(frozen=True)
@@ -25,17 +24,14 @@ class Estimate:
     """The cost of some runs.
 
     Attributes:
-        runs: number of runs.
         images: number of different images in the bank that they need.
         minutes: None if the engine that will run was not measured.
-        slower: algorithms that were measured with the 3x3 stem only: the runs will take less time.
         untimed: algorithms and generators that were not measured: they add no minutes.
     """
 
     runs: int
     images: int
     minutes: float | None
-    slower: frozenset[str] = frozenset()
     untimed: frozenset[str] = frozenset()
 
 
@@ -45,22 +41,13 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     total, speeds = sum(images.values()), _speeds()
     if any(not _by_stem(config) for config in configs):
         return Estimate(len(configs), total, None)
-    seconds = sum(speeds["start"] + _training_seconds(config) for config in configs)
+    known = {config: _speed(config) for config in configs}
+    seconds = len(configs) * speeds["start"] + sum(_trained(each) / speed for each, speed in known.items() if speed)
     made = {name: number for (name, _), number in images.items() if number}
     seconds += sum(number / speeds["generation"] for name, number in made.items() if _name(name) == TIMED)
-    known = {config: _measured_stem(config) for config in configs}
-    return Estimate(
-        len(configs),
-        total,
-        seconds / 60,
-        slower=frozenset(_name(each.algorithm) for each, stem in known.items() if stem not in (None, each.model.stem)),
-        untimed=frozenset(
-            [
-                *(_name(each.algorithm) for each, stem in known.items() if stem is None),
-                *(_name(name) for name in made if _name(name) != TIMED),
-            ]
-        ),
-    )
+    untimed = {_name(each.algorithm) for each, speed in known.items() if speed is None}
+    untimed |= {_name(name) for name in made if _name(name) != TIMED}
+    return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
 
 def measured_on() -> str:
@@ -99,21 +86,14 @@ def _trained(config: RunConfig) -> float:
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
 
 
-def _training_seconds(config: RunConfig) -> float:
-    """Seconds of training; 0 for algorithms that were not measured."""
-    stem = _measured_stem(config)
-    return 0.0 if stem is None else _trained(config) / _by_stem(config)[stem][_name(config.algorithm)]
-
-
 def _by_stem(config: RunConfig) -> dict[str, dict[str, float]]:
     """Images a second by stem and algorithm on the run's engine, in its precision; empty if nothing was measured."""
     return dict(_speeds()["training"].get(config.engine.name, {}).get(config.engine.precision, {}))
 
 
-def _measured_stem(config: RunConfig) -> str | None:
-    """The stem with which the run's algorithm was measured: its own, else the slowest; None if neither was."""
-    speeds, name = _by_stem(config), _name(config.algorithm)
-    return next((stem for stem in (config.model.stem, SLOWEST_STEM) if name in speeds.get(stem, {})), None)
+def _speed(config: RunConfig) -> float | None:
+    """Images a second of the run's algorithm, with its stem; None if it was not measured."""
+    return _by_stem(config).get(config.model.stem, {}).get(_name(config.algorithm))
 
 
 def _name(spec: str) -> str:

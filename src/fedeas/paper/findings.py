@@ -228,8 +228,10 @@ def conclusions(found: Findings) -> list[str]:
     usual = [each for each in found.compared if not each.is_control]
     if not found.verdicts:
         return [f"{_progress(found)} One seed has no interval, so nothing is shown yet."]
+    level = 100 * (1 - (1 - CONFIDENCE) / found.verdicts)
+    together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
     return [
-        f"{_progress(found)} {_about_verdicts(found)}",
+        f"{_progress(found)} {together}",
         _says(usual, "Pools", POOLS, lambda each: f", {each.work:.1f} times the steps"),
         _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
@@ -243,11 +245,6 @@ def _progress(found: Findings) -> str:
     made = f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made"
     open_end = "" if found.is_finished else " The experiment is not finished: verdicts may change."
     return f"{made}, with {found.seeds} planned seeds.{open_end}"
-
-
-def _about_verdicts(found: Findings) -> str:
-    level = 100 * (1 - (1 - CONFIDENCE) / found.verdicts)
-    return f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
 
 
 def _says(

@@ -54,9 +54,10 @@ class Finding(NamedTuple):
     standing: Standing
     evidence: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def markdown(self) -> str:
         """Standing and evidence as one text."""
-        return f"{self.standing}: {self.evidence}" if self.evidence else str(self.standing)
+        return f"**{self.standing}**" + (f": {self.evidence}" if self.evidence else "")
 
 
 ABSENT = Finding(Standing.NOT_RUN)
@@ -278,7 +279,7 @@ def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
     """The ledger as a table, with remarks below it."""
     table = ["| statement | paper | ours, clean protocol | ours, the paper's protocol |", "| --- | --- | --- | --- |"]
     for line in lines:
-        cells = [f"**{each.standing}**{str(each).removeprefix(each.standing)}" for each in line.found.values()]
+        cells = (each.markdown for each in line.found.values())
         table.append(f"| {line.says}; {line.where} | {line.paper} | {' | '.join(cells)} |")
     return "\n".join([*table, "", remarks, ""])
 

@@ -47,9 +47,8 @@ class Method:
     title: str
     algorithm: str = "fedavg"
     policy: str = NO_GENERATION
-    other_generator: bool = False
-    generator: str = ""
-    """Replaces the profile's generator."""
+    generator: str = "{generator}"
+    """``{generator}`` stands for the profile's generator, ``{other}`` for the one that it is compared with."""
     held_out: bool = False
     """Whether a part of the training images goes to no client."""
     loss: str = ""
@@ -316,9 +315,7 @@ class Study:
         return _name(replace(method, held_out=apart, generator="" if usual else method.generator))
 
     def _generator(self, method: Method) -> str:
-        if method.generator:
-            return method.generator.format(generator=self.profile.generator)
-        return self.profile.other_generator if method.other_generator else self.profile.generator
+        return method.generator.format(generator=self.profile.generator, other=self.profile.other_generator)
 
     def _train(self, where: Setting, method: Method) -> TrainConfig:
         usual = self.profile.train
@@ -393,7 +390,7 @@ def combined(method: Method, algorithm: Method) -> Method:
 def _name(method: Method) -> str:
     """A name from the method's settings, so that all tables find the same run folder."""
     generation = [] if method.policy == NO_GENERATION else [method.policy]
-    source = ["other"] * method.other_generator + ["apart"] * method.held_out
+    source = ["apart"] * method.held_out
     source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
     source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central

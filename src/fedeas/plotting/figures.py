@@ -76,6 +76,17 @@ class Look(NamedTuple):
     dash: str = "solid"
 
 
+class Screen(NamedTuple):
+    """Colours of text, of grid lines and of the page itself."""
+
+    ink: str
+    grid: str
+    paper: str
+
+
+LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#302e2b", "#171614")
+
+
 def looks_of(policies: Sequence[str], others: Sequence[str] = (*SPARE, *USUAL.values())) -> list[Look]:
     """A look for each policy: its usual colour if that is free, else the next other colour, and at last dashes.
 
@@ -116,14 +127,11 @@ def save(figure: Figure, path: PathLike) -> None:
         figure.savefig(part, dpi=DPI, metadata=undated)
 
 
-def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
-    """Write figures by these names in every format, and return the files."""
-    written = []
+def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> None:
+    """Write figures by these names in every format."""
     for name, figure in figures:
         for ending in FORMATS:
-            written.append(folder / f"{name}.{ending}")
-            save(figure, written[-1])
-    return written
+            save(figure, folder / f"{name}.{ending}")
 
 
 def stacked(figure: Figure, *heights: float) -> Any:

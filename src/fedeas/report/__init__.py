@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from fedeas.core.files import PathLike
 from fedeas.report.page import write_report
 from fedeas.runs.store import Run, read_run
 
 __all__ = ["write_report"]
-
-PathLike = str | os.PathLike[str]
 
 
 class _ReportModule(ModuleType):

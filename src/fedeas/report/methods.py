@@ -47,11 +47,6 @@ class RunSnapshot:
         """The config with keys such as ``train.lr``, without keys that do not define a method."""
         return {key: value for key, value in self.run.config.flat.items() if key not in NOT_SHOWN}
 
-    @property
-    def accuracy_curve(self) -> AccuracyCurve:
-        """Accuracy over the rounds that were evaluated."""
-        return AccuracyCurve.of(self.rounds)
-
 
 @dataclass(frozen=True, eq=False)
 class MethodRuns:
@@ -86,7 +81,7 @@ class MethodRuns:
 
     def curves(self, finished: bool) -> list[AccuracyCurve]:
         """The accuracy curves of the runs that are finished, or of the others, as far as they were evaluated."""
-        found = [each.accuracy_curve for each in self.runs if each.finished is finished]
+        found = [AccuracyCurve.of(each.rounds) for each in self.runs if each.finished is finished]
         return [curve for curve in found if curve.rounds]
 
     @property

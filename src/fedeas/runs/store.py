@@ -38,7 +38,6 @@ from fedeas.core.records import (
 )
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
-from fedeas.runs.accuracy_curves import AccuracyCurve
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
 LOCK = ".lock"
@@ -148,14 +147,6 @@ class Run:
             self.summary()
         if self.has_allocation:
             self.allocation()
-
-    def packed_rounds(self) -> bytes:
-        """The content of ``rounds.jsonl.gz``, a fifth of the size; the same lines give the same bytes."""
-        return gzip.compress((self.path / ROUNDS).read_bytes(), mtime=0)
-
-    def accuracy_curve(self) -> AccuracyCurve:
-        """Accuracy over the rounds that were evaluated."""
-        return AccuracyCurve.of(self.rounds())
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""

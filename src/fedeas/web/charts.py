@@ -15,9 +15,9 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
 from fedeas.plotting import figures as plots
+from fedeas.plotting.figures import DARK, LIGHT, Screen
 from fedeas.runs.accuracy_curves import mean_curve
 from fedeas.web.runs import ListedMethod, ListedRun
-from fedeas.web.screens import DARK, LIGHT, Screen
 
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_METHODS = 24  # lines of a figure

@@ -10,7 +10,7 @@ from plotly.colors import hex_to_rgb, sequential
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
-from fedeas.web.screens import DARK, LIGHT, Screen
+from fedeas.plotting.figures import DARK, LIGHT, Screen
 
 MOST_CLIENTS, MOST_CLASSES = 25, 12
 SHADES = 64

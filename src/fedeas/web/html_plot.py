@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray
-from fedeas.web.screens import LIGHT, Screen
+from fedeas.plotting.figures import LIGHT, Screen
 
 STYLE = Path(__file__).with_name("html_plot.css")
 WIDEST = 40  # characters of a label beside the plot

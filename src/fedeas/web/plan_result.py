@@ -1,34 +1,39 @@
-"""What the page shows of a plan, computed by the library: the plan, other policies, their prices and curves."""
+"""What the page shows beside a plan, computed by the library: other policies, their prices and curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from fedeas.core.arrays import IntArray
 from fedeas.planning import scores
 from fedeas.planning.beta import BetaInterval, select_beta
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import BySize, FedEAS, FullBalance, MissingOnly, Policy, Uniform, parse_policy
+from fedeas.planning.policies import (
+    BySize,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    Optimal,
+    Policy,
+    Uniform,
+    parse_policy,
+)
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
-from fedeas.planning.summary import Summary
-from fedeas.web import references
 
 CURVE_BUDGETS, CURVE_BETAS = 13, 30
+# Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
+# out; at the last price nearly everything is balanced.
+FALLS = np.geomspace(0.01, 14.0, 30)
 
-
-@dataclass(frozen=True, eq=False)
-class PlanResult:
-    """A plan and its figures."""
-
-    policy: Policy
-    allocation: Allocation
-    summary: Summary
+Take = Callable[[Waterfill, float], IntArray]
+TAKES: dict[str, Take] = {Greedy.name(): Waterfill.taken_above, Optimal.name(): Waterfill.best_at}
 
 
 class Curves(NamedTuple):
@@ -51,15 +56,8 @@ class Price(NamedTuple):
     most: int
 
 
-def plan(counts: LabelCounts, spec: str) -> PlanResult:
-    """Plan; the policy is given by its spec, which identifies it in a cache."""
-    policy = parse_policy(spec)
-    allocation = policy.allocate(counts)
-    return PlanResult(policy, allocation, Summary.of(counts, allocation))
-
-
 def rivals(counts: LabelCounts, spec: str) -> list[Allocation]:
-    """The built-in policies at the budget of this policy's plan."""
+    """The built-in policies at the budget of this policy's plan; its spec identifies it in a cache."""
     policy = parse_policy(spec)
     return compare_policies(counts, policy, policy.allocate(counts))
 
@@ -76,14 +74,26 @@ def curves(counts: LabelCounts) -> Curves:
         kind.name(): _path(counts, [kind(budget=budget) for budget in budgets]) for kind in kinds if kind.suits(counts)
     }
     vessels = Waterfill(counts)
-    for name, take in references.TAKES.items():
-        paths[name] = scores.budget_path(counts, references.plans(vessels, take, fewest=budgets[0]))
+    for name, take in TAKES.items():
+        paths[name] = scores.budget_path(counts, reference_plans(vessels, take, fewest=budgets[0]))
     fedeas = _path(counts, [FedEAS(beta=float(beta)) for beta in np.geomspace(0.1, 100, CURVE_BETAS)])
     within = (fedeas.total >= budgets[0]) & (fedeas.total <= demand.total)
     if within.any():
         shown = BudgetPath(fedeas.total[within], fedeas.imbalance[within], fedeas.removed[within])
         paths = {"fedeas": shown, **paths}
     return Curves(demand, paths, interval, _admissible(counts, interval))
+
+
+def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocation]:
+    """Plans of greedy or of the optimum, from `fewest` samples to full balance, each total once.
+
+    At any price of a sample each client can compute how many samples it takes. All of them together are what greedy, or
+    the optimum, does with exactly that total. To meet a given budget, about fifty prices must be tried; a curve may
+    have any budgets, so that each price gives one point.
+    """
+    taken = [*(take(vessels, float(price)) for price in vessels.highest_gain * np.exp(-FALLS)), vessels.demand]
+    found = {int(samples.sum()): samples for samples in taken}
+    return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
 
 
 def prices(counts: LabelCounts, plans: Sequence[Allocation], images_per_second: float, side: int) -> list[Price]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,17 @@ from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning.advice import SHOWN
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
+from fedeas.plans import plan
 from fedeas.plotting import figures as plots
+from fedeas.plotting.figures import DARK, LIGHT, Screen
 from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.html_plot import Plot
-from fedeas.web.plan_result import Curves, PlanResult
+from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedRun
-from fedeas.web.screens import DARK, LIGHT, Screen
 
 log = logging.getLogger("fedeas")
 
@@ -56,7 +58,7 @@ def _key(counts: LabelCounts) -> object:
 _cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
 _paper, _drawn, _drawn_from = _cached(sources.paper), _cached(sources.drawn), _cached(sources.drawn_from)
 _uploaded, _curves = _cached(sources.read_upload), _cached(plan_result.curves)
-_plan, _rivals = _cached(plan_result.plan), _cached(plan_result.rivals)
+_plan, _rivals = _cached(plan), _cached(plan_result.rivals)
 
 
 def page() -> None:
@@ -65,13 +67,16 @@ def page() -> None:
     st.html(NARROW)
     st.title("FedEAS planner")
     st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
-    planning, running = st.tabs(["Plan", "Runs"], key="page", on_change="rerun")
-    if planning.open:
-        with planning:
-            _plan_tab()
-    if running.open:
-        with running:
-            _runs_tab(Path(os.environ.get(runs.FOLDER_VARIABLE, "runs")))
+    folder = Path(os.environ.get(runs.FOLDER_VARIABLE, "runs"))
+    _show_tabs("page", {"Plan": _plan_tab, "Runs": partial(_runs_tab, folder)})
+
+
+def _show_tabs(key: str, tabs: Mapping[str, Callable[[], None]]) -> None:
+    """Tabs by their names, of which only the open one is computed."""
+    for tab, show in zip(st.tabs(list(tabs), key=key, on_change="rerun"), tabs.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
 
 
 def _plan_tab() -> None:
@@ -187,13 +192,10 @@ def _choose_limits(policy: str) -> Limits:
         limits = Limits(min_removed=st.slider("Imbalance removed at least, %", 1, 99, 50, key="removed") / 100)
     else:
         limits = Limits(auto=True)
-    st.caption(words if policy == "fedeas" else f"{words} {policy} spends {_spends(size)}.")
+    # Sizes are defined for FedEAS.
+    spent = "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
+    st.caption(words if policy == "fedeas" else f"{words} {policy} spends {spent}.")
     return limits
-
-
-def _spends(size: Size) -> str:
-    """How much a budgeted policy spends, given a size that is defined for FedEAS."""
-    return "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
 
 
 def _rate() -> float:
@@ -208,26 +210,19 @@ def _choose_prices(choice: Choice) -> tuple[float, int]:
     return rate, side
 
 
-def _show(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
+def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     _show_figures_of(counts, found)
-    names = ["Where images go", "Clients", "Budget", "Prices"]
-    where, clients, budget, prices = st.tabs(names, key="view", on_change="rerun")
     rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
-    if where.open:
-        with where:
-            _show_where(counts, found, rows)
-    elif clients.open:
-        with clients:
-            _show_clients(counts, found, rows)
-    elif budget.open:
-        with budget:
-            _show_budget(counts, found)
-    elif prices.open:
-        with prices:
-            _show_prices(counts, found, rate, side)
+    views = {
+        "Where images go": partial(_show_where, counts, found, rows),
+        "Clients": partial(_show_clients, counts, found, rows),
+        "Budget": partial(_show_budget, counts, found),
+        "Prices": partial(_show_prices, counts, found, rate, side),
+    }
+    _show_tabs("view", views)
 
 
-def _show_where(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
     largest = max(int(table[rows].max()) for table in tables.values())
     show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
@@ -250,7 +245,7 @@ def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray,
         _chart(place, charts.heat_map(counts, table, rows, largest, title, _screen()), title)
 
 
-def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> None:
+def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     demand = _curves(counts).demand
     with _scrolled(rows):
         _plot(st, plan_charts.demand_dots(counts, found.allocation, demand, rows))
@@ -261,7 +256,7 @@ def _show_clients(counts: LabelCounts, found: PlanResult, rows: IntArray) -> Non
     _show_most(right, counts, found)
 
 
-def _show_budget(counts: LabelCounts, found: PlanResult) -> None:
+def _show_budget(counts: LabelCounts, found: Plan) -> None:
     curves = _curves(counts)
     point = (found.policy.spec, found.allocation.total, found.summary.removed)
     _plot(st, plan_charts.trade_off(curves, *point))
@@ -283,7 +278,7 @@ def _screen() -> Screen:
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
-def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
+def _show_figures_of(counts: LabelCounts, found: Plan) -> None:
     summary = found.summary
     st.markdown(f"**{for_markdown(found.policy.spec)}**")
     shown = st.container(horizontal=True)
@@ -293,7 +288,7 @@ def _show_figures_of(counts: LabelCounts, found: PlanResult) -> None:
     shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
 
 
-def _show_most(place: Any, counts: LabelCounts, found: PlanResult) -> None:
+def _show_most(place: Any, counts: LabelCounts, found: Plan) -> None:
     order = (-found.allocation.per_client).argsort(kind="stable")[:10]
     place.markdown("**Who gets most**")
     table = {
@@ -319,11 +314,12 @@ def _show_interval(curves: Curves) -> None:
         st.caption(for_markdown(interval.reason))
 
 
-def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int) -> None:
+def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
     names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
-    chosen = found.policy.spec
-    shown = [(_policy_name(each.policy, chosen), each.images, 100 * each.removed, *each[3:]) for each in rows]
+    # Only the chosen policy is shown with its parameters: all have the same budget.
+    titles = [each.policy if each.policy == found.policy.spec else each.policy.partition("(")[0] for each in rows]
+    shown = [(title, each.images, 100 * each.removed, *each[3:]) for title, each in zip(titles, rows, strict=True)]
     table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
@@ -334,12 +330,7 @@ def _show_prices(counts: LabelCounts, found: PlanResult, rate: float, side: int)
     )
 
 
-def _policy_name(spec: str, chosen: str) -> str:
-    """The chosen policy with its parameters, another by its name alone: they all have the same budget."""
-    return spec if spec == chosen else spec.partition("(")[0]
-
-
-def _show_downloads(federation: CountSource, choice: Choice, found: PlanResult) -> None:
+def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> None:
     """Buttons, whose files are made when they are pressed, and the commands."""
     counts, allocation = federation.counts, found.allocation
     st.subheader("Download")
@@ -398,7 +389,11 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
 
 def _show_table(shown: Sequence[ListedRun]) -> None:
     names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest")
-    table = {name: [_cell(getattr(run, name)) for run in shown] for name in names}
+    columns = {name: [getattr(run, name) for run in shown] for name in names}
+    table = {
+        name: [printable(value) if isinstance(value, str) else value for value in values]
+        for name, values in columns.items()
+    }
     formats = {
         "changed": st.column_config.DatetimeColumn("last round", format="distance"),
         "accuracy": st.column_config.NumberColumn(format="percent"),
@@ -406,10 +401,6 @@ def _show_table(shown: Sequence[ListedRun]) -> None:
         "latest": st.column_config.NumberColumn("last evaluation", format="percent"),
     }
     st.dataframe(table, hide_index=True, column_config=formats)
-
-
-def _cell(value: object) -> object:
-    return printable(value) if isinstance(value, str) else value
 
 
 def _plot(place: Any, plot: Plot) -> None:

@@ -34,13 +34,11 @@ class Bar(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A policy's accuracy in percent at each of these totals; None if it was not run, or is not printed."""
+    """A policy's accuracy at each of these totals."""
 
     name: str
     totals: Sequence[int]
-    ours: Sequence[float | None]
-    spread: Sequence[float | None]
-    paper: Sequence[float | None]
+    bars: Sequence[Bar]
 
 
 class Removal(NamedTuple):
@@ -90,13 +88,13 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
     ends = [end for bar in references for end in _draw_reference(axes, bar, looks[bar.name])]
     axes.margins(y=0.12)
     name_ends(axes, ends)
-    values = [*chain.from_iterable(sweep.ours for sweep in sweeps), *(bar.ours for bar in references)]
-    printed = [*chain.from_iterable(sweep.paper for sweep in sweeps), *(bar.paper for bar in references)]
-    if not _known(values):
-        say_not_run(axes, bare=not _known(printed))
+    bars = [*chain.from_iterable(sweep.bars for sweep in sweeps), *references]
+    printed = _known([bar.paper for bar in bars])
+    if not _known([bar.ours for bar in bars]):
+        say_not_run(axes, bare=not printed)
     keys = [key(_run_part(sweep), looks[sweep.name]) for sweep in sweeps]
     keys += [key(f"{bar.name}: {NOT_RUN}", looks[bar.name]) for bar in references if bar.ours is None]
-    keys += [Line2D([], [], color=plots.GREY, label="the paper", **PAPER)] if _known(printed) else []
+    keys += [Line2D([], [], color=plots.GREY, label="the paper", **PAPER)] if printed else []
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
 
@@ -151,10 +149,10 @@ def _number(axes: Any, place: float, height: float, value: float) -> None:
 
 def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
     """Draw ours with error bars, and the paper's; a line is interrupted where a number is missing."""
-    ours, spread, paper = (np.array(values, dtype=float) for values in (sweep.ours, sweep.spread, sweep.paper))
-    if _known(sweep.paper):
+    ours, spread, paper = np.array([bar[1:] for bar in sweep.bars], dtype=float).T
+    if not np.isnan(paper).all():
         axes.plot(sweep.totals, paper, marker="o", markerfacecolor="white", color=colour, **PAPER)
-    if _known(sweep.ours):
+    if not np.isnan(ours).all():
         axes.errorbar(sweep.totals, ours, np.nan_to_num(spread), fmt="o-", color=colour, capsize=3, elinewidth=1.2)
 
 
@@ -183,7 +181,7 @@ def _draw_removal(axes: Any, removal: Removal, look: Look) -> list[End]:
 
 def _run_part(sweep: Sweep) -> str:
     """The sweep's name, and how much of it was run, unless all was."""
-    run, wanted = len(_known(sweep.ours)), len(sweep.ours)
+    run, wanted = len(_known([bar.ours for bar in sweep.bars])), len(sweep.bars)
     if not run:
         return f"{sweep.name}: {NOT_RUN}"
     return sweep.name if run == wanted else f"{sweep.name}: {run} of {wanted} run"

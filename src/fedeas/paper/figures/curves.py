@@ -1,7 +1,4 @@
-"""Figures of accuracy over rounds.
-
-They take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
-"""
+"""Figures of accuracy over rounds, which take plain numbers as those in `accuracy` do."""
 
 from __future__ import annotations
 

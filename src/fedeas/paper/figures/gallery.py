@@ -68,7 +68,10 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     rows = table.rows
     betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
-    sweeps = [_sweep(name, totals, [row[place] for row in betas]) for name, place in (("FedEAS", 1), ("Uniform", 4))]
+    sweeps = [
+        Sweep(name, totals, [_bar(name, row[place]) for row in betas])
+        for name, place in (("FedEAS", 1), ("Uniform", 4))
+    ]
     fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
     return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
 
@@ -142,9 +145,8 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 
 def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
     """The figures of an artefact by file name; those from label counts do not depend on the study."""
-    short = {"fig1": "fig1a", "fig2": "fig2", "fig3": "fig3", "fig5": "fig5b", "closed-form": "supp-closed-form"}
     for name, draw_counts in COUNT_FIGURES.items():
-        if artefact in short and name.startswith(short[artefact]):
+        if artefact in name:
             yield name, draw_counts()
     for name, draw in RUN_FIGURES.get(artefact, {}).items():
         yield name, draw(book)
@@ -159,11 +161,6 @@ def _bar(name: str, entry: Entry | None) -> Bar:
     return Bar(name, entry.ours.mean, entry.ours.spread, paper)
 
 
-def _sweep(name: str, totals: list[int], entries: list[Entry | None]) -> Sweep:
-    bars = [_bar(name, entry) for entry in entries]
-    return Sweep(name, totals, [bar.ours for bar in bars], [bar.spread for bar in bars], [bar.paper for bar in bars])
-
-
 def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) -> Line:
     if cell is None:
         return Line(name, [])
@@ -176,6 +173,6 @@ def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
     """The curves of the runs that can be read."""
     for run in runs:
         try:
-            yield run.accuracy_curve()
+            yield AccuracyCurve.of(run.rounds())
         except InputError as error:
             log.warning("left out of the figures: %s", error)
