@@ -52,9 +52,7 @@ class Filtered(GeneratorWrapper):
     Each image costs 1 / agreement raw images. Request many at once, of several classes and clients: a generator that
     pads its batches takes as long for the last few images as for a full batch.
 
-    Args:
-        generator: the source.
-        classifier: has the same classes and shape; the class of an image must not depend on the rest of its batch.
+    The classifier has the same classes and shape; the class of an image must not depend on the rest of its batch.
     """
 
     def __init__(self, generator: Generator, classifier: Classifier) -> None:

@@ -120,14 +120,14 @@ class Rounding:
         for part in samples():
             whole, bits = _split(part)
             spent, cells = spent + int(whole.sum()), cells + part.size
-            histogram += _histogram(bits >> 48)
+            histogram += np.bincount(bits >> 48, minlength=2**16)
         self.each, rest = divmod(total - spent, cells)
         self.threshold, self.ties = _place_from_the_end(histogram, rest)
         for shift in (32, 16, 0):
             histogram[:] = 0
             for part in samples():
                 bits = _split(part)[1] >> shift
-                histogram += _histogram(bits[bits >> 16 == self.threshold] & 0xFFFF)
+                histogram += np.bincount(bits[bits >> 16 == self.threshold] & 0xFFFF, minlength=2**16)
             place, self.ties = _place_from_the_end(histogram, self.ties)
             self.threshold = (self.threshold << 16) + place
 
@@ -145,10 +145,6 @@ def _split(samples: FloatArray) -> tuple[IntArray, IntArray]:
     """Whole parts, and the rests as whole numbers in the same order; flat."""
     whole = rounded_down(samples)
     return whole, np.ascontiguousarray(samples - whole).view(np.int64).ravel()
-
-
-def _histogram(digits: IntArray) -> IntArray:
-    return np.bincount(digits, minlength=2**16)
 
 
 def _place_from_the_end(histogram: IntArray, count: int) -> tuple[int, int]:
