@@ -46,7 +46,7 @@ class _Stream:
     """Indices, in the generator, of the images that the classifier agrees with, in order."""
 
 
-class Filtered(GeneratorWrapper):
+class Filtered(GeneratorWrapper[Generator]):
     """A generator whose images a classifier agrees with.
 
     Each image costs 1 / agreement raw images. Request many at once, of several classes and clients: a generator that
