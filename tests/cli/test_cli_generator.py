@@ -14,7 +14,7 @@ from fedeas.generators.diffusion import presets
 from fedeas.generators.diffusion.presets import PRESETS, Network, Preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.generators.quality import recipes
+from fedeas.generators.quality.classifier import RECIPES
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -33,8 +33,8 @@ def run(run):
 def fast(monkeypatch):
     """A preset and a judge that are quick rather than good."""
     monkeypatch.setitem(presets.PRESETS, "fast", FAST)
-    small = recipes.RECIPES["small-cnn"]
-    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(small, epochs=2))
+    small = RECIPES["small-cnn"]
+    monkeypatch.setitem(RECIPES, "small-cnn", replace(small, epochs=2))
 
 
 def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path):

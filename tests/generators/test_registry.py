@@ -21,8 +21,7 @@ from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.filtered import Filtered
-from fedeas.generators.quality import recipes
-from fedeas.generators.quality.classifier import Classifier
+from fedeas.generators.quality.classifier import RECIPES, Classifier
 from fedeas.generators.registry import (
     GENERATORS,
     ClassifierFiltered,
@@ -180,8 +179,8 @@ def test_weights_that_saw_test_images_may_be_used_outside_the_clean_protocol(tmp
 
 
 def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkeypatch):
-    recipe = recipes.RECIPES["small-cnn"]
-    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(recipe, epochs=5, batch_size=10))
+    recipe = RECIPES["small-cnn"]
+    monkeypatch.setitem(RECIPES, "small-cnn", replace(recipe, epochs=5, batch_size=10))
     judge = Classifier.train(IMAGES, LABELS, 2)
     judge.save(tmp_path / "judge.safetensors")
     read = parse_generator(f'agreeing(of=gaussian(components=4), classifier="{tmp_path}/judge.safetensors")')
@@ -256,8 +255,8 @@ def test_the_content_of_diffusion_changes_with_its_images(tmp_path, changes, sam
 @pytest.fixture
 def judge(tmp_path, monkeypatch):
     """A classifier, and its file."""
-    recipe = recipes.RECIPES["small-cnn"]
-    monkeypatch.setitem(recipes.RECIPES, "small-cnn", replace(recipe, epochs=1))
+    recipe = RECIPES["small-cnn"]
+    monkeypatch.setitem(RECIPES, "small-cnn", replace(recipe, epochs=1))
     classifier = Classifier.train(IMAGES, LABELS, 2)
     classifier.save(tmp_path / "judge.safetensors")
     return classifier

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from statistics import NormalDist
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,10 +63,13 @@ class Generator(Protocol):
         """The images of these addresses, shaped (N, channels, height, width)."""
 
 
-class GeneratorWrapper:
+Wrapped = TypeVar("Wrapped", bound=Generator)
+
+
+class GeneratorWrapper(Generic[Wrapped]):
     """A generator that wraps another one, with its classes, shape, batch size and, unless replaced, fingerprint."""
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Wrapped) -> None:
         self.generator = generator
 
     @property

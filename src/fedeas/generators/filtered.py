@@ -46,15 +46,13 @@ class _Stream:
     """Indices, in the generator, of the images that the classifier agrees with, in order."""
 
 
-class Filtered(GeneratorWrapper):
+class Filtered(GeneratorWrapper[Generator]):
     """A generator whose images a classifier agrees with.
 
     Each image costs 1 / agreement raw images. Request many at once, of several classes and clients: a generator that
     pads its batches takes as long for the last few images as for a full batch.
 
-    Args:
-        generator: the source.
-        classifier: has the same classes and shape; the class of an image must not depend on the rest of its batch.
+    The classifier has the same classes and shape; the class of an image must not depend on the rest of its batch.
     """
 
     def __init__(self, generator: Generator, classifier: Classifier) -> None:

@@ -17,7 +17,7 @@ Kept = BankedGenerator | KeptPool
 """A generator whose images are kept in a bank."""
 
 
-class Journal(GeneratorWrapper):
+class Journal(GeneratorWrapper[Kept]):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
     `noted` are the notes of earlier starts of the run; `note` stores a new one.
@@ -25,7 +25,6 @@ class Journal(GeneratorWrapper):
 
     def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
         super().__init__(generator)
-        self._kept = generator
         self._notes, self._note = list(noted), note
         self._known = {client for each in self._notes for client in each["clients"]}
 
@@ -36,7 +35,7 @@ class Journal(GeneratorWrapper):
         new = sorted({*clients.tolist()} - self._known)
         if new:
             asked = np.isin(clients, new)
-            found, made = self._kept.holdings(classes[asked], numbers[asked])
+            found, made = self.generator.holdings(classes[asked], numbers[asked])
             note = {"clients": new, "found": found, "made": made}
             self._note(note)
             self._notes.append(note)

@@ -9,10 +9,10 @@ from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
 from fedeas.generators.bank import BankedGenerator
-from fedeas.generators.base import GeneratorWrapper, Images, checked_address, client_of, number_of, shape_of
+from fedeas.generators.base import GeneratorWrapper, Images, Wrapped, checked_address, client_of, number_of, shape_of
 
 
-class SharedPool(GeneratorWrapper):
+class SharedPool(GeneratorWrapper[Wrapped]):
     """Wraps a generator so that image j of a class is the same for every client.
 
     Far fewer distinct images are needed: for each class the largest number that any client asks for.
@@ -30,17 +30,13 @@ class SharedPool(GeneratorWrapper):
         return self.generator.sample(*distinct)[places]
 
 
-class KeptPool(SharedPool):
+class KeptPool(SharedPool[BankedGenerator]):
     """A shared pool whose images are kept in a bank."""
-
-    def __init__(self, generator: BankedGenerator) -> None:
-        super().__init__(generator)
-        self._kept = generator
 
     def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
         """How many of the distinct images of these addresses are kept already, and how many are not."""
         classes, numbers = checked_address(labels, index, self.num_classes)
-        return self._kept.holdings(classes, number_of(numbers))
+        return self.generator.holdings(classes, number_of(numbers))
 
 
 class HeldOutImages:

@@ -59,10 +59,8 @@ class TextToImage:
         class_names: the prompt of a class is its name, spaces for underscores, in place of the template's ``{}``.
         shape: channels (3, or 1 for luminance), height and width of the images.
         template: text with one ``{}``.
-        steps: denoising steps.
         guidance: classifier-free guidance scale; 1 or less is none.
         size: height and width of the pipeline's own images.
-        batch_size: how many images are computed at once.
         source: name of the model, for `description`.
     """
 

@@ -91,8 +91,7 @@ def select_beta(
     policy = policy or FedEAS()
     _check_share("min_removed", min_removed)
     hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
-    path = beta_path(policy, counts, hi)
-    first = _first_that_removes(policy, counts, path, hi, min_removed)
+    first, path = _first_that_removes(policy, counts, hi, min_removed)
     if first is None:
         return BetaInterval(
             hi,
@@ -188,8 +187,7 @@ def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) ->
     """The smallest beta that removes at least this share of the imbalance, with at most Full-Balance's total."""
     _check_share("min_removed", min_removed)
     end = _end_of(policy, counts, FullBalance().allocate(counts).total)
-    path = beta_path(policy, counts, end)
-    first = _first_that_removes(policy, counts, path, end, min_removed)
+    first, path = _first_that_removes(policy, counts, end, min_removed)
     if first is None:
         raise InputError(
             f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
@@ -197,16 +195,18 @@ def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) ->
     return first
 
 
-def _first_that_removes(policy: FedEAS, counts: LabelCounts, path: BetaPath, end: float, share: float) -> float | None:
-    """The smallest beta below `end` that removes this share; if the path has gaps, found by bisection."""
+def _first_that_removes(policy: FedEAS, counts: LabelCounts, end: float, share: float) -> tuple[float | None, BetaPath]:
+    """The smallest beta below `end` that removes this share, and the path; if that has gaps, beta is bisected."""
+    path = beta_path(policy, counts, end)
     met = path.removed >= share
     if not met.any():
-        return None
+        return None, path
     place = int(met.argmax())
-    if not place or not _has_gaps(policy.scale(counts), end):
-        return float(path.beta[place])
-    below, above = float(path.beta[place - 1]), float(path.beta[place])
-    return bisect_price(lambda at: _removed(policy, counts, at.middle) >= share, above, below).enough
+    first = float(path.beta[place])
+    if place and _has_gaps(policy.scale(counts), end):
+        before = float(path.beta[place - 1])
+        first = bisect_price(lambda at: _removed(policy, counts, at.middle) >= share, first, before).enough
+    return first, path
 
 
 def _has_gaps(scale: FloatArray, end: float) -> bool:

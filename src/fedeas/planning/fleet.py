@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, IntArray, frozen
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.passes import Tried
+from fedeas.planning.passes import Curves, Parts, Passes, Tried
 from fedeas.planning.policies import Policy
 from fedeas.planning.policies.base import Budget
 from fedeas.planning.policies.waterfill import Waterfill
@@ -19,8 +19,6 @@ SAMPLED_CLIENTS = 10_000
 OPEN_CLIENTS = 100_000
 """With at most so many samples between two prices, the clients that take them are settled in memory."""
 
-Curves = TypeVar("Curves")
-Parts = Callable[[], Iterator[LabelCounts]]
 Place = Callable[[LabelCounts], IntArray]
 """The allocation of the next part; parts come in order."""
 
@@ -63,27 +61,6 @@ class Fleet:
     def waterfill(self, part: LabelCounts) -> Waterfill:
         """The curves of some clients towards equal shares."""
         return Waterfill(part, max(self.total, self.largest))
-
-
-@dataclass
-class Passes(Generic[Curves]):
-    """The curves of all clients, part by part, as often as they are needed, and what is taken at a price."""
-
-    parts: Parts
-    curves_of: Callable[[LabelCounts], Curves]
-    taken: Callable[[Curves, float], int]
-
-    def curves(self) -> Iterator[Curves]:
-        """Read the table once."""
-        return map(self.curves_of, self.parts())
-
-    def taken_at(self, prices: Sequence[float]) -> list[int]:
-        """What all clients take at each of some rising prices; the highest comes first, where clients take least."""
-        taken = [0] * len(prices)
-        for curves in self.curves():
-            for place in reversed(range(len(prices))):
-                taken[place] += self.taken(curves, prices[place])
-        return taken
 
 
 class Open(NamedTuple):

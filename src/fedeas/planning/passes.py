@@ -7,15 +7,17 @@ that is looked for. A sample of the clients says where to begin, and a straight 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.prices import Bracket, bisect_price, rounded_down
 
-TakenAt = Callable[[Sequence[float]], list[int]]
-"""What all clients take at each of some prices, from one reading of the table."""
+Curves = TypeVar("Curves")
+Parts = Callable[[], Iterator[LabelCounts]]
 
 NEARBY = (1 / 8, 1 / 2**8, 1 / 2**16)
 """How far from a guess further prices are tried, relative to what is not yet excluded."""
@@ -34,48 +36,67 @@ class Tried(NamedTuple):
     taken: int
 
 
-def enclose(
-    taken_at: TakenAt, total: int, ends: tuple[Tried, Tried], guess: float, narrow: Callable[[Tried, Tried], bool]
-) -> tuple[Tried, Tried]:
-    """Two prices with the wanted one between: more than `total` is taken at the lower one, and not at the higher one.
+@dataclass
+class Passes(Generic[Curves]):
+    """The curves of all clients, part by part, as often as they are needed, and what is taken at a price."""
 
-    `ends` enclose it already. The search is over when the two are `narrow` enough, or too close to tell apart.
-    """
-    low, high = ends
-    width = guess / 4
-    while not narrow(low, high) and high.price - low.price > CLOSE * high.price:
-        prices = _to_try(low.price, high.price, guess, width)
-        for each in map(Tried, prices, taken_at(prices)):
-            if each.taken > total:
-                low = max(low, each)
-            else:
-                high = min(high, each)
-        width = high.price - low.price
-        guess = low.price + width * ((low.taken - total) / (low.taken - high.taken))
-    return low, high
+    parts: Parts
+    curves_of: Callable[[LabelCounts], Curves]
+    taken: Callable[[Curves, float], int]
+
+    def curves(self) -> Iterator[Curves]:
+        """Read the table once."""
+        return map(self.curves_of, self.parts())
+
+    def taken_at(self, prices: Sequence[float]) -> list[int]:
+        """What all clients take at each of some rising prices; the highest comes first, where clients take least."""
+        taken = [0] * len(prices)
+        for curves in self.curves():
+            for place in reversed(range(len(prices))):
+                taken[place] += self.taken(curves, prices[place])
+        return taken
+
+    def enclose(
+        self, total: int, ends: tuple[Tried, Tried], guess: float, narrow: Callable[[Tried, Tried], bool]
+    ) -> tuple[Tried, Tried]:
+        """Two prices with the wanted one between: at the lower one more than `total` is taken, at the higher one not.
+
+        `ends` enclose it already. The search is over when the two are `narrow` enough, or too close to tell apart.
+        """
+        low, high = ends
+        width = guess / 4
+        while not narrow(low, high) and high.price - low.price > CLOSE * high.price:
+            prices = _to_try(low.price, high.price, guess, width)
+            for each in map(Tried, prices, self.taken_at(prices)):
+                if each.taken > total:
+                    low = max(low, each)
+                else:
+                    high = min(high, each)
+            width = high.price - low.price
+            guess = low.price + width * ((low.taken - total) / (low.taken - high.taken))
+        return low, high
+
+    def bisect(self, total: int, highest: float, low: float, high: float) -> Bracket:
+        """The same as `bisect_price` of the whole table, if it is known that the result is between `low` and `high`."""
+        low, high = low * (1 - CLOSE), high * (1 + CLOSE)
+        known: dict[float, int] = {}
+
+        def fits(bracket: Bracket) -> bool:
+            price = bracket.middle
+            if not low < price < high:
+                return price >= high
+            if price not in known:
+                prices = sorted({each for each in middles(bracket, LEVELS_AT_ONCE) if low < each < high})
+                known.update(zip(prices, self.taken_at(prices), strict=True))
+            return known[price] <= total
+
+        return bisect_price(fits, highest)
 
 
 def _to_try(low: float, high: float, guess: float, width: float) -> list[float]:
     offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
     prices = {(low + high) / 2, guess, *(guess + offset for offset in offsets)}
     return sorted(price for price in prices if low < price < high)
-
-
-def bisect_by_passes(taken_at: TakenAt, total: int, highest: float, low: float, high: float) -> Bracket:
-    """The same as `bisect_price` of the whole table, if it is known that the result is between `low` and `high`."""
-    low, high = low * (1 - CLOSE), high * (1 + CLOSE)
-    known: dict[float, int] = {}
-
-    def fits(bracket: Bracket) -> bool:
-        price = bracket.middle
-        if not low < price < high:
-            return price >= high
-        if price not in known:
-            prices = sorted({each for each in middles(bracket, LEVELS_AT_ONCE) if low < each < high})
-            known.update(zip(prices, taken_at(prices), strict=True))
-        return known[price] <= total
-
-    return bisect_price(fits, highest)
 
 
 def middles(bracket: Bracket, levels: int) -> Iterator[float]:
@@ -99,14 +120,14 @@ class Rounding:
         for part in samples():
             whole, bits = _split(part)
             spent, cells = spent + int(whole.sum()), cells + part.size
-            histogram += _histogram(bits >> 48)
+            histogram += np.bincount(bits >> 48, minlength=2**16)
         self.each, rest = divmod(total - spent, cells)
         self.threshold, self.ties = _place_from_the_end(histogram, rest)
         for shift in (32, 16, 0):
             histogram[:] = 0
             for part in samples():
                 bits = _split(part)[1] >> shift
-                histogram += _histogram(bits[bits >> 16 == self.threshold] & 0xFFFF)
+                histogram += np.bincount(bits[bits >> 16 == self.threshold] & 0xFFFF, minlength=2**16)
             place, self.ties = _place_from_the_end(histogram, self.ties)
             self.threshold = (self.threshold << 16) + place
 
@@ -124,10 +145,6 @@ def _split(samples: FloatArray) -> tuple[IntArray, IntArray]:
     """Whole parts, and the rests as whole numbers in the same order; flat."""
     whole = rounded_down(samples)
     return whole, np.ascontiguousarray(samples - whole).view(np.int64).ravel()
-
-
-def _histogram(digits: IntArray) -> IntArray:
-    return np.bincount(digits, minlength=2**16)
 
 
 def _place_from_the_end(histogram: IntArray, count: int) -> tuple[int, int]:

@@ -16,8 +16,8 @@ import numpy as np
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.fleet import Exceptions, Fleet, Parts, Passes, Place, leave_few_open, open_clients, plan_whole
-from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
+from fedeas.planning.fleet import Exceptions, Fleet, Place, leave_few_open, open_clients, plan_whole
+from fedeas.planning.passes import CLOSE, Parts, Passes, Rounding, Tried
 from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
 from fedeas.planning.policies.kl import DivergenceCurves
@@ -94,8 +94,8 @@ def _relaxed_price(passes: Passes[RelaxedCurves], fleet: Fleet, highest: float, 
     total = fleet.total * FINE
     _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
     ends = Tried(0.0, matched), Tried(highest, 0)
-    low, high = enclose(passes.taken_at, total, ends, guess, lambda low, high: False)
-    return bisect_by_passes(passes.taken_at, total, highest, low.price, high.price).enough
+    low, high = passes.enclose(total, ends, guess, lambda low, high: False)
+    return passes.bisect(total, highest, low.price, high.price).enough
 
 
 @dataclass
@@ -129,7 +129,7 @@ def _prices_around(passes: Passes[Waterfill], fleet: Fleet, highest: float, dema
     some = fleet.waterfill(fleet.some)
     guess = bisect_price(lambda at: passes.taken(some, at.middle) <= fleet.sampled_total, highest).enough
     ends = Tried(0.0, demand), Tried(highest, 0)
-    low, high = enclose(passes.taken_at, fleet.total, ends, guess, leave_few_open)
+    low, high = passes.enclose(fleet.total, ends, guess, leave_few_open)
     return low.price, high.price
 
 
@@ -173,8 +173,8 @@ def _greedy_in_steps(parts: Parts, fleet: Fleet, policy: Greedy) -> Place:
         return plan_whole(parts, policy)
     # That more than the budget is taken at the lowest price is not known yet, so no search may end there.
     ends = Tried(least, fleet.total + 1), Tried(highest, 0)
-    low, high = enclose(
-        passes.taken_at, fleet.total, ends, guess, lambda low, high: low.price > least and leave_few_open(low, high)
+    low, high = passes.enclose(
+        fleet.total, ends, guess, lambda low, high: low.price > least and leave_few_open(low, high)
     )
     if low.price == least:
         return plan_whole(parts, policy)

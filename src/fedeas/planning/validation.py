@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -96,17 +96,16 @@ def checked_counts(n: NDArray[Any], *names: Iterable[object] | None) -> tuple[In
         raise InputError("the table of counts is empty; give at least one client")
     if n.shape[1] < 2:
         raise InputError(f"the table has {n.shape[1]} class; give at least two")
-    clients, classes = checked_names(n.shape, *names)
-    place = _Place(clients, classes)
+    place = _Place(*checked_names(n.shape, *names))
     whole = _whole_numbers(n, place)
-    return whole, clients, classes, _sizes(whole, place)
+    return whole, *place, _sizes(whole, place)
 
 
-class _Place:
+class _Place(NamedTuple):
     """Makes errors that name the place in the table."""
 
-    def __init__(self, clients: Names, classes: Names) -> None:
-        self.clients, self.classes = clients, classes
+    clients: Names
+    classes: Names
 
     def error(self, message: str, row: int | np.integer, column: int | np.integer | None = None) -> InputError:
         client = "" if self.clients is None else f" (client {self.clients[row]!r})"

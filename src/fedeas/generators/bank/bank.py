@@ -123,7 +123,7 @@ class Bank:
         return True
 
 
-class BankedGenerator(GeneratorWrapper):
+class BankedGenerator(GeneratorWrapper[Generator]):
     """A generator that takes images from a bank and makes those that are missing; `Bank.of` makes one.
 
     `found` and `made` count the images that were read and that were generated; an address that occurs twice in one

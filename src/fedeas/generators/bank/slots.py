@@ -64,7 +64,6 @@ class Header:
         channels, height, width = map(int, generator.shape)
         text = str(getattr(generator, "description", ""))
         header = cls(generator.fingerprint, int(generator.num_classes), (channels, height, width), text)
-        # The fingerprint becomes the name of a folder.
         if not HEX.fullmatch(header.fingerprint) or len(header.fingerprint) < NAME_LENGTH:
             raise InputError(f"fingerprint {header.fingerprint!r} is not made of {NAME_LENGTH} or more digits 0-9, a-f")
         if generator.batch_size < 1:

@@ -107,9 +107,7 @@ class Preset:
     """A network and how it is trained.
 
     Args:
-        network: what is trained.
         batch: images of an update.
-        updates: updates of the whole training.
         lr: Adam's learning rate, after the warm-up and until the last tenth, in which it falls to zero.
         ema: decay of the averaged weights, which are the result of the training.
         class_dropout: share of images shown without their class, which guidance needs.

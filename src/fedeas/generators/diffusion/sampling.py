@@ -44,7 +44,6 @@ class DiffusionGenerator:
         steps: evaluations of the network for an image.
         guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
         precision: of the network; by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
-        device: where it computes.
         batch_size: images made at once; smaller requests are padded to it, so that an image never depends on the size
             of its request.
         compiled: whether to compile the network first, which takes most of a minute and pays for thousands of images.

@@ -93,7 +93,18 @@ class Weights:
         path = generator_weights(place)
         about, tensors = _read(path)
         try:
-            weights = _weights_of(about, tensors)
+            channels, height, width = about["shape"]
+            sampler = about["sampler"]
+            weights = Weights(
+                Network.of(about["network"]),
+                (int(channels), int(height), int(width)),
+                tuple(about["class_names"]),
+                tensors,
+                sampler["solver"],
+                sampler["steps"],
+                sampler.get("guidance", 1.0),
+                dict(about["provenance"]),
+            )
             wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: its description cannot be used ({error})") from None
@@ -116,21 +127,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if about.get("format") != FORMAT:
         raise InputError(f"{path}: not a diffusion generator of this version; make one with `fedeas generator train`")
     return about, tensors
-
-
-def _weights_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> Weights:
-    channels, height, width = about["shape"]
-    sampler = about["sampler"]
-    return Weights(
-        Network.of(about["network"]),
-        (int(channels), int(height), int(width)),
-        tuple(about["class_names"]),
-        tensors,
-        sampler["solver"],
-        sampler["steps"],
-        sampler.get("guidance", 1.0),
-        dict(about["provenance"]),
-    )
 
 
 def _check_tensors(weights: Weights, wanted: Mapping[str, Tensor], path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What images are worth: classifier, recipes to train it, metrics, sample grid."""
+"""What images are worth: a classifier, metrics, a sample grid."""

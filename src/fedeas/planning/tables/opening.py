@@ -65,16 +65,11 @@ def open_parquet(path: str | os.PathLike[str]) -> Any:
     return parquet.ParquetFile(path, read_dictionary=texts)
 
 
-def columns_of(schema: pa.Schema, head: Callable[[str], pa.ChunkedArray]) -> list[Column]:
-    """The columns of a table for `layout_of`; `head` reads the first rows of one."""
+def columns_of(schema: pa.Schema, head: Callable[[str], list[Any]]) -> list[Column]:
+    """The columns of a table for `layout_of`; `head` reads the first values of one."""
     return [
-        Column(field.name, is_text(field.type), is_number(field.type), partial(_head_values, head, field.name))
-        for field in schema
+        Column(field.name, is_text(field.type), is_number(field.type), partial(head, field.name)) for field in schema
     ]
-
-
-def _head_values(head: Callable[[str], pa.ChunkedArray], name: str) -> list[Any]:
-    return [value for value in head(name).to_pylist() if value is not None]
 
 
 def is_text(kind: pa.DataType) -> bool:

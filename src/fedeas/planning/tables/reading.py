@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,15 +147,13 @@ class CountTable:
         check_cells(self._rows * max(1, len(names)), self.size)
         return self._source.read(columns=names)
 
-    def _head(self, name: str) -> pa.ChunkedArray:
-        """The first values of a column."""
-        import pyarrow as pa
-
+    def _head(self, name: str) -> list[Any]:
+        """The first values of a column; missing ones are left out."""
         if self.suffix == ".csv":
-            return self._source.column(name).slice(0, HEAD_ROWS)
-        parts = self._source.iter_batches(HEAD_ROWS, columns=[name])
-        first = next(parts, None)
-        return pa.chunked_array([] if first is None else [first.column(0)], pa.null() if first is None else None)
+            parts = iter([self._source.select([name]).slice(0, HEAD_ROWS)])
+        else:
+            parts = self._source.iter_batches(HEAD_ROWS, columns=[name])
+        return [value for part in islice(parts, 1) for value in part.column(0).to_pylist() if value is not None]
 
 
 @contextmanager
