@@ -25,7 +25,7 @@ from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.core.log import log
 from fedeas.errors import InputError, RunError
-from fedeas.federation.engines.base import ClientCount, Task
+from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
 from fedeas.flower.window import Window
@@ -50,8 +50,8 @@ Answer = TypeVar("Answer")
 
 
 @dataclass
-class FlowerEngine:
-    """Sends each task to the nodes of its clients."""
+class FlowerEngine(Engine):
+    """Sends each task to the nodes of its clients, which store their own states."""
 
     grid: Grid
     num_clients: int
@@ -135,19 +135,9 @@ class FlowerEngine:
             if self.absences[client] == ABSENCES:
                 log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
 
-    def client_states(self) -> dict[int, Arrays]:
-        """Empty: clients store their own states."""
-        return {}
-
     def on_checkpoint(self) -> None:
         """Let clients remove the states that are older than this checkpoint."""
         self.kept = dict(self.accepted)
-
-    def restore(self, states: dict[int, Arrays]) -> None:
-        """Nothing to restore: clients store their own states."""
-
-    def close(self) -> None:
-        """Nothing to close: nodes keep running."""
 
     def _ask_clients(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]

@@ -1,4 +1,4 @@
-"""The protocol of an engine."""
+"""What every engine does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Protocol
 
 from fedeas.algorithms.base import Arrays, Reply
 
@@ -42,16 +41,18 @@ class ClientCount:
                 self.tell(self.done, self.of)
 
 
-class Engine(Protocol):
-    """Lets clients do a task and collects their replies."""
+class Engine:
+    """Lets clients do a task and collects their replies. By default, nothing has to be kept or closed."""
 
     count: ClientCount
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Do the task; the clients' replies in the order of client ids. A client may have no reply."""
+        raise NotImplementedError
 
     def client_states(self) -> dict[int, Arrays]:
         """The clients' states between rounds, for a checkpoint; empty if clients store them themselves."""
+        return {}
 
     def on_checkpoint(self) -> None:
         """Note that a checkpoint has been written: a run that is resumed starts from here, and not earlier."""

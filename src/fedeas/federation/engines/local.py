@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from fedeas.algorithms.base import Arrays, Reply
-from fedeas.federation.engines.base import ClientCount, Task
+from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import torch_threads
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Runs every client in this process, on `threads` threads; the fast engines are tested against it."""
 
     def __init__(self, worker: Worker, threads: int | None = None) -> None:
@@ -33,15 +33,9 @@ class LocalEngine:
         """The states of all clients that have one."""
         return self.states
 
-    def on_checkpoint(self) -> None:
-        """Nothing to do: the states are in the checkpoint."""
-
     def restore(self, states: dict[int, Arrays]) -> None:
         """Set these states."""
         self.states = dict(states)
-
-    def close(self) -> None:
-        """Nothing to end."""
 
     def _run_one(self, task: Task, broadcast: Arrays, client: int, round: int) -> Reply | None:
         reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
