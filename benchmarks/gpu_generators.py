@@ -20,7 +20,10 @@ from measure import save
 
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import image_index
-from fedeas.generators.diffusion import DiffusionGenerator, Trainer, Weights, preset
+from fedeas.generators.diffusion.presets import preset
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.trainer import Trainer
+from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.quality.metrics import CHECK_CLIENT, Report, Yardstick, judge
 

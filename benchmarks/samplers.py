@@ -11,7 +11,8 @@ from measure import save
 from fedeas.core.arrays import cores
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import image_index
-from fedeas.generators.diffusion import DiffusionGenerator, Weights
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.quality.metrics import CHECK_CLIENT, Yardstick, judge
 

@@ -22,7 +22,8 @@ from fedeas.core.arrays import frozen
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.worker import Worker
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.diffusion import DiffusionGenerator, Weights
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights
 
 SKEWED = [30, 2, 0]
 LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]

@@ -12,7 +12,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -119,14 +119,11 @@ class AsReal:
             image = image.permute(1, 2, 0).contiguous()
         elif self.layout == "hw":
             image = image.squeeze(0)
-        return image if self.container == "tensor" else self._outside_torch(image.numpy())
-
-    def _outside_torch(self, pixels: NDArray[np.uint8]) -> Any:
-        if self.container == "array":
-            return pixels
+        if self.container != "picture":
+            return image if self.container == "tensor" else image.numpy()
         from PIL import Image
 
-        return Image.fromarray(pixels)
+        return Image.fromarray(image.numpy())
 
 
 @_refused_as_input()

@@ -10,7 +10,10 @@ import pytest
 from fedeas.core.provenance import Seen, data_digest, seen_by
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
-from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, presets
+from fedeas.generators.diffusion import presets
+from fedeas.generators.diffusion.presets import PRESETS, Network, Preset
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.quality import recipes
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.

@@ -10,7 +10,8 @@ from fedeas.config import load_config
 from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.model_choice import for_this_machine
 from fedeas.federation.parts import Parts
-from fedeas.generators.diffusion import Trainer, preset
+from fedeas.generators.diffusion.presets import preset
+from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
 from fedeas.paper.reproduction import Places, Training

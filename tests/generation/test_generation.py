@@ -177,3 +177,10 @@ def test_written_folders_are_datasets(tmp_path, monkeypatch):
     plan = Allocation([[5, 5], [6, 4]], "", ["ann", "bob"], ["cat", "dog"])
     write_images(source_for(plan, Painter()), tmp_path / "out")
     assert load_dataset(f"folder:{tmp_path / 'out'}").clients == ("ann", "bob")
+
+
+def test_clients_whose_names_become_equal_on_disk_have_folders_of_their_own(tmp_path):
+    plan = Allocation([[1, 0]] * 3, clients=["a/b", "a_b-0", "a_b"])
+    write_images(source_for(plan, Painter()), tmp_path)
+    files = {row["file"] for row in rows_of(tmp_path)}
+    assert len(files) == len({file.split("/")[0] for file in files}) == 3

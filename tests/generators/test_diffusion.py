@@ -18,10 +18,10 @@ from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.base import address_noise
-from fedeas.generators.diffusion import PRESETS, DiffusionGenerator, Network, Preset, Weights, preset
 from fedeas.generators.diffusion.noise import DeviceNoise
-from fedeas.generators.diffusion.presets import NOISE_LEVELS
-from fedeas.generators.diffusion.weights import half
+from fedeas.generators.diffusion.presets import NOISE_LEVELS, PRESETS, Network, Preset, preset
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.quality.metrics import Yardstick, check_generator
 

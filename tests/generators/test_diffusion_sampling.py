@@ -17,10 +17,10 @@ from torch.nn import functional
 
 from fedeas.errors import InputError
 from fedeas.generators.base import address_noise, image_index
-from fedeas.generators.diffusion import DiffusionGenerator, Network, Weights
 from fedeas.generators.diffusion.noise import DeviceNoise
-from fedeas.generators.diffusion.sampling import solver
-from fedeas.generators.diffusion.weights import half
+from fedeas.generators.diffusion.presets import Network
+from fedeas.generators.diffusion.sampling import DiffusionGenerator, solver
+from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.gpu.devices import computes_in_bf16
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from fedeas.core.locks import locked
 from fedeas.errors import InputError, RunError
-from fedeas.generators.diffusion import DiffusionGenerator, Network, Preset, Trainer, Weights, train
 from fedeas.generators.diffusion import training as module
-from fedeas.generators.diffusion.trainer import CLASSES
-from fedeas.generators.diffusion.training import GENERATOR, LOCK, STATE
+from fedeas.generators.diffusion.presets import Network, Preset
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.trainer import CLASSES, Trainer
+from fedeas.generators.diffusion.training import GENERATOR, LOCK, STATE, train
+from fedeas.generators.diffusion.weights import Weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

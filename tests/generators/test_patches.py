@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedeas.generators.diffusion import DiffusionGenerator, Network, Preset, Trainer, Weights, preset
-from fedeas.generators.diffusion.presets import PatchNetwork
-from fedeas.generators.diffusion.trainer import _loss_weight
+from fedeas.generators.diffusion.presets import Network, PatchNetwork, Preset, preset
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.trainer import Trainer, _loss_weight
+from fedeas.generators.diffusion.weights import Weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

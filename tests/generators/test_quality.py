@@ -58,7 +58,7 @@ def few(count=40, side=8, channels=1):
 
 
 def test_the_classifier_recognises_unseen_digits(trained):
-    assert trained.accuracy(DIGITS[TEST], LABELS[TEST]) > 0.96
+    assert trained.measured(DIGITS[TEST], LABELS[TEST]).test_accuracy > 0.96
     assert trained.read(DIGITS[:5])[1].shape == (5, 48)
     assert trained.predict(DIGITS[:0]).shape == (0,)
 
@@ -134,7 +134,7 @@ def test_saved_and_loaded_bit_for_bit(tmp_path, trained):
     measured.save(tmp_path / "judge.safetensors")
     loaded = Classifier.load(tmp_path / "judge.safetensors")
     assert loaded.fingerprint == measured.fingerprint == trained.fingerprint
-    assert loaded.test_accuracy == trained.accuracy(DIGITS[TEST], LABELS[TEST])
+    assert loaded.test_accuracy == (trained.predict(DIGITS[TEST]) == LABELS[TEST]).mean()
     assert (loaded.shape, loaded.num_classes, loaded.class_names) == ((1, 8, 8), 10, NAMES)
     assert np.array_equal(loaded.read(DIGITS[:99])[1], trained.read(DIGITS[:99])[1])
     assert [path.name for path in tmp_path.iterdir()] == ["judge.safetensors"]
@@ -268,7 +268,7 @@ def test_about_one_in_a_hundred_test_images_is_a_suspected_copy(yardstick):
     report = judge(DIGITS[TEST], LABELS[TEST], yardstick)
     assert 0.005 < report.suspected_copies < 0.015
     assert report.nearest == report.nearest_of_test
-    assert report.agreement == report.ceiling == yardstick.classifier.accuracy(DIGITS[TEST], LABELS[TEST])
+    assert report.agreement == report.ceiling == yardstick.classifier.measured(DIGITS[TEST], LABELS[TEST]).test_accuracy
     assert report.classifier_frechet == pytest.approx(report.classifier_frechet_floor, rel=1e-9)
 
 
@@ -295,7 +295,7 @@ def test_agreement_equals_the_planted_share(trained, yardstick):
     report = check_generator(Planted([DIGITS[seen == c] for c in range(10)], wrong), yardstick, per_class=40)
     assert report.agreement_per_class == pytest.approx([1 - count / 40 for count in wrong])
     assert report.agreement == pytest.approx(1 - sum(wrong) / 400)
-    assert report.ceiling_per_class[3] == trained.accuracy(DIGITS[TEST & (LABELS == 3)], LABELS[TEST & (LABELS == 3)])
+    assert report.ceiling_per_class[3] == (trained.predict(DIGITS[TEST & (LABELS == 3)]) == 3).mean()
     assert (report.images, report.generator, report.classifier) == (400, "planted", trained.fingerprint)
     assert report.seconds > 0
     assert report.images_per_second == pytest.approx(400 / report.seconds)

@@ -17,8 +17,9 @@ from fedeas.core.weight_files import generator_weights, weights_digest
 from fedeas.errors import FedEASError, InputError, SpecError
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.base import image_index
-from fedeas.generators.diffusion import DiffusionGenerator, Network, Weights
-from fedeas.generators.diffusion.weights import half
+from fedeas.generators.diffusion.presets import Network
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.filtered import Filtered
 from fedeas.generators.quality import recipes
 from fedeas.generators.quality.classifier import Classifier

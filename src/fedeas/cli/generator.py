@@ -23,7 +23,7 @@ from fedeas.core.weight_files import folder_for_new, generator_weights, name_of_
 
 if TYPE_CHECKING:
     from fedeas.generators.base import Generator
-    from fedeas.generators.diffusion import Weights
+    from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.metrics import Report
 
@@ -57,18 +57,20 @@ def train(
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
     from fedeas.data.sources import load_dataset
-    from fedeas.generators import diffusion
+    from fedeas.generators.diffusion import presets, training
+    from fedeas.generators.diffusion.trainer import Trainer
+    from fedeas.generators.diffusion.weights import Weights
     from fedeas.gpu.devices import chosen_device
 
     data = load_dataset(dataset, data_root)
     where = chosen_device(device)
-    preset = preset or diffusion.suited_preset(data.shape, where)
-    recipe = diffusion.preset(preset)
+    preset = preset or presets.suited_preset(data.shape, where)
+    recipe = presets.preset(preset)
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
-    trainer = diffusion.Trainer(
+    trainer = Trainer(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
-        compiled=compiled, start=diffusion.Weights.load(start) if start is not None else None,
+        compiled=compiled, start=Weights.load(start) if start is not None else None,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
     if trainer.device.type == "cpu":
@@ -79,7 +81,7 @@ def train(
         look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
-        weights = diffusion.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
+        weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
 
 
@@ -256,7 +258,7 @@ def _share(value: float | None) -> str:
 
 
 def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:
-    from fedeas.generators.diffusion import DiffusionGenerator
+    from fedeas.generators.diffusion.sampling import DiffusionGenerator
     from fedeas.generators.quality.grid import sample_grid
 
     is_due = every(60 * minutes)

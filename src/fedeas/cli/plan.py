@@ -107,8 +107,8 @@ def plan(
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
     side_by_side = compare_policies(table, chosen, allocation) if compare else []
     _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
-    if not example:
-        _remark(f"read {counts} as {own.how if own else file.how if file else ''}", as_json)
+    if (source := own or file) is not None:
+        _remark(f"read {counts} as {source.how}", as_json)
     _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, allocation))

@@ -19,7 +19,7 @@ from fedeas.core.records import plain_array
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
-from fedeas.data.parquet import files_for_testing, read_parquet_part, split_files
+from fedeas.data.parquet import files_for_testing, read_parquet, split_files
 from fedeas.data.sources import (
     NPZ_NAMES,
     Dataset,
@@ -119,7 +119,7 @@ def _parquet_part(name: str, base: Path, split: str) -> Decoded:
     if not files:
         raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
     identity = f"{folder.resolve()} one part"
-    return load_decoded(name, fingerprint(identity, folder, files), lambda: read_parquet_part(files))
+    return load_decoded(name, fingerprint(identity, folder, files), lambda: read_parquet(files, []))
 
 
 def _parquet_files(base: Path) -> tuple[Path, list[Path]]:

@@ -15,7 +15,7 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.inputs import checked_file
 from fedeas.data.cache import Encoded
-from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES
 from fedeas.errors import InputError
 
@@ -93,20 +93,12 @@ def files_for_testing(base: Path, found: Sequence[Path]) -> list[Path]:
     return next((files for part in TEST_NAMES if (files := split_files(base, found, part))), [])
 
 
-def read_parquet_part(files: list[Path]) -> Encoded:
-    """Labels of one part, and a reader of its images, as training part; the test part is empty."""
-    image, label, classes = _columns(files[0])
-    pictures, labels = _read_split(files, image, label, classes)
-    return Encoded(pictures, labels, ParquetColumn((), (), image), labels[:0], classes or numbers_upto(labels))
-
-
-def read_parquet(base: Path, train: list[Path], test: list[Path]) -> Encoded:
-    """Labels of both parts, and readers of their images."""
+def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
+    """Labels of both parts, and readers of their images; the test part may be empty."""
     image, label, classes = _columns(train[0])
     pictures, labels = _read_split(train, image, label, classes)
     classes = classes or numbers_upto(labels)
     test_pictures, test_labels = _read_split(test, image, label, classes)
-    check_parts(str(base), labels, test_labels, classes)
     return Encoded(pictures, labels, test_pictures, test_labels, classes)
 
 
@@ -127,7 +119,7 @@ def _read_split(
     files: list[Path], image: str, label: str, classes: tuple[str, ...] | None
 ) -> tuple[ParquetColumn, IntArray]:
     labels = [_column_labels(path, label, classes) for path in files]
-    return ParquetColumn(tuple(files), tuple(map(len, labels)), image), np.concatenate(labels)
+    return ParquetColumn(tuple(files), tuple(map(len, labels)), image), np.concatenate([np.zeros(0, np.int64), *labels])
 
 
 def _image_column(schema: Any, path: Path) -> str:

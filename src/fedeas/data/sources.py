@@ -337,5 +337,10 @@ def _from_parquet(name: str, base: Path) -> Dataset:
     if not train or not test:
         missing = "test" if train else "train"
         raise InputError(f"{base}: no {missing} split; there must be a file such as {missing}-00000-of-00001.parquet")
-    source = fingerprint(name, base, [*train, *test])
-    return Dataset(name, *load_decoded(name, source, lambda: read_parquet(base, train, test)))
+
+    def read() -> Encoded:
+        encoded = read_parquet(train, test)
+        check_parts(str(base), encoded.labels, encoded.test_labels, encoded.classes)
+        return encoded
+
+    return Dataset(name, *load_decoded(name, fingerprint(name, base, [*train, *test]), read))

@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -85,9 +86,10 @@ def write_images(
         count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
         report = on_images or (lambda images, of: None)
         report(count, wanted)
+        names = _file_names([client_name(source, row) for row in range(len(source.plan.n))])
         for row in rows:
             if row not in done and source.plan.per_client[row]:
-                for part in _write_client(folder, source, ready, row, form):
+                for part in _write_client(folder, source, ready, row, names[row], form):
                     count += part
                     report(count, wanted)
         if bank is None:
@@ -95,7 +97,9 @@ def write_images(
     return Written(count, ready.made, folder / MANIFEST)
 
 
-def _write_client(folder: Path, source: PlanSource, ready: Any, row: int, form: ImageFormat) -> Iterator[int]:
+def _write_client(
+    folder: Path, source: PlanSource, ready: Any, row: int, name: str, form: ImageFormat
+) -> Iterator[int]:
     """Make and write the images of one client, then list them; yields the number of images after each batch."""
     labels, index = source.addresses(row)
     images = np.empty((labels.size, *ready.shape), dtype=np.uint8)
@@ -103,8 +107,7 @@ def _write_client(folder: Path, source: PlanSource, ready: Any, row: int, form: 
         batch = slice(start, start + ready.batch_size)
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
-    name, clients = client_name(source, row), _file_names([client_name(source, k) for k in range(len(source.plan.n))])
-    made = ClientImages(name, clients[row], images, labels, number_of(index))
+    made = ClientImages(client_name(source, row), name, images, labels, number_of(index))
     files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
         folder, made, source.classes
     )
@@ -217,4 +220,6 @@ def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
 def _file_names(names: Sequence[str]) -> list[str]:
     """Names of files: without slashes and leading dots, each different from the others."""
     plain = [re.sub(r"[^\w .()+-]", "_", name).strip(". ") or "_" for name in names]
-    return [f"{name}-{row}" if plain.count(name) > 1 else name for row, name in enumerate(plain)]
+    times = Counter(plain)
+    files = [f"{name}-{row}" if times[name] > 1 else name for row, name in enumerate(plain)]
+    return files if len({*files}) == len(files) else _file_names(files)  # a name with a number may be another's

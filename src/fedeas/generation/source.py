@@ -74,7 +74,11 @@ def _context(
     device: str,
 ) -> GeneratorContext | None:
     """What is known of the images: from the dataset, the weights, or the shape alone."""
-    where = _device(device) if isinstance(generator, str) else "cpu"
+    where = "cpu"
+    if isinstance(generator, str):
+        from fedeas.gpu.devices import chosen_device  # loads torch
+
+        where = str(chosen_device(device))
     if dataset is not None:
         data = load_dataset(dataset, data_root)
         return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
@@ -96,12 +100,6 @@ def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext
             "or for a function of your own their shape (--shape 3,32,32)"
         )
     return context
-
-
-def _device(name: str) -> str:
-    from fedeas.gpu.devices import chosen_device
-
-    return str(chosen_device(name))
 
 
 def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:

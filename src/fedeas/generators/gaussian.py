@@ -147,7 +147,13 @@ class GaussianGenerator:
     def load(cls, path: PathLike) -> GaussianGenerator:
         """Read what `save` wrote."""
         try:
-            return _read(path)
+            settings, tensors = read_tensors(path, "numpy")
+            if settings.get("format") != FORMAT:
+                raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+            channels, height, width = json.loads(settings["shape"])
+            mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
+            names = tuple(json.loads(settings["class_names"])) if settings["class_names"] else None
+            return cls((channels, height, width), mean, basis, class_means, roots, float(settings["shrinkage"]), names)
         except InputError as error:
             raise InputError(f"{error}; fit it again") from None
         except (KeyError, TypeError, ValueError) as error:
@@ -155,24 +161,6 @@ class GaussianGenerator:
 
     def _tensors(self) -> dict[str, FloatArray]:
         return dict(zip(TENSORS, (self.mean, self.basis, self.class_means, self.roots), strict=True))
-
-
-def _read(path: PathLike) -> GaussianGenerator:
-    settings, tensors = read_tensors(path, "numpy")
-    if settings.get("format") != FORMAT:
-        raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
-    channels, height, width = json.loads(settings["shape"])
-    names = json.loads(settings["class_names"]) if settings["class_names"] else None
-    mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
-    return GaussianGenerator(
-        (channels, height, width),
-        mean,
-        basis,
-        class_means,
-        roots,
-        float(settings["shrinkage"]),
-        None if names is None else tuple(names),
-    )
 
 
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:

@@ -22,7 +22,7 @@ from fedeas.generators.custom import custom_content, load_custom, wrap_callable
 from fedeas.generators.pools import HeldOutImages, SharedPool
 
 if TYPE_CHECKING:
-    from fedeas.generators.diffusion import Weights
+    from fedeas.generators.diffusion.weights import Weights
 
 AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
 """A generator, its spec, or a function from labels and indices to uint8 images."""
@@ -165,7 +165,7 @@ class Diffusion(GeneratorSettings):
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load it, if the weights fit the dataset and, in the clean protocol, have seen no test images."""
-        from fedeas.generators.diffusion import DiffusionGenerator
+        from fedeas.generators.diffusion.sampling import DiffusionGenerator
 
         weights = self._loaded(context.dataset, context.classes, context.shape)
         if context.protocol == "clean":
@@ -177,7 +177,7 @@ class Diffusion(GeneratorSettings):
         )  # fmt: skip
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Weights:
-        from fedeas.generators.diffusion import Weights
+        from fedeas.generators.diffusion.weights import Weights
 
         place = self._place(dataset)
         weights = Weights.load(place)

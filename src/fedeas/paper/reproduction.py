@@ -236,7 +236,8 @@ def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path)
 
 def _save_samples(chosen: Study, path: Path) -> None:
     """Write a grid of samples of the profile's diffusion model."""
-    from fedeas.generators.diffusion import DiffusionGenerator, Weights
+    from fedeas.generators.diffusion.sampling import DiffusionGenerator
+    from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.grid import sample_grid
 
     weights = Weights.load("digits" if chosen.profile.dataset else "cifar10")

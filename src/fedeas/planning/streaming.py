@@ -19,14 +19,14 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Exceptions, Fleet, Parts, Passes, Place, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Rounding, Tried, bisect_by_passes, enclose
 from fedeas.planning.policies import KL, Greedy, Optimal, Policy
-from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
+from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
 from fedeas.planning.policies.kl import DivergenceCurves
 from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
 from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
 from fedeas.planning.policies.share_curves import ShareCurves
+from fedeas.planning.policies.stepping import LEAST, Steps
 from fedeas.planning.policies.targets import shares_towards
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
-from fedeas.planning.stepwise import place_stepwise
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
@@ -56,7 +56,7 @@ def placement(parts: Parts, policy: Policy) -> Place:
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
         return plan_whole(parts, policy)
     if isinstance(policy, Greedy):
-        return _greedy(parts, fleet) if policy.target == "uniform" else place_stepwise(parts, fleet, policy)
+        return _greedy(parts, fleet) if policy.target == "uniform" else _greedy_in_steps(parts, fleet, policy)
     if isinstance(policy, Optimal) and policy.target == "uniform":
         return _optimal(parts, fleet)
     return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
@@ -150,6 +150,51 @@ def _greedy(parts: Parts, fleet: Fleet) -> Place:
     left = open_clients(passes, split)
     exact = by_falling_gain(fleet.waterfill(left.counts), fleet.total - left.settled)
     return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
+
+
+def _greedy_in_steps(parts: Parts, fleet: Fleet, policy: Greedy) -> Place:
+    """Greedy towards any shares: what clients take one after the other, up to a price.
+
+    Gains do not always fall, and no formula tells what a client has taken at a price. Still, before the first sample
+    that is worth a price or less is placed, every client goes on until its own next sample is worth no more than the
+    price. So clients can be taken through their samples apart from each other, and one price for all tells where each
+    of them stops. The last samples are placed in memory.
+    """
+    shares = shares_towards(policy.target, fleet.held)
+
+    def steps_of(part: LabelCounts) -> Steps:
+        return Steps(part, part.sizes / fleet.samples, shares)
+
+    passes = Passes(parts, steps_of, lambda steps, price: steps.take_above(price, fleet.total))
+    highest = max(float(steps.gains.max()) for steps in passes.curves())
+    least = LEAST * highest
+    guess = steps_of(fleet.some).spend(fleet.sampled_total, least)
+    if guess <= least:
+        return plan_whole(parts, policy)
+    # That more than the budget is taken at the lowest price is not known yet, so no search may end there.
+    ends = Tried(least, fleet.total + 1), Tried(highest, 0)
+    low, high = enclose(
+        passes.taken_at, fleet.total, ends, guess, lambda low, high: low.price > least and leave_few_open(low, high)
+    )
+    if low.price == least:
+        return plan_whole(parts, policy)
+    return _settle(passes, fleet.total, low.price, high.price)
+
+
+def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Place:
+    """Stop clients at the high price; those that the low one would take further are settled in memory."""
+
+    def taken(steps: Steps) -> IntArray:
+        steps.take_above(high, total)
+        return steps.samples
+
+    left = open_clients(passes, lambda steps: (taken(steps).sum(axis=1), steps.gains > low))
+    steps = passes.curves_of(left.counts)
+    before = taken(steps)
+    rest = total - left.settled - steps.taken
+    last = before + one_by_one(left.counts, steps.shares, rest, before, weights=steps.weights)
+    exceptions = Exceptions(left.rows, last)
+    return lambda part: exceptions.put_into(taken(passes.curves_of(part)))
 
 
 def _optimal(parts: Parts, fleet: Fleet) -> Place:

@@ -25,7 +25,7 @@ from fedeas.errors import InputError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
 from fedeas.flower.deployment import app, internals, processes
-from fedeas.flower.deployment import local_state as layout
+from fedeas.flower.deployment.connection import toml_of
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
 from fedeas.flower.deployment.loopback import Loopback
@@ -158,7 +158,7 @@ def test_a_node_setting_that_flower_would_lose_is_refused(tmp_path, capsys, sett
 
 def test_settings_are_read_from_a_file_as_they_were_written(tmp_path):
     values = {"path": '/a b/"c"\\d=é😀', "n": 3, "x": 0.5, "yes": True}
-    (tmp_path / "config.toml").write_text(layout.toml_of(values))
+    (tmp_path / "config.toml").write_text(toml_of(values))
     assert parse_config_args([str(tmp_path / "config.toml")]) == values
 
 

@@ -34,15 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    from fedeas.flower.deployment.internals.executor import Executor, NodeApp
+    from fedeas.flower.deployment.internals.executor import Executor
 
     began = time.monotonic()
     for name in options.preload:
         importlib.import_module(name)
-    bundle = Bundle.of(options.app)
-    app = NodeApp(bundle, bundle.load_client())
+    app = Bundle.of(options.app)
+    app.load_client()  # imported here once, not again in each child
     gc.freeze()  # keeps the pages of imported modules shared with the children
-    print(f"executor ready: {bundle.name} imported in {time.monotonic() - began:.1f} s", flush=True)
+    print(f"executor ready: {app.name} imported in {time.monotonic() - began:.1f} s", flush=True)
     _report(options.ready_fd, READY)
     Executor(options.runtime, app, options.secret.read_bytes(), options.limit, options.parent_pid).serve()
 

@@ -11,24 +11,56 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from fedeas.core.files import make_folder
+from fedeas.core.files import make_folder, write_bytes
 from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import processes
 from fedeas.flower.deployment.client_keys import bind_client
-from fedeas.flower.deployment.connection import Scalar
+from fedeas.flower.deployment.connection import Connection, Scalar, toml_of
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.superlink import NodeStatus, SuperLink
-from fedeas.flower.deployment.keys import make_node_key, public_bytes
-from fedeas.flower.deployment.local_state import Layout, Node, State
+from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key, public_bytes
+from fedeas.flower.deployment.local_state import Node, State
 from fedeas.flower.deployment.processes import Process
 
 PATIENCE = 300.0
 """Seconds to wait for a process to be ready. If it ends, that is noticed at once: only a hang takes this long."""
 
 
-class Loopback(Layout):
+class Loopback:
     """The deployment in `folder`, running or not; several objects, in any process, may use one folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).absolute()
+        self.file = self.folder / "deployment.json"  # lists what runs
+        self.connection_file = self.folder / "connection.toml"  # for operators on this machine
+        self.clients_file = self.folder / "clients.toml"  # which key is which client
+        self.operator_key = self.folder / "keys" / "operator.key"
+
+    @property
+    def connection(self) -> Connection:
+        """How an operator on this machine reaches the SuperLink, read from its file."""
+        State.read(self.file)  # an error if nothing was started
+        return Connection.read(self.connection_file)
+
+    @property
+    def state(self) -> State:
+        """What was started; `running` tells whether it still runs."""
+        return State.read(self.file)
+
+    def key(self, index: int) -> Path:
+        """The private key of a node."""
+        return self.folder / "keys" / f"node{index}"
+
+    def log(self, name: str) -> Path:
+        """The log of ``superlink`` or ``node0``, ``node1`` ..."""
+        return self.folder / "logs" / f"{name}.log"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that signed the SuperLink's; made, like the others, if it is missing."""
+        return make_certificates(self.folder / "certificates").authority
 
     @property
     def superlink(self) -> SuperLink:
@@ -55,8 +87,9 @@ class Loopback(Layout):
         self.down()  # a leftover file may name daemons whose children still run
         self._prepare(nodes, node_config)
         state = State(processes.free_port(), processes.free_port())
-        self._write(state)
-        self._write_connection(state.operator_port)
+        state.write(self.file)
+        address = f"127.0.0.1:{state.operator_port}"
+        Connection(address, self.authority, self.operator_key, self.clients_file).write(self.connection_file)
         try:
             self._start_superlink()
             for index in range(nodes):
@@ -92,6 +125,27 @@ class Loopback(Layout):
             seen[node.name] = "ended" if not alive else known[node.id].status if node.id in known else "unreachable"
         return seen
 
+    def _prepare(self, nodes: int, node_config: Mapping[str, Scalar]) -> None:
+        """Make folders, certificates, keys and configuration; existing keys and certificates are kept."""
+        if nodes < 1:
+            raise InputError(f"{nodes} nodes: at least one is needed")
+        for path in (self.folder / "logs", self.folder / "configs"):
+            make_folder(path)
+        make_operator_key(self.operator_key)
+        self.clients_file.unlink(missing_ok=True)  # the keys in this folder are the clients
+        for index in range(nodes):
+            make_node_key(self.key(index))
+            own: dict[str, Scalar] = {
+                "partition-id": index,
+                "num-partitions": nodes,
+                "state-dir": str(self.folder / f"node{index}"),
+            }
+            make_folder(self.folder / f"node{index}")
+            write_bytes(self._node_config(index), toml_of({**own, **node_config}).encode())
+
+    def _node_config(self, index: int) -> Path:
+        return self.folder / "configs" / f"node{index}.toml"
+
     def _start_superlink(self) -> None:
         state = self.state
         command = [sys.executable, "-m", "fedeas.flower.deployment.server", "--host", "127.0.0.1"]
@@ -99,7 +153,7 @@ class Loopback(Layout):
         command += ["--certificates", str(self.authority.parent), "--key", str(self.operator_key)]
         command += ["--database", str(self.folder / "superlink.db")]
         process = self._start("superlink", command)
-        self._write(replace(state, superlink=process))
+        replace(state, superlink=process).write(self.file)
         self._await("superlink", process, self.superlink.answers)
 
     def _register(self, index: int) -> None:
@@ -107,7 +161,7 @@ class Loopback(Layout):
         known_as = self.superlink.register(public_bytes(public), name)
         bind_client(self.clients_file, index, public.read_text())
         node = Node(name, known_as)
-        self._write(replace(self.state, nodes=(*self.state.nodes, node)))
+        replace(self.state, nodes=(*self.state.nodes, node)).write(self.file)
 
     def _start_node(self, index: int, options: Sequence[str]) -> None:
         state = self.state
@@ -117,7 +171,7 @@ class Loopback(Layout):
         process = self._start(state.nodes[index].name, command)
         nodes = list(state.nodes)
         nodes[index] = replace(nodes[index], process=process)
-        self._write(replace(state, nodes=tuple(nodes)))
+        replace(state, nodes=tuple(nodes)).write(self.file)
 
     def _await_node(self, index: int, before: Mapping[int, NodeStatus]) -> None:
         """Wait until the node has come online again: a killed node still counts as online for a while."""

@@ -20,7 +20,6 @@ from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
 from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
-from fedeas.generators.quality.recipes import Recipe, recipe_for
 from fedeas.models.build import Model, build_model, suited_to
 
 Device = torch.device | str
@@ -28,6 +27,42 @@ Device = torch.device | str
 FORMAT = "fedeas-classifier-1"
 
 MOMENT_BLOCK = 4096  # images at a time
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training with SGD and Nesterov momentum; the rate rises linearly, then falls linearly to 0."""
+
+    epochs: int
+    batch_size: int
+    peak_rate: float
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.05
+    warm_up: float = 0.2
+    """Share of the steps in which the rate rises."""
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        rising = max(1.0, self.warm_up * steps)
+        return self.peak_rate * min((step + 1) / rising, (steps - step) / max(1.0, steps - rising), 1.0)
+
+
+RECIPES = {
+    "resnet18": Recipe(epochs=15, batch_size=512, peak_rate=0.3),
+    "small-cnn": Recipe(epochs=50, batch_size=64, peak_rate=0.05),
+}
+"""Recipes by model: 15 passes over CIFAR-10 for a ResNet-18, 50 over scikit-learn's digits for a small network."""
+
+
+def recipe_for(architecture: str, epochs: int | None) -> Recipe:
+    """The recipe of a model, with this number of epochs if given."""
+    recipe = RECIPES[architecture]
+    if epochs is None:
+        return recipe
+    if epochs < 1:
+        raise InputError(f"epochs must be 1 or more, not {epochs}")
+    return replace(recipe, epochs=epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +142,10 @@ class Classifier:
         """The class it sees in each image."""
         return self.read(images)[0]
 
-    def accuracy(self, images: Images, labels: ArrayLike) -> float:
-        """Share of the images that it classifies correctly."""
-        classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
-        return float((self.predict(images) == classes).mean())
-
     def measured(self, images: Images, labels: ArrayLike) -> Classifier:
         """The same classifier with its accuracy on these images, which `save` writes, too."""
-        return replace(self, test_accuracy=self.accuracy(images, labels))
+        classes, _ = checked_address(labels, np.arange(len(images)), self.num_classes)
+        return replace(self, test_accuracy=float((self.predict(images) == classes).mean()))
 
     def read(self, images: Images) -> tuple[IntArray, NDArray[np.float32]]:
         """The class it sees in each image, and the input of its last layer, (N, d).
@@ -147,9 +178,9 @@ class Classifier:
         return (batch.float() / 255 - mean) / std
 
     @cached_property
-    def _moments_on_device(self) -> Tensor:
+    def _moments_on_device(self) -> tuple[Tensor, ...]:
         """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
-        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device).view(2, -1, 1, 1)
+        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None].unbind()
 
     def _check(self, images: Images) -> None:
         if images.dtype != np.uint8 or images.shape[1:] != self.shape:
@@ -175,7 +206,25 @@ class Classifier:
     def load(cls, path: PathLike, device: Device = "cpu") -> Classifier:
         """Read a file of `save`; anything else is refused, in particular pickled weights."""
         try:
-            return _read(path, device)
+            settings, tensors = read_tensors(path)
+            if settings.get("format") != FORMAT:
+                raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
+            about = json.loads(settings["about"])
+            channels, height, width = about["shape"]
+            model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
+            model.load_state_dict(tensors)
+            model.eval().requires_grad_(False).to(device)
+            return cls(
+                model,
+                about["architecture"],
+                (channels, height, width),
+                about["num_classes"],
+                tuple(about["mean"]),
+                tuple(about["std"]),
+                None if about["class_names"] is None else tuple(about["class_names"]),
+                about["test_accuracy"],
+                seen_in(about),
+            )
         except InputError as error:
             raise InputError(f"{error}; train it again") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -186,28 +235,6 @@ class Classifier:
 def suited_judge(shape: Shape, device: Device) -> str:
     """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
     return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
-
-
-def _read(path: PathLike, device: Device) -> Classifier:
-    settings, tensors = read_tensors(path)
-    if settings.get("format") != FORMAT:
-        raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
-    about = json.loads(settings["about"])
-    channels, height, width = about["shape"]
-    model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
-    model.load_state_dict(tensors)
-    model.eval().requires_grad_(False).to(device)
-    return Classifier(
-        model,
-        about["architecture"],
-        (channels, height, width),
-        about["num_classes"],
-        tuple(about["mean"]),
-        tuple(about["std"]),
-        None if about["class_names"] is None else tuple(about["class_names"]),
-        about["test_accuracy"],
-        seen_in(about),
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from fedeas.generators.base import Generator, Images, image_index, shape_of
-from fedeas.generators.quality.classifier import Classifier, suited_judge
+from fedeas.generators.quality.classifier import Classifier, recipe_for, suited_judge
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
-from fedeas.generators.quality.recipes import recipe_for
 from fedeas.gpu.timing import seconds_of
 
 FEW = 64  # images of a part that is timed

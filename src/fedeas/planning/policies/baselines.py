@@ -57,7 +57,6 @@ class Budgeted(Policy):
     """
 
     budget: Budget
-    is_local: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,6 @@ class Greedy(Budgeted):
     are placed one by one with rational numbers.
 
     Args:
-        budget: samples to spend.
         target: the shares that each client should have: equal ones, or those of all real samples together (``global``),
             which leaves a long tail as it is.
 

@@ -38,7 +38,6 @@ class KL(Budgeted):
     The result is a `CertifiedAllocation`, whose ``gap`` bounds how much better, in this sum, an allocation can be.
 
     Args:
-        budget: samples to spend.
         target: the shares that each client should have: equal ones (``uniform``), or those of all real samples
             together (``global``), which leaves a long tail as it is.
         smoothing: samples that are added to each class before shares are compared, so that no divergence is infinite.

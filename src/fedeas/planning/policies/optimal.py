@@ -47,7 +47,6 @@ class Optimal(Budgeted):
     `CertifiedAllocation`, whose ``gap`` bounds how much better the optimum can be.
 
     Args:
-        budget: samples to spend.
         target: the shares u of I: equal ones, or those of all real samples together (``global``), which leaves a long
             tail as it is.
 

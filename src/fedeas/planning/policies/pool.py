@@ -63,8 +63,7 @@ class Pool(Policy):
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
-        lacking: IntArray = np.maximum(level[:, None] - counts.n, 0)
-        return lacking
+        return np.asarray(np.maximum(level[:, None] - counts.n, 0))
 
 
 def pool_sizes(lacking: IntArray, images: int) -> IntArray:

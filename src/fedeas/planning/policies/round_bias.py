@@ -49,7 +49,6 @@ class RoundBias(Budgeted):
     `CertifiedAllocation`, whose ``gap`` bounds how much smaller the bias can be.
 
     Args:
-        budget: samples to spend.
         participation: share of the clients that take part in a round, as ``rounds.participation`` of a run.
         target: the shares that a round should have: equal ones, or those of all real samples together (``global``).
 
@@ -144,5 +143,4 @@ def on_simplex(point: FloatArray, total: float) -> FloatArray:
     """
     falling = -np.sort(-point, axis=None)
     excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
-    nearest: FloatArray = np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
-    return nearest
+    return np.asarray(np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0))

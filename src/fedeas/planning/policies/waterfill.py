@@ -175,8 +175,7 @@ class Waterfill:
 
     def _pick(self, table: IntArray, stage: IntArray) -> IntArray:
         """The entry of each client's stage; stages count from 1."""
-        picked: IntArray = table[np.arange(len(table)), stage - 1]
-        return picked
+        return np.asarray(table[np.arange(len(table)), stage - 1])
 
 
 def _ratio(above: IntArray, below: FloatArray) -> FloatArray:

@@ -25,7 +25,6 @@ from logging import ERROR
 
 import httpx
 from flwr.app import Context, Error, Message
-from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore import log
@@ -54,14 +53,6 @@ SECRET_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # later request
 
 
 @dataclass(frozen=True)
-class NodeApp:
-    """The one app that a node runs: its bundle, by which runs are recognised, and its client part."""
-
-    bundle: Bundle
-    client: ClientApp
-
-
-@dataclass(frozen=True)
 class AppTask:
     """A task from the node: a message, the node's context, and the run with the app that it brings along."""
 
@@ -70,10 +61,10 @@ class AppTask:
     run: Run
     fab: Fab
 
-    def answered_by(self, app: NodeApp) -> Message:
+    def answered_by(self, app: Bundle) -> Message:
         """The answer of the node's app, if the run is one of this app."""
-        check_same_app(app.bundle, f"{self.run.fab_id} {self.run.fab_version}", self.fab.content)
-        return app.client(message=self.message, context=self.context)
+        check_same_app(app, f"{self.run.fab_id} {self.run.fab_version}", self.fab.content)
+        return app.load_client()(message=self.message, context=self.context)
 
     def error(self, code: int, reason: str) -> Message:
         """The reply that says what went wrong."""
@@ -82,10 +73,10 @@ class AppTask:
 
 @dataclass(frozen=True)
 class Executor:
-    """Handles the tasks of the node at `runtime`, one at a time, as long as `parent` lives."""
+    """Handles the tasks of the node at `runtime` with its one app, one at a time, as long as `parent` lives."""
 
     runtime: str
-    app: NodeApp
+    app: Bundle
     secret: bytes
     limit: float | None
     parent: int
@@ -189,7 +180,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _answer(runtime: str, token: str, app: NodeApp, task: AppTask) -> None:
+def _answer(runtime: str, token: str, app: Bundle, task: AppTask) -> None:
     """Run the app in the child and send its answer, over the child's own connection."""
     status, details = SubStatus.COMPLETED, ""
     try:
