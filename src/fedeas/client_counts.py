@@ -44,9 +44,7 @@ def saved_split(path: Path, name: str) -> CountSource:
     split = Partition.load(path)
     dataset = split.recipe.get("dataset")
     config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
-    return CountSource(
-        name, split.counts, plan_arguments(name, None, ColumnNames()), config=config, how="a saved split"
-    )
+    return CountSource(name, split.counts, plan_arguments(name), config=config, how="a saved split")
 
 
 def _natural_clients(dataset: str) -> CountSource:

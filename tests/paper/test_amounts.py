@@ -7,7 +7,7 @@ import pytest
 from matplotlib import colors
 from pictures import svg_of, texts
 
-from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
+from fedeas.paper.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.plotting import figures as plots
 from fedeas.runs.accuracy_curves import Window
 
@@ -19,7 +19,7 @@ UNIFORM = [Bar("Uniform", 59.0, 0.5, 60.3), Bar("Uniform", None, None, 62.0), Ba
 SWEEPS = [Sweep("FedEAS", TOTALS, FEDEAS), Sweep("Uniform", TOTALS, UNIFORM)]
 FEDAVG, FULL = Bar("FedAvg", 54.9, 0.8, 55.5), Bar("Full-Balance", 79.0, 0.3, 79.9)
 UNKNOWN = Bar("FedAvg", None), Bar("Full-Balance", None)
-REMOVALS = [Removal(0.0, FEDAVG), Removal(57.6, Bar("Uniform", 56.5, 1.5, 58.8)), Removal(78.2, Bar("Greedy", 60.3))]
+REMOVALS = [(0.0, FEDAVG), (57.6, Bar("Uniform", 56.5, 1.5, 58.8)), (78.2, Bar("Greedy", 60.3))]
 
 
 def hollow(bar):
@@ -122,14 +122,14 @@ def test_removals_are_dots_with_their_spread_and_diamonds_for_the_paper():
 
 
 def test_removals_that_were_not_run_are_named_and_have_no_dot():
-    figure = removal_figure([*REMOVALS, Removal(74.8, Bar("FedEAS", None))], "one total", WINDOW)
+    figure = removal_figure([*REMOVALS, (74.8, Bar("FedEAS", None))], "one total", WINDOW)
     assert "not run: FedEAS" in texts(figure)
     assert not any(one.get_xdata()[0] == 74.8 for one in figure.axes[0].lines)
 
 
 NOTHING = {
     "no removals": lambda: removal_figure([], "one total", WINDOW),
-    "removals without numbers": lambda: removal_figure([Removal(74.8, Bar("FedEAS", None))], "one total", WINDOW),
+    "removals without numbers": lambda: removal_figure([(74.8, Bar("FedEAS", None))], "one total", WINDOW),
     "no bars": lambda: allocation_figure([], "one total", WINDOW),
     "bars without numbers": lambda: allocation_figure([Bar("FedEAS", None)], "one total", WINDOW),
     "no sweeps": lambda: budget_figure([], *UNKNOWN, "sweep", WINDOW),

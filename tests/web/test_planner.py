@@ -261,8 +261,8 @@ def test_balanced_and_tiny_federations_are_drawn_too():
 
 def test_prices_are_images_times_rate_and_size():
     plan = Uniform(budget=1200).allocate(COUNTS)
-    (price,) = plan_result.prices(COUNTS, [plan], images_per_second=2, side=100)
-    assert (price.images, price.minutes, price.megabytes) == (1200, 10, 36)
+    prices = plan_result.prices(COUNTS, [plan], plan.policy, rate=2, side=100)
+    assert [prices[name] for name in ("policy", "images", "minutes", "MB")] == [[plan.policy], [1200], [10], [36]]
 
 
 def test_names_from_files_stay_text():

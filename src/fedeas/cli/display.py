@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -336,14 +336,10 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> 
     for name, runs, left in rows:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    notes = [protocol, "Images are counted as if the bank were empty.", *_about_minutes([row[2] for row in rows])]
+    notes = [protocol, "Images are counted as if the bank were empty."]
+    if any(left.minutes for _, _, left in rows):
+        notes.append(f"Minutes are for one {measured_on()}, from speeds measured on it.")
+    if untimed := sorted({name for _, _, left in rows for name in left.untimed}):
+        notes.append(f"Without {listed(untimed)}, whose speed was not measured.")
     table.caption = " ".join(notes)
     return table
-
-
-def _about_minutes(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """Notes on where the speeds come from, and what they leave out."""
-    if any(each.minutes for each in estimates):
-        yield f"Minutes are for one {measured_on()}, from speeds measured on it."
-    if untimed := sorted(set.union(set(), *(each.untimed for each in estimates))):
-        yield f"Without {listed(untimed)}, whose speed was not measured."

@@ -59,7 +59,6 @@ class Findings:
     """All comparisons with FedEAS of one experiment.
 
     Attributes:
-        dataset, protocol: what was trained on.
         compared: the comparisons that have been made.
         planned: how many there will be.
         planned_seeds: how many seeds each will have.

@@ -25,7 +25,6 @@ from fedeas.runs.store import Record, Run, RunStore
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
 
-Folder = PathLike
 OnRound = Callable[[Record], None]
 OnStart = Callable[["Forecast"], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
@@ -113,7 +112,7 @@ class Reproduction:
         needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
         return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
 
-    def write(self, folder: Folder) -> None:
+    def write(self, folder: PathLike) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
         from fedeas.paper.figures.gallery import figures
         from fedeas.plotting.figures import save_all
@@ -139,7 +138,7 @@ def reproduce(
     train: bool = True,
     minutes: float | None = None,
     places: Places = HERE,
-    out: Folder | None = None,
+    out: PathLike | None = None,
     watch: Watch = lambda config: nullcontext(lambda record: None),
     tell: Callable[[str], None] = log.info,
     on_start: OnStart | None = None,

@@ -151,9 +151,7 @@ class Profile:
     Attributes:
         says: a description of the training.
         settings: columns of the main table that are run.
-        train, rounds: local training, and how many rounds.
         generator, other_generator: the generator, and the one it is compared with.
-        precision: precision of the training.
         as_printed: whether the training is the paper's, so that the paper's numbers can be shown beside ours.
         dataset: replaces the paper's datasets, if given.
         held_out: training images that go to no client, in all runs; needs the clean protocol.

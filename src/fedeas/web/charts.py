@@ -49,11 +49,16 @@ def heat_map(
         "y": 1,
         "yanchor": "top",
     }
-    across = _axis("class", screen, type="category", showgrid=False, tickangle=_angle(counts), side="top")
-    figure = _figure(title, _height(rows.size), across, _clients_axis(rows, screen), screen)
+    classes = [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
+    names: Axis = {"type": "category", "showgrid": False}
+    angle = 90 if max(map(len, classes)) > 3 else 0  # so that all of them fit
+    across = _axis("class", screen, **names, tickangle=angle, side="top")
+    downwards = [rows.size - 0.5, -0.5]  # the first client is at the top
+    upwards = _axis("client", screen, **names, range=downwards, dtick=1, ticklabelstandoff=7)
+    figure = _figure(title, _height(rows.size), across, upwards, screen)
     figure.add_heatmap(
         z=np.log10(shown),
-        x=_class_names(counts),
+        x=classes,
         y=[for_html(counts.client_name(row)) for row in rows],
         customdata=table[rows],
         hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
@@ -150,20 +155,5 @@ def _axis(title: str, screen: Screen, **more: Any) -> Axis:
     return {**plain, "title": {"text": title, "standoff": 14}, **more}
 
 
-def _clients_axis(rows: IntArray, screen: Screen) -> Axis:
-    """An axis that names every client, the first at the top."""
-    downwards = [rows.size - 0.5, -0.5]
-    return _axis("client", screen, type="category", showgrid=False, range=downwards, dtick=1, ticklabelstandoff=7)
-
-
 def _height(clients: int) -> int:
     return max(150 + ROW * clients, 320)
-
-
-def _class_names(counts: LabelCounts) -> list[str]:
-    return [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
-
-
-def _angle(counts: LabelCounts) -> int:
-    """Rotate class names that are longer than three characters, so that all of them fit."""
-    return 90 if max(map(len, _class_names(counts))) > 3 else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,17 +43,6 @@ class Curves(NamedTuple):
     paths: dict[str, BudgetPath]
     interval: BetaInterval
     budgets: tuple[int, int] | None
-
-
-class Price(NamedTuple):
-    """The cost and benefit of a policy's plan."""
-
-    policy: str
-    images: int
-    removed: float
-    minutes: float
-    megabytes: float
-    most: int
 
 
 def rivals(counts: LabelCounts, spec: str) -> list[Allocation]:
@@ -96,19 +85,22 @@ def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocat
     return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
 
 
-def prices(counts: LabelCounts, plans: Sequence[Allocation], images_per_second: float, side: int) -> list[Price]:
-    """Images, minutes at a rate, and megabytes of uncompressed colour images `side` pixels wide and high."""
-    return [
-        Price(
-            plan.policy,
-            plan.generated,
-            scores.removed(counts, plan),
-            plan.generated / images_per_second / 60,
-            plan.generated * side * side * 3 / 1e6,
-            int(plan.per_client.max()),
-        )
-        for plan in plans
-    ]
+def prices(
+    counts: LabelCounts, plans: Sequence[Allocation], chosen: str, rate: float, side: int
+) -> dict[str, list[Any]]:
+    """A table: images, minutes at a rate of images a second, and megabytes of uncompressed images of this side.
+
+    Only the chosen policy is named with its parameters: all have the same budget.
+    """
+    images = [plan.generated for plan in plans]
+    return {
+        "policy": [plan.policy if plan.policy == chosen else plan.policy.partition("(")[0] for plan in plans],
+        "images": images,
+        "removed %": [100 * scores.removed(counts, plan) for plan in plans],
+        "minutes": [number / rate / 60 for number in images],
+        "MB": [number * side * side * 3 / 1e6 for number in images],
+        "most for one client": [int(plan.per_client.max()) for plan in plans],
+    }
 
 
 def _path(counts: LabelCounts, policies: Sequence[Policy]) -> BudgetPath:

@@ -315,12 +315,8 @@ def _show_interval(curves: Curves) -> None:
 
 
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
-    rows = plan_result.prices(counts, _rivals(counts, found.policy.spec), rate, side)
-    names = ["policy", "images", "removed %", "minutes", "MB", "most for one client"]
-    # Only the chosen policy is shown with its parameters: all have the same budget.
-    titles = [each.policy if each.policy == found.policy.spec else each.policy.partition("(")[0] for each in rows]
-    shown = [(title, each.images, 100 * each.removed, *each[3:]) for title, each in zip(titles, rows, strict=True)]
-    table = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
+    chosen = found.policy.spec
+    table = plan_result.prices(counts, _rivals(counts, chosen), chosen, rate, side)
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
     st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")

@@ -41,13 +41,6 @@ class Sweep(NamedTuple):
     bars: Sequence[Bar]
 
 
-class Removal(NamedTuple):
-    """A policy's accuracy, and the share of the label imbalance that it removes, in percent."""
-
-    removed: float
-    bar: Bar
-
-
 @plots.styled
 def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
     """Fig. 1(b): accuracy of each policy at equal budget; ours as solid bars, the paper's as hollow bars."""
@@ -100,11 +93,11 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
 
 
 @plots.styled
-def removal_figure(removals: Sequence[Removal], title: str, window: Window) -> Figure:
-    """Accuracy over the imbalance removed: dots are ours, with names beside the panel; diamonds are the paper's."""
+def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: Window) -> Figure:
+    """Accuracy over the imbalance removed, in percent: dots are ours, named beside the panel; diamonds the paper's."""
     figure, axes = panel(title, WIDTH, 4.6)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
-    ends = [end for each in removals for end in _draw_removal(axes, each, looks[each.bar.name])]
+    ends = [end for each in removals for end in _draw_removal(axes, *each, looks[each[1].name])]
     axes.set(xlabel="label imbalance removed, %", ylabel=_level(window))
     axes.grid(**plots.GRID)
     axes.margins(x=0.06, y=0.12)
@@ -168,9 +161,8 @@ def _draw_reference(axes: Any, bar: Bar, look: Look) -> list[End]:
     return ends
 
 
-def _draw_removal(axes: Any, removal: Removal, look: Look) -> list[End]:
+def _draw_removal(axes: Any, removed: float, bar: Bar, look: Look) -> list[End]:
     """Draw a dot at ours, with its spread, and a diamond at the paper's; return a name for the dot."""
-    removed, bar = removal
     if bar.paper is not None:
         axes.plot(removed, bar.paper, color=look.colour, **DIAMOND)
     if bar.ours is None:

@@ -16,7 +16,7 @@ from fedeas.paper.artefacts import (
     references_sheet,
     sweep_sheet,
 )
-from fedeas.paper.figures.accuracy import Bar, Removal, Sweep, allocation_figure, budget_figure, removal_figure
+from fedeas.paper.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
 from fedeas.paper.figures.counts import COUNT_FIGURES
 from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure
 from fedeas.paper.figures.overview import Spot, overview_figure
@@ -87,7 +87,7 @@ def accuracy_over_removal(book: Workbook) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
     table = book.table(references_sheet)
     removals = [
-        Removal(removed.ours.mean, _bar(name, reached))
+        (removed.ours.mean, _bar(name, reached))
         for name, (removed, reached, *_) in table.rows.items()
         if removed is not None and removed.ours is not None
     ]
