@@ -42,7 +42,7 @@ def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path):
     code, out, err = run(*arguments, "--device", "cpu")
     path = tmp_path / "d" / "generator.safetensors"
     assert (code, err) == (0, "")
-    assert out == f"{path}: 768 images seen\n"
+    assert out.splitlines()[-1] == f"{path}: 768 images seen"  # a busy machine prints its progress before it
     assert sorted(file.name for file in (tmp_path / "d").iterdir() if file.name != ".lock") == [
         "generator.safetensors",
         "grid.png",
