@@ -286,7 +286,7 @@ def test_the_lead_concludes_from_intervals_alone(add, page):
     base = [add("none", "no-generation", seed, 0.90 + seed / 19) for seed in (0, 1, 2)]
     lead = page(*close, *rival, *base).lead()
     assert "a is lower than none." in lead
-    assert "a shows no difference to b." in lead
+    assert "No difference is shown between a and b." in lead
 
 
 def test_methods_are_named_by_label_by_spec_or_by_what_differs(add, page):

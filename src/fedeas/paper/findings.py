@@ -262,7 +262,7 @@ def _says(
             if wins
         ]
         said += [f"{verdict} are {'; '.join(shown)}"] if shown else []
-    return f"{what}: {'. '.join(said) or 'no difference to FedEAS is shown at any budget'}."
+    return f"{what}: {'. '.join(said) or 'no difference from FedEAS is shown at any budget'}."
 
 
 def _without_images(found: Findings) -> list[str]:

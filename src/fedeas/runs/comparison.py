@@ -172,12 +172,12 @@ def conclusion(
 
     >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
     >>> conclusion("fedeas", shown)
-    'fedeas is higher than uniform. fedeas shows no difference to greedy.'
+    'fedeas is higher than uniform. No difference is shown between fedeas and greedy.'
     """
     starts = {
         Verdict.LOWER: f"{reference} {above}",
         Verdict.HIGHER: f"{reference} {below}",
-        Verdict.UNDECIDED: f"{reference} shows no difference to",
+        Verdict.UNDECIDED: f"No difference is shown between {reference} and",
         Verdict.ONE_SEED: f"One seed cannot tell {reference} from",
     }
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
