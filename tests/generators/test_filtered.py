@@ -79,9 +79,15 @@ def test_images_do_not_depend_on_order_repetition_and_batches(pairs, random):
 def test_few_more_images_are_drawn_than_the_classifier_makes_necessary():
     source = Source(num_classes=2, batch_size=100)
     filtered = Filtered(source, Picky(num_classes=2, bounds=(160,)))
-    filtered.sample(np.repeat([0, 1], 200), np.tile(image_index(5, 200), 2))
+    asked = np.repeat([0, 1], 200), np.tile(image_index(5, 200), 2)
+    filtered.sample(*asked)
+    judged = filtered._judged.copy()
     assert 200 / 0.625 + 200 / 0.375 < sum(source.calls) + 100 < 1200
+    assert sum(source.calls) == judged.sum()  # nothing is drawn twice
+    assert np.abs(filtered._agreed / judged - [160 / 256, 96 / 256]).max() < 0.1
     assert max(source.calls) <= 100
+    filtered.sample(*asked)
+    assert np.array_equal(filtered._judged, judged)  # drawn again, but not judged again
 
 
 def test_accepted_images_left_over_are_used_by_the_next_call():

@@ -39,6 +39,9 @@ from fedeas.runs.store import Record, Run, RunStore, trained
 EXPLAIN = "FEDEAS_EXPLAIN"
 """Environment variable: set if nodes may tell the server every reason, as in a simulation on one machine."""
 
+DEFAULTS = '{"engine": {"name": "flower"}}'
+"""Settings of a run that brings none."""
+
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -170,7 +173,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def _serve(grid: Grid, context: Context) -> None:
     given = {name: str(value) for name, value in context.run_config.items()}
-    config = checked_config(json.loads(given.get("settings") or "{}"), "the run's settings")
+    config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
     metered = MeteredGrid(grid)
     metrics = MetricsFile.of(config.label, config.rounds.total, metered)
