@@ -1,20 +1,22 @@
 """FedMix's loss against the Mixup loss that it expands, and its gradients against finite differences."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from oracles import assert_gradients_match
+from oracles import assert_gradients_match, norm_of_both
 from torch import nn
 from torch.nn import functional
 
 from fedeas.algorithms import FedAvg, FedMix
 from fedeas.algorithms.base import ClientJob, Fleet, model_arrays
-from fedeas.algorithms.fedmix import expanded_mixup
+from fedeas.algorithms.fedmix import expanded_loss, expanded_mixup
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError
+from fedeas.models import doubled, norm
 from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
@@ -54,6 +56,28 @@ def test_without_the_taylor_term_the_error_is_of_first_order(smooth):
 
 def test_parameter_gradients_equal_finite_differences(smooth):
     assert_gradients_match(lambda: expanded_mixup(*smooth, 0.2), smooth[0].parameters())
+
+
+@pytest.mark.parametrize(("stem", "size"), [("3x3", 8), ("imagenet", 32)])
+def test_derivatives_in_the_forward_pass_give_the_gradients_of_two_backward_passes(monkeypatch, stem, size):
+    torch.manual_seed(0)
+    model = (
+        build_model("resnet18", (3, size, size), 5, seed=0, stem=stem).double().to(memory_format=torch.channels_last)
+    )
+    images, means = torch.randn(2, 4, 3, size, size).double()
+    labels, soft_labels = torch.randint(0, 5, (4,)), torch.rand(4, 5).softmax(dim=1).double()
+    expected = expanded_mixup(model, images, labels, means, soft_labels, 0.2)
+    slopes = torch.autograd.grad(expected, list(model.parameters()))
+    monkeypatch.setattr(norm, "_kernels", lambda: SimpleNamespace(tickets_for=lambda *_: torch.zeros(1)))
+    monkeypatch.setattr(norm, "_doubled_kernels", lambda: SimpleNamespace(doubled_norm=norm_of_both))
+    assert not doubled.is_ready(model)
+    norm.fuse_norms(model)
+    assert doubled.is_ready(model)
+    outputs, derivatives = doubled.outputs_and_derivatives(model, 0.8 * images, means)
+    found = expanded_loss(outputs, derivatives, labels, soft_labels, 0.2)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    for slope, other in zip(slopes, torch.autograd.grad(found, list(model.parameters())), strict=True):
+        assert torch.allclose(other, slope, rtol=1e-7, atol=1e-9 * slope.abs().max().item())
 
 
 TRAIN = TrainConfig(lr=0.05, batch_size=8, epochs=2)

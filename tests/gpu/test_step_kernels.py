@@ -1,4 +1,4 @@
-"""The kernels of the last layer, the loss and SGD compute what torch computes.
+"""The kernels of the last layer, the loss, SGD and norms with derivatives compute what torch computes.
 
 They run on a GPU or, if Triton is installed, in its interpreter (TRITON_INTERPRET=1).
 """
@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+from oracles import norm_of_both
 from torch.nn import functional
 
 from fedeas.data.client import Normaliser
@@ -91,3 +92,33 @@ def test_a_batch_has_the_images_labels_and_shares_of_its_step():
         assert torch.equal(found[1], labels[rows])
         assert torch.equal(found[2], shares[2, :clients])
         assert torch.equal(now, valid[2, :clients])
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 3, 3), (9, 70, 4, 4), (40, 5, 6, 6)], ids=str)
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("add", [False, True])
+def test_a_norm_of_values_and_derivatives_equals_its_formula_and_so_do_its_gradients(shape, relu, add):
+    kernels, tickets_for = (
+        importlib.import_module("fedeas.gpu.doubled_norm_kernels"),
+        importlib.import_module("fedeas.gpu.norm_kernels").tickets_for,
+    )
+    images, channels = shape[0], shape[1]
+    x, other, slope = (
+        drawn(2 * images, *shape[1:], seed=seed).detach().contiguous(memory_format=torch.channels_last)
+        for seed in range(3)
+    )
+    x, weight, bias = (x + 3).requires_grad_(), drawn(channels, seed=4), drawn(channels, seed=5)
+    inputs = [x, weight, bias, *([other.requires_grad_()] if add else [])]
+    counted = torch.nn.BatchNorm2d(channels).to(DEVICE)
+    running = torch.zeros_like(bias), torch.ones_like(bias), torch.zeros((), dtype=torch.int64, device=DEVICE)
+    tickets = tickets_for(1, channels, x.device)
+    found = kernels.doubled_norm(x, weight, bias, running, 0.1, 1e-5, tickets, other if add else None, relu)
+    expected = norm_of_both(x, weight, bias, running, 0.1, 1e-5, tickets, other if add else None, relu)
+    pairs = zip(torch.autograd.grad(found, inputs, slope), torch.autograd.grad(expected, inputs, slope), strict=True)
+    assert near(found, expected)
+    assert all(near(*pair) for pair in pairs)
+    counted(x[:images].detach())
+    assert near(running[0], counted.running_mean)
+    assert near(running[1], counted.running_var)
+    assert int(running[2]) == 1
+    assert not tickets.any()

@@ -36,7 +36,7 @@ class FedAvg(hyperparameters.FedAvg):
     needs_setup: ClassVar[bool] = False
     """Whether there is an exchange before the first round."""
     differentiates_twice: ClassVar[bool] = False
-    """Whether the loss contains gradients, so that training takes second derivatives."""
+    """Whether the loss contains gradients: training takes second derivatives, unless `models.doubled` avoids them."""
     shares_counts: ClassVar[bool] = False
     """Whether clients reveal their label counts to the server."""
     stacks: ClassVar[bool] = True

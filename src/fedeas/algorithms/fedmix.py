@@ -14,6 +14,7 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.core.streams import stream
+from fedeas.models import doubled
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 
@@ -65,6 +66,9 @@ class FedMix(hyperparameters.FedMix, FedAvg):
 
     def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         means, soft_labels = (shared[key][batch.drawn[PARTNER]] for key in (IMAGES, LABELS))
+        if doubled.is_ready(model):
+            outputs, derivatives = doubled.outputs_and_derivatives(model, (1 - self.lam) * batch.images, means)
+            return expanded_loss(batch.adjusted(outputs), derivatives, batch.labels, soft_labels, self.lam)
         return expanded_mixup(
             lambda images: batch.adjusted(model(images)), batch.images, batch.labels, means, soft_labels, self.lam
         )
@@ -78,13 +82,24 @@ def expanded_mixup(
     soft_labels: Tensor,
     lam: float,
 ) -> Tensor:
-    """Eq. (5) for a batch whose i-th sample is mixed with the i-th average."""
+    """Eq. (5) for a batch whose i-th sample is mixed with the i-th average; for any model, by two backward passes."""
     shrunk = ((1 - lam) * images).requires_grad_()
     logits = logits_of(shrunk)
     own = functional.cross_entropy(logits, labels)
     theirs = functional.cross_entropy(logits, soft_labels)
     (slope,) = torch.autograd.grad(own, shrunk, create_graph=True)
     return (1 - lam) * own + lam * theirs + lam * (slope * means).sum()
+
+
+def expanded_loss(logits: Tensor, derivatives: Tensor, labels: Tensor, soft_labels: Tensor, lam: float) -> Tensor:
+    """Eq. (5) for given logits and their derivatives along the averages.
+
+    The derivative of a sample's cross-entropy is (softmax(logits) - one-hot label) times that of its logits.
+    """
+    own = functional.cross_entropy(logits, labels)
+    theirs = functional.cross_entropy(logits, soft_labels)
+    away = logits.softmax(dim=1) - functional.one_hot(labels, logits.shape[1])
+    return (1 - lam) * own + lam * theirs + lam * (away * derivatives).sum(dim=1).mean()
 
 
 def _averages(values: Tensor, size: int) -> Tensor:

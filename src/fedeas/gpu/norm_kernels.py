@@ -44,7 +44,7 @@ WARPS = 4
 HELD = 256
 """Programs that hold more pixels than this have twice as many warps."""
 
-_WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
+WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
 
 
 def norm(
@@ -85,7 +85,7 @@ def evaluated(
     shortcut: Tensor | None = None, relu: bool = False,
 ) -> Tensor:  # fmt: skip
     """Batch norm with given statistics, without gradients."""
-    grid, result = _Grid.of(x, weight), torch.empty_like(x)
+    grid, result = Grid.of(x, weight), torch.empty_like(x)
     other = x if shortcut is None else shortcut
     _result[grid.tiles](
         x, other, result, mean, (variance + eps).rsqrt(), weight, bias, x,
@@ -105,7 +105,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: Any, momentum: float, eps: float,
                 tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None) -> Tensor:  # fmt: skip
-        grid, result = _Grid.of(x, weight), torch.empty_like(x)
+        grid, result = Grid.of(x, weight), torch.empty_like(x)
         mean, inverse = x.new_empty((2, grid.clients, grid.columns), dtype=torch.float32)
         masked, counts = valid is not None, x if valid is None else valid
         other = x if shortcut is None else shortcut
@@ -135,7 +135,7 @@ class _Norm(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, result, weight, bias, mean, inverse = ctx.saved_tensors
-        grid, slope = _Grid.of(x, weight), slope.contiguous(memory_format=torch.channels_last)
+        grid, slope = Grid.of(x, weight), slope.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x)
         of_shortcut = torch.empty_like(x) if ctx.with_shortcut else None
         of_weight, of_bias, factor = (torch.empty_like(weight, dtype=torch.float32) for _ in range(3))
@@ -160,7 +160,7 @@ class _Norm(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _Grid:
+class Grid:
     """How each client's matrix is cut: `sums` in parts of columns, `tiles` in small pieces, `few` in whole columns."""
 
     clients: int
@@ -173,7 +173,8 @@ class _Grid:
     most_parts: int
 
     @staticmethod
-    def of(x: Tensor, weight: Tensor) -> _Grid:
+    def of(x: Tensor, weight: Tensor) -> Grid:
+        """For these images and weights."""
         columns = x.shape[1]
         clients = weight.numel() // columns
         rows, width = x.numel() // columns // clients, _width(columns)
@@ -182,26 +183,31 @@ class _Grid:
         part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
         parts = triton.cdiv(rows, part)
         most = next(number for number in PARTS if number >= parts)
-        return _Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
+        return Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
 
     @property
     def sums(self) -> tuple[int, int, int]:
+        """Programs of kernels that sum columns."""
         return self.parts, triton.cdiv(self.columns, self.width), self.clients
 
     @property
     def tiles(self) -> tuple[int, int, int]:
+        """Programs of kernels that work value by value."""
         return triton.cdiv(self.rows, ROWS), triton.cdiv(self.columns, self.width), self.clients
 
     @property
     def few(self) -> tuple[int, int]:
+        """Programs of kernels that hold whole columns."""
         return triton.cdiv(self.columns, FEW_COLUMNS), self.clients
 
     @property
     def few_rows(self) -> int:
+        """Rows that such a program holds."""
         return int(triton.next_power_of_2(self.rows))
 
     @property
     def few_warps(self) -> int:
+        """Warps of such a program."""
         return WARPS if self.few_rows <= HELD else 2 * WARPS
 
     def sheets(self, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,7 +220,7 @@ def _width(columns: int) -> int:
     return min(COLUMNS, int(triton.next_power_of_2(columns)))
 
 
-@triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
+@triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _statistics(
     x, means, squares, done, mean_out, inverse_out, running_mean, running_var, batches, valid,
     rows, columns, pixels, part, parts, momentum, eps,
@@ -264,7 +270,7 @@ def _statistics(
             tl.store(batches + client, tl.load(batches + client) + 1)
 
 
-@triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
+@triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _result(
     x, shortcut, out, mean_in, inverse_in, weight, bias, valid, rows, columns, pixels,
     ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -287,7 +293,7 @@ def _result(
     tl.store(out + place, value.to(out.dtype.element_ty), there)
 
 
-@triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
+@triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _slope_sums(
     slope, x, out, sums, products, done, mean_in, inverse_in, weight, bias, of_weight, of_bias, factor, valid,
     rows, columns, pixels, part, parts,
@@ -331,7 +337,7 @@ def _slope_sums(
         tl.store(ticket, 0)
 
 
-@triton.jit(do_not_specialize=_WITHOUT_VARIANTS)
+@triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _slopes(
     slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_bias, factor_in, valid,
     rows, columns, pixels,

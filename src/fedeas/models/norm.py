@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from fedeas.errors import InputError
 from fedeas.gpu.devices import load_kernels
 
 _kernels = partial(load_kernels, "norm_kernels")
+_doubled_kernels: Callable[[], Any] = partial(load_kernels, "doubled_norm_kernels")
 
 Norm = Literal["batch", "group", "none"]
 
@@ -38,17 +39,19 @@ class NormThenRelu(nn.Module):
 class BatchNorm(NormThenRelu, nn.BatchNorm2d):
     """torch's BatchNorm2d; after `fuse_norms` it computes in kernels that include the steps after it.
 
-    In training these take only the first `valid` images of a batch, if that is set; the others become zero.
+    In training these take only the first `valid` images of a batch, if that is set; the others become zero. If
+    `doubled`, the second half of the batch are derivatives of the first along a direction, and so are the results.
     """
 
     tickets: Tensor | None = None
     valid: Tensor | None = None
+    doubled: bool = False
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
         if self.fuses(x):
             return self._fused(x, None, relu=False)
-        assert self.valid is None or not self.training  # torch would take all images
+        assert not self.training or (self.valid is None and not self.doubled)  # torch would take all images as values
         return super().forward(x)
 
     def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -73,7 +76,10 @@ class BatchNorm(NormThenRelu, nn.BatchNorm2d):
         else:
             running = *statistics, self.num_batches_tracked
             own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
-            result = kernels.norm(x, *own, shortcut, relu, self.valid)
+            if self.doubled:
+                result = _doubled_kernels().doubled_norm(x, *own, shortcut, relu)
+            else:
+                result = kernels.norm(x, *own, shortcut, relu, self.valid)
         return result
 
 

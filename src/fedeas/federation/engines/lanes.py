@@ -28,6 +28,7 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
 from fedeas.models.conv import shortened
+from fedeas.models.doubled import can_be_doubled
 from fedeas.models.norm import fuse_norms, norms_can_be_masked
 
 MOST_LANES = 8
@@ -73,7 +74,7 @@ class Lane:
         fills = False
         if compiled:
             compile_for(own, worker.train.batch_size)
-        elif not worker.algorithm.differentiates_twice:
+        elif not worker.algorithm.differentiates_twice or can_be_doubled(own):
             fuse_norms(own)
             around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
             fills = worker.algorithm.stacks and norms_can_be_masked(own)
