@@ -244,6 +244,14 @@ def test_the_fused_engine_refuses_algorithms_that_cannot_be_stacked(spec):
 
 @GPU
 @pytest.mark.gpu
+@pytest.mark.parametrize("spec", STACKED)
+def test_on_a_gpu_groups_that_train_at_the_same_time_equal_the_reference(monkeypatch, spec):
+    monkeypatch.setattr(module, "GROUPS", 2)
+    assert_near_results(*both(spec, device="cuda"))
+
+
+@GPU
+@pytest.mark.gpu
 @pytest.mark.parametrize(("spec", "norm"), [*product(STACKED, ["batch", "group"])])
 def test_on_a_gpu_every_algorithm_that_stacks_equals_the_reference(spec, norm):
     assert_near_results(*both(spec, norm=norm, device="cuda"))
