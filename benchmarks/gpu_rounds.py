@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
@@ -44,7 +45,7 @@ from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
 from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.devices import load_kernels, torch_precision
+from fedeas.gpu.devices import torch_precision
 from fedeas.models import stacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -102,9 +103,9 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def fast(own: Worker, sizes: Sequence[int], name: str = "fast", lanes: int = 0) -> LocalEngine:
+def fast(own: Worker, sizes: Sequence[int], name: str = "fast", **settings: Any) -> LocalEngine:
     """The engine that a run with ten participants would take."""
-    return gpu_engine(own, SHAPE, NORMALISE, max(sizes), EngineConfig(name=name, lanes=lanes), 10)
+    return gpu_engine(own, SHAPE, NORMALISE, max(sizes), EngineConfig(name=name, **settings), 10)
 
 
 def is_stacked(engine: LocalEngine) -> bool:
@@ -321,9 +322,11 @@ FUSED_WITHOUT = {
     ],
     "short weights": [(stacked.Stack, "shorten", lambda stack: None)],
     "the loss in one kernel": [(local_sgd, "load_kernels", lambda name: None)],
+    "work beside the main chain": [
+        (fused, "uses_of_leaves", lambda loss: Counter()),
+        (stacked, "branch", lambda work, device: (work(), lambda: None)),
+    ],
 }
-if (kernels := load_kernels("stacked_kernels")) is not None:
-    FUSED_WITHOUT["the second stream"] = [(kernels, "_side_stream", lambda device: None)]
 
 
 def ablation() -> None:
@@ -332,7 +335,9 @@ def ablation() -> None:
     for stem in ("3x3", "imagenet"):
         for name, switches in (("lanes", LANES_WITHOUT), ("fused", FUSED_WITHOUT)):
             variants = [("all parts", {}, [])] + [(f"without {part}", {}, each) for part, each in switches.items()]
-            variants += [("one lane", {"lanes": 1}, [])] if name == "lanes" else []
+            variants += (
+                [("one lane", {"lanes": 1}, []), ("torch.compile", {"compile": True}, [])] if name == "lanes" else []
+            )
             for title, more, parts in variants:
                 with without(*parts):
                     engine = fast(worker("fedavg", sizes, precision, 10, stem), sizes, name, **more)
