@@ -18,6 +18,9 @@ from torch import Tensor
 
 from fedeas.gpu.norm_kernels import ROWS, WARPS, WITHOUT_VARIANTS, Grid
 
+MORE_WARPS = 2 * WARPS
+"""Warps of the programs that sum: they hold twice as many sums as those of `norm_kernels`, in as many registers."""
+
 
 def doubled_norm(
     x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor, Tensor], momentum: float, eps: float,
@@ -42,7 +45,7 @@ class _DoubledNorm(torch.autograd.Function):
         _doubled_statistics[grid.sums](
             x, x.new_empty((4, grid.parts, grid.columns), dtype=torch.float32), tickets, known, *running,
             grid.rows, grid.columns, grid.part, grid.parts, momentum, eps,
-            ROWS, grid.width, grid.most_parts, num_warps=WARPS,
+            ROWS, grid.width, grid.most_parts, num_warps=MORE_WARPS,
         )  # fmt: skip
         _doubled_result[grid.tiles](
             x, other, result, known, weight, bias,
@@ -63,7 +66,7 @@ class _DoubledNorm(torch.autograd.Function):
         _doubled_slope_sums[grid.sums](
             slope, x, result, x.new_empty((5, grid.parts, grid.columns), dtype=torch.float32), ctx.tickets, known,
             weight, bias, sums, of_weight, of_bias, grid.rows, grid.columns, grid.part, grid.parts,
-            ctx.relu, ctx.with_shortcut, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
+            ctx.relu, ctx.with_shortcut, ROWS, grid.width, grid.most_parts, num_warps=MORE_WARPS,
         )  # fmt: skip
         _doubled_slopes[grid.tiles](
             slope, x, result, of_x, of_x if of_shortcut is None else of_shortcut, known, sums, weight, bias,
