@@ -1,19 +1,18 @@
-"""How do rounds grow with the cores of a CPU? Small networks cannot use several cores for one client.
+"""How do rounds grow with the cores of a CPU, here and on Flower's simulation?
 
-32 clients of 640 samples train five epochs in a round: one after the other on one core, in a process for each core on
-more. What the processes take to start is left out.
+Small networks cannot use several cores for one client. 32 clients of 640 samples train five epochs in a round: one
+after the other on one core, in a process for each core on more, and the same on Flower, whose actors train with the
+same local loop. What the processes take to start is left out on both sides.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 
-os.environ["OMP_NUM_THREADS"] = "1"
-
 import numpy as np
 import torch
+from flower_simulation import seconds_a_round  # before torch computes: it sets the number of threads
 from measure import save
 
 from fedeas.algorithms import FedAvg
@@ -27,32 +26,41 @@ from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
 
-CLIENTS, ROUNDS, SHAPE, SAMPLES = 32, 3, (1, 8, 8), 640
+CLIENTS, ROUNDS, EPOCHS, SHAPE, SAMPLES = 32, 3, 5, (1, 8, 8), 640
+
+
+def new_worker() -> Worker:
+    rng, model = np.random.default_rng(0), build_model("small-cnn", SHAPE, 10, seed=0)
+    images, labels = rng.integers(0, 256, (SAMPLES, *SHAPE), dtype=np.uint8), rng.integers(0, 10, SAMPLES)
+    data = ClientData.of(images, labels, Normaliser.of((0.5,), (0.25,)))
+    train, nothing = TrainConfig(lr=0.05, batch_size=64, epochs=EPOCHS), np.zeros((CLIENTS, 10), dtype=np.int64)
+    return Worker(FedAvg(), model, lambda client: data, nothing, None, train, 0, ROUNDS)
 
 
 def seconds(number: int) -> float:
     """Seconds a round on this number of cores."""
-    rng, model = np.random.default_rng(0), build_model("small-cnn", SHAPE, 10, seed=0)
-    images, labels = rng.integers(0, 256, (SAMPLES, *SHAPE), dtype=np.uint8), rng.integers(0, 10, SAMPLES)
-    data = ClientData.of(images, labels, Normaliser.of((0.5,), (0.25,)))
-    train, nothing = TrainConfig(lr=0.05, batch_size=64, epochs=5), np.zeros((CLIENTS, 10), dtype=np.int64)
-    worker = Worker(FedAvg(), model, lambda client: data, nothing, None, train, 0, ROUNDS)
+    worker = new_worker()
     with closing(ProcessesEngine(worker, number) if number > 1 else LocalEngine(worker)) as engine:
         for rounds in (1, ROUNDS):  # the first is for the processes to start
             start = time.perf_counter()
-            federate(FedAvg(), engine, model_arrays(model), Schedule(rounds, CLIENTS, CLIENTS, 0), lambda state: {})
+            initial, schedule = model_arrays(worker.model), Schedule(rounds, CLIENTS, CLIENTS, 0)
+            federate(FedAvg(), engine, initial, schedule, lambda state: {})
     return (time.perf_counter() - start) / ROUNDS
 
 
 def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
-    spent = {number: seconds(number) for number in numbers}
+    ours = {number: seconds(number) for number in numbers}
+    print(ours, flush=True)
+    flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, [EPOCHS], number, ROUNDS)[0] for number in numbers}
     rows = [
         {
             "cores": number,
-            "rounds a second": round(1 / spent[number], 2),
-            "times one core": round(spent[1] / spent[number], 2),
+            "fedeas, rounds a second": round(1 / ours[number], 2),
+            "times one core": round(ours[1] / ours[number], 2),
+            "Flower, rounds a second": round(1 / flowers[number], 2),
+            "times Flower": round(flowers[number] / ours[number], 1),
         }
         for number in numbers
     ]

@@ -8,20 +8,18 @@ do the same thing: one epoch shows what the runtimes themselves cost.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1")
-
 import numpy as np
 import torch
+from flower_simulation import seconds_a_round  # before torch computes: it sets the number of threads
 from measure import save
 
 from fedeas.algorithms import FedAvg
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, model_arrays
+from fedeas.algorithms.base import Arrays, Fleet, model_arrays
 from fedeas.config import PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
@@ -63,71 +61,8 @@ def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
         return run(engine, rounds)
 
 
-def flowers(epochs: list[int], cores: int) -> list[float]:
-    """Seconds a round on Flower's simulation for each number of local epochs."""
-    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-    from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
-    from flwr.simulation import run_simulation
-
-    client_app, server_app, spent = ClientApp(), ServerApp(), []
-
-    @client_app.train()
-    def train(message: Message, context: Context) -> Message:
-        torch.set_num_threads(1)
-        clients = _clients_of_this_actor()
-        weights = message.content["arrays"].to_torch_state_dict()
-        client = int(context.node_config["partition-id"])
-        job = ClientJob(
-            client=client,
-            round=int(message.content["config"]["server-round"]) - 1,
-            seed=0,
-            total_rounds=ROUNDS,
-            model=clients.worker.model,
-            data=_data_of(clients, client),
-            broadcast={MODEL + name: tensor for name, tensor in weights.items()},
-            state={},
-            train=training(int(message.content["config"]["epochs"])),
-        )
-        reply, _ = FedAvg().client_update(job)
-        arrays = ArrayRecord({name.removeprefix(MODEL): tensor for name, tensor in reply.arrays.items()})
-        metrics = MetricRecord({"num-examples": reply.weight})
-        return Message(content=RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
-
-    @server_app.main()
-    def main(grid: Grid, context: Context) -> None:
-        initial = ArrayRecord(build_model("small-cnn", (1, 8, 8), 10, seed=0).state_dict())
-        strategy = FlowerFedAvg(fraction_train=PARTICIPANTS / CLIENTS, fraction_evaluate=0.0)
-
-        def run(rounds: int, local_epochs: int) -> float:
-            start = time.perf_counter()
-            config = ConfigRecord({"epochs": local_epochs})
-            strategy.start(grid, initial, num_rounds=rounds, train_config=config)
-            return (time.perf_counter() - start) / rounds
-
-        run(2, 1)  # actors start, clients load their data
-        spent.extend(run(ROUNDS, each) for each in epochs)
-
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
-    run_simulation(server_app, client_app, CLIENTS, backend_config=resources)
-    return spent
-
-
-_cache: dict[object, object] = {}
-
-
-def _clients_of_this_actor() -> LocalClients:
-    """Built once in each actor process, as a good Flower app would."""
-    if "clients" not in _cache:
-        _cache["clients"] = LocalClients.of(Parts.of(CONFIG, CPU))
-    return _cache["clients"]  # type: ignore[return-value]
-
-
-def _data_of(clients: LocalClients, client: int) -> ClientData:
-    if client not in _cache:
-        _cache[client] = clients.worker.load_client(client)
-    return _cache[client]  # type: ignore[return-value]
+def new_worker() -> Worker:
+    return LocalClients.of(Parts.of(CONFIG.model_copy(update={"train": training(epochs=1)}), CPU)).worker
 
 
 def overhead() -> dict[str, object]:
@@ -180,7 +115,8 @@ def growth() -> list[dict[str, object]]:
 def against_flower(epochs: list[int], numbers: list[int]) -> list[dict[str, object]]:
     """A row for each number of local epochs on each number of cores."""
     mine = {(each, number): ours(each, number) for each in epochs for number in numbers}
-    theirs = {number: dict(zip(epochs, flowers(epochs, number), strict=True)) for number in numbers}
+    spent = {number: seconds_a_round(new_worker, CLIENTS, PARTICIPANTS, epochs, number, ROUNDS) for number in numbers}
+    theirs = {number: dict(zip(epochs, spent[number], strict=True)) for number in numbers}
     return [
         {
             "local epochs": each,

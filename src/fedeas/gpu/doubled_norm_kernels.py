@@ -100,23 +100,23 @@ def _doubled_statistics(
         product += value * slope
     count = (end - start).to(tl.float32)
     away, slopes = tl.sum(total, 0) / count, tl.sum(along, 0)
-    place = sheets + number * columns + column
-    tl.store(place, pivot + away, inside)
-    tl.store(place + sheet, tl.sum(square, 0) - count * away * away, inside)
-    tl.store(place + 2 * sheet, slopes, inside)
-    tl.store(place + 3 * sheet, tl.sum(product, 0) - away * slopes, inside)
+    own = sheets + number * columns + column
+    tl.store(own, pivot + away, inside)
+    tl.store(own + sheet, tl.sum(square, 0) - count * away * away, inside)
+    tl.store(own + 2 * sheet, slopes, inside)
+    tl.store(own + 3 * sheet, tl.sum(product, 0) - away * slopes, inside)
     tl.debug_barrier()
     if tl.atomic_add(done + tl.program_id(1), 1, sem="acq_rel") == parts - 1:
         each = tl.arange(0, PARTS)
         noted = (each < parts)[:, None] & inside[None, :]
-        place = sheets + each[:, None] * columns + column[None, :]
+        places = sheets + each[:, None] * columns + column[None, :]
         counts = tl.maximum(tl.minimum(part, rows - each * part), 0).to(tl.float32)[:, None]
-        means = tl.load(place, noted, 0.0, cache_modifier=".cg")
+        means = tl.load(places, noted, 0.0, cache_modifier=".cg")
         mean = tl.sum(counts * means, 0) / rows
         apart = tl.where(noted, means - mean[None, :], 0.0)
-        spread = tl.sum(tl.load(place + sheet, noted, 0.0, cache_modifier=".cg") + counts * apart * apart, 0)
-        sums = tl.load(place + 2 * sheet, noted, 0.0, cache_modifier=".cg")
-        mixed = tl.sum(tl.load(place + 3 * sheet, noted, 0.0, cache_modifier=".cg") + apart * sums, 0)
+        spread = tl.sum(tl.load(places + sheet, noted, 0.0, cache_modifier=".cg") + counts * apart * apart, 0)
+        sums = tl.load(places + 2 * sheet, noted, 0.0, cache_modifier=".cg")
+        mixed = tl.sum(tl.load(places + 3 * sheet, noted, 0.0, cache_modifier=".cg") + apart * sums, 0)
         inverse = 1 / tl.sqrt(spread / rows + eps)
         tl.store(known + column, mean, inside)
         tl.store(known + columns + column, inverse, inside)
@@ -205,22 +205,22 @@ def _doubled_slope_sums(
         h += of_slope
         hz += of_slope * z
         ht += of_slope * (tl.load(x + half + place, there, 0.0).to(tl.float32) - centre)
-    place = sheets + number * columns + column
-    tl.store(place, tl.sum(g, 0), inside)
-    tl.store(place + sheet, tl.sum(gz, 0), inside)
-    tl.store(place + 2 * sheet, tl.sum(h, 0), inside)
-    tl.store(place + 3 * sheet, tl.sum(hz, 0), inside)
-    tl.store(place + 4 * sheet, tl.sum(ht, 0), inside)
+    own = sheets + number * columns + column
+    tl.store(own, tl.sum(g, 0), inside)
+    tl.store(own + sheet, tl.sum(gz, 0), inside)
+    tl.store(own + 2 * sheet, tl.sum(h, 0), inside)
+    tl.store(own + 3 * sheet, tl.sum(hz, 0), inside)
+    tl.store(own + 4 * sheet, tl.sum(ht, 0), inside)
     tl.debug_barrier()
     if tl.atomic_add(done + tl.program_id(1), 1, sem="acq_rel") == parts - 1:
         each = tl.arange(0, PARTS)
         noted = (each < parts)[:, None] & inside[None, :]
-        place = sheets + each[:, None] * columns + column[None, :]
-        all_g = tl.sum(tl.load(place, noted, 0.0, cache_modifier=".cg"), 0)
-        all_gz = tl.sum(tl.load(place + sheet, noted, 0.0, cache_modifier=".cg"), 0)
-        all_h = tl.sum(tl.load(place + 2 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
-        all_hz = tl.sum(tl.load(place + 3 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
-        all_ht = tl.sum(tl.load(place + 4 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
+        places = sheets + each[:, None] * columns + column[None, :]
+        all_g = tl.sum(tl.load(places, noted, 0.0, cache_modifier=".cg"), 0)
+        all_gz = tl.sum(tl.load(places + sheet, noted, 0.0, cache_modifier=".cg"), 0)
+        all_h = tl.sum(tl.load(places + 2 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
+        all_hz = tl.sum(tl.load(places + 3 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
+        all_ht = tl.sum(tl.load(places + 4 * sheet, noted, 0.0, cache_modifier=".cg"), 0)
         deviation = tl.load(known + columns + column, inside, 0.0)
         q = tl.load(known + 3 * columns + column, inside, 0.0)
         tl.store(of_bias + column, all_g, inside)

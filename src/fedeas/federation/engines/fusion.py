@@ -187,11 +187,12 @@ class FusionEngine(LocalEngine):
         steps = [len(batch_sizes(self.worker.size(client), self.worker.train)) for client in clients]
         parts = [clients[part] for part in split(steps, GROUPS)]
         self._open(len(parts))
-        jobs = [
-            job
-            for group, part in zip(self.groups, parts, strict=False)
-            for job in self._start(JointTraining(part, group, self.turn), broadcast, round)
-        ]
+        jobs = list[Future[Answer]]()
+        for group, part in zip(self.groups, parts, strict=False):
+            own = self._start(JointTraining(part, group, self.turn), broadcast, round)
+            jobs += own
+            if group.fused.will_compile:
+                wait(own)  # processes are forked for it, which must not happen in the middle of other work
         wait(jobs)
         _raise_first([job.exception() for job in jobs])
         return {client: job.result() for client, job in zip(clients, jobs, strict=True)}
