@@ -133,7 +133,7 @@ def against_flower(epochs: list[int], numbers: list[int]) -> list[dict[str, obje
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = against_flower([1, 5], sorted({1, min(cores(), PARTICIPANTS)}))
+    rows = against_flower([1, 5], [number for number in (1, 2, 4, 8, PARTICIPANTS) if number <= cores()])
     question = "Rounds on digits: small CNN, 20 clients, 10 a round, the same local loop on both sides"
     save("rounds", question, rows)
     save("rounds-overhead", "What a round costs beside local SGD, evaluation apart", [overhead()])
