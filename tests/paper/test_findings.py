@@ -65,6 +65,12 @@ def test_a_second_experiment_confirms_advice_or_takes_it_back():
     assert all(dataset in confirmed.text for dataset in ("digits", "other"))
 
 
+def test_advice_waits_for_all_seeds_but_a_warning_does_not():
+    better, worse = findings(KL=(HIGHER, OPEN)), findings("other", KL=(LOWER, OPEN))
+    assert replace(better, planned_seeds=6).advice == Advice()
+    assert advice_of([better, replace(worse, planned_seeds=6)]) == Advice()
+
+
 @pytest.fixture(scope="module")
 def packed():
     return all_findings(Results([RESULTS, RESULTS.parent]))

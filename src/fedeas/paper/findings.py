@@ -146,9 +146,10 @@ class Findings:
         """Whether a comparison of one of these methods has a verdict."""
         return any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in self.compared)
 
-    def has(self, method: str, verdict: Verdict) -> bool:
-        """Whether the method has this verdict in some comparison."""
-        return any(each.method == method and each.verdict is verdict for each in self.compared)
+    def has(self, method: str, verdict: Verdict, seeds: int = 0) -> bool:
+        """Whether the method has this verdict in some comparison with at least so many seeds."""
+        found = (each for each in self.compared if each.method == method and each.difference.seeds >= seeds)
+        return any(each.verdict is verdict for each in found)
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
@@ -195,10 +196,14 @@ def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -
 
 
 def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
-    """The datasets on which the method is higher than FedEAS; none if it is lower on any."""
+    """The datasets on which the method is higher than FedEAS; none if it is lower on any.
+
+    Higher with all planned seeds: with few of them, one comparison of many has a short interval by chance.
+    """
     if any(each.has(method, Verdict.LOWER) for each in experiments):
         return ()
-    return tuple(dict.fromkeys(each.dataset for each in experiments if each.has(method, Verdict.HIGHER)))
+    higher = (each.dataset for each in experiments if each.has(method, Verdict.HIGHER, each.planned_seeds))
+    return tuple(dict.fromkeys(higher))
 
 
 def findings_markdown(*settings: Findings) -> str:
