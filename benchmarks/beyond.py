@@ -1,7 +1,7 @@
 """Run ``fedeas reproduce beyond`` with several processes, and pack the results into one small file.
 
     python benchmarks/beyond.py --processes 16
-    python benchmarks/beyond.py --profile fashion --processes 16 --data-root DIR
+    python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
     python benchmarks/beyond.py --profile full --merge RUNS more.runs.gz
 
 The last line makes no runs but adds those that were made elsewhere, from run directories or packed files.
@@ -13,14 +13,13 @@ Started again, it goes on: runs in the packed file are not repeated and stay in 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from many_runs import make_runs, on_device
+
 from fedeas.config import RunConfig
-from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import artefacts
@@ -34,7 +33,9 @@ NAMES = {"full": "cifar10"}
 """Names of packed files that are not their profile's."""
 
 
-def configs(profile: str, seeds: int, protocols: Sequence[str] = (), root: str | None = None) -> list[RunConfig]:
+def configs(
+    profile: str, seeds: int, protocols: Sequence[str] = (), root: str | None = None, device: str = "cpu"
+) -> list[RunConfig]:
     """All runs: by protocol (by default those that the profile has), then by seed."""
     (beyond,) = artefacts("beyond")
     protocols = protocols or (("clean",) if PROFILES[profile].held_out else PROTOCOLS)
@@ -46,32 +47,7 @@ def configs(profile: str, seeds: int, protocols: Sequence[str] = (), root: str |
         for config in beyond.configs(study(profile, protocol))
         for run in with_seeds(config, seeds)[seed : seed + 1]
     ]
-    return [on_one_core(config, root) for config in found]
-
-
-def on_one_core(config: RunConfig, root: str | None) -> RunConfig:
-    """The run on one core, since others run beside it, with data from `root`; so small a model needs no GPU."""
-    engine = config.engine.model_copy(update={"device": "cpu", "threads": 1, "processes": 1})
-    return config.model_copy(update={"engine": engine, "data": config.data.model_copy(update={"root": root})})
-
-
-def make_runs(wanted: Sequence[RunConfig], runs: Path, end: float, processes: int) -> None:
-    """Make these runs, several at a time, until time is up; one that fails does not stop the others."""
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        working = [pool.submit(work, config, runs, end) for config in wanted]
-        for number, done in enumerate(as_completed(working), 1):
-            if (error := done.exception()) is not None:
-                print(f"failed: {error}", flush=True)
-            elif done.result():
-                print(f"{number} of {len(wanted)}", flush=True)
-
-
-def work(config: RunConfig, runs: Path, end: float) -> bool:
-    """Make one run, unless time is up; whether it is finished."""
-    from fedeas.federation.run import execute
-
-    minutes = (end - time.time()) / 60
-    return minutes > 0 and execute(config, RunStore(runs), pause=Deadline(minutes)).finished
+    return [on_device(config, device, root) for config in found]
 
 
 def packed_runs(packed: Path) -> list[Run]:
@@ -79,9 +55,9 @@ def packed_runs(packed: Path) -> list[Run]:
     return unpack(packed) if packed.exists() else []
 
 
-def missing(wanted: Sequence[RunConfig], packed: Path) -> list[RunConfig]:
-    """The runs that are not in the packed file."""
-    there = Results([])
+def missing(wanted: Sequence[RunConfig], packed: Path, *folders: Path) -> list[RunConfig]:
+    """The runs that are neither in the packed file nor in these folders."""
+    there = Results(folders)
     for run in packed_runs(packed):
         there.add(run)
     return [config for config in wanted if not there.has(config)]
@@ -118,13 +94,13 @@ def main() -> None:
     asked = parser()
     given = asked.parse_args()
     packed = given.results / f"{NAMES.get(given.profile, given.profile)}{ENDING}"
-    if not given.merge and PROFILES[given.profile].precision == "bf16":
-        asked.error(f"profile {given.profile} needs a GPU: run `fedeas reproduce beyond` there, then --merge its runs")
+    if not given.merge and PROFILES[given.profile].precision == "bf16" and given.device == "cpu":
+        asked.error(f"profile {given.profile} needs a GPU: use --device cuda, or --merge runs that were made on one")
     if not given.merge:
         end, seeds = time.time() + 60 * given.minutes, given.seeds or PROFILES[given.profile].planned_seeds
-        wanted = configs(given.profile, seeds, given.protocol, given.data_root)
+        wanted = configs(given.profile, seeds, given.protocol, given.data_root, given.device)
         make_folder(given.runs)
-        make_runs(missing(wanted, packed), given.runs, end, given.processes)
+        make_runs(missing(wanted, packed, given.results.parent), given.runs, end, given.processes)
     pack_more(given.profile, given.merge or [given.runs], packed)
 
 
@@ -134,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--profile", default="digits", choices=list(PROFILES))
     asked.add_argument("--seeds", type=int, help="by default as many as the profile plans")
     asked.add_argument("--protocol", nargs="*", default=())
+    asked.add_argument("--device", default="cpu", help="cpu, with one core for each run, or cuda")
     asked.add_argument("--processes", type=int, default=1)
     asked.add_argument("--minutes", type=float, default=600)
     asked.add_argument("--runs", type=Path, default=Path("runs"))

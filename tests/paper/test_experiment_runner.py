@@ -1,4 +1,4 @@
-"""benchmarks/beyond.py goes on where it stopped."""
+"""benchmarks/beyond.py and many_runs.py go on where they stopped."""
 
 import shutil
 import sys
@@ -12,6 +12,7 @@ from fedeas.runs.packed import PackedRun, pack, unpack
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import beyond
+import many_runs
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def two_runs():
 
 def make(configs, runs):
     for config in configs:
-        assert beyond.work(config, runs, time.time() + 600)
+        assert many_runs.work(config, runs, time.time() + 600)
 
 
 def test_packed_runs_are_neither_repeated_nor_lost(two_runs, tmp_path):
@@ -41,6 +42,11 @@ def test_runs_of_other_experiments_are_not_packed(two_runs, tmp_path):
     make([other], tmp_path / "runs")
     beyond.pack_more("smoke", [tmp_path / "runs"], tmp_path / "smoke.runs.gz")
     assert unpack(tmp_path / "smoke.runs.gz") == []
+
+
+def test_kept_runs_of_other_tables_are_not_repeated(two_runs, tmp_path):
+    make(two_runs[:1], tmp_path / "kept")
+    assert beyond.missing(two_runs, tmp_path / "smoke.runs.gz", tmp_path / "kept") == two_runs[1:]
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(two_runs, tmp_path):
@@ -76,3 +82,42 @@ def test_a_misspelt_folder_of_runs_is_refused(tmp_path):
     with pytest.raises(InputError):
         beyond.pack_more("smoke", [tmp_path / "nowhere"], tmp_path / "smoke.runs.gz")
     assert not (tmp_path / "smoke.runs.gz").exists()
+
+
+def test_runs_are_selected_in_the_order_of_the_patterns_and_each_once(two_runs):
+    configs = [config.model_copy(update={"label": label}) for config, label in zip(two_runs, "ab", strict=True)]
+    assert many_runs.selected(configs, ["b", "*"]) == configs[::-1]
+    assert many_runs.selected(configs, ["c"]) == []
+
+
+def test_a_run_that_would_not_end_in_time_is_not_started(two_runs, tmp_path, monkeypatch):
+    class Slow:
+        minutes = 1.0
+
+    monkeypatch.setattr(many_runs, "estimate", lambda configs: Slow)
+    assert not many_runs.work(two_runs[0], tmp_path, time.time() + 90, processes=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_runs_that_are_missing_and_keep_them(tmp_path, monkeypatch):
+    places = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    command = [
+        "many_runs",
+        "table1",
+        "--profile",
+        "smoke",
+        "--only",
+        "*-fedavg",
+        "*-fedprox",
+        "--processes",
+        2,
+        *places,
+    ]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
+    many_runs.main()
+    kept = {path.name for path in (tmp_path / "results").iterdir()}
+    assert len(kept) == 4
+    shutil.rmtree(tmp_path / "runs")
+    many_runs.main()
+    assert list((tmp_path / "runs").iterdir()) == []
