@@ -54,5 +54,5 @@ def assert_near(expected, found, tolerance=1e-4):
     """The relative difference of each tensor."""
     assert expected.keys() == found.keys()
     for key, tensor in expected.items():
-        off = (found[key].double() - tensor.double()).norm()
-        assert off <= tolerance * max(tensor.double().norm().item(), 1e-2), key
+        off = (found[key].double() - tensor.double()).norm() / max(tensor.double().norm().item(), 1e-2)
+        assert off <= tolerance, f"{key}: {off:.1e}"
