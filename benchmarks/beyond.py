@@ -100,7 +100,7 @@ def main() -> None:
         end, seeds = time.time() + 60 * given.minutes, given.seeds or PROFILES[given.profile].planned_seeds
         wanted = configs(given.profile, seeds, given.protocol, given.data_root, given.device)
         make_folder(given.runs)
-        make_runs(missing(wanted, packed, given.results.parent), given.runs, end, given.processes)
+        make_runs(missing(wanted, packed, RESULTS.parent), given.runs, end, given.processes)
     pack_more(given.profile, given.merge or [given.runs], packed)
 
 

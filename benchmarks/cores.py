@@ -12,7 +12,7 @@ from contextlib import closing
 
 import numpy as np
 import torch
-from flower_simulation import seconds_a_round  # before torch computes: it sets the number of threads
+from flower_simulation import seconds_a_round
 from measure import save
 
 from fedeas.algorithms import FedAvg
@@ -52,7 +52,7 @@ def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
     ours = {number: seconds(number) for number in numbers}
-    print(ours, flush=True)
+    print(f"seconds a round by cores: {ours}; now Flower", flush=True)
     flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, [EPOCHS], number, ROUNDS)[0] for number in numbers}
     rows = [
         {

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+# For the processes that are started, ours and Flower's: one thread each.
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1")
 
 import torch

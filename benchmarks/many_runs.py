@@ -71,16 +71,21 @@ def main() -> None:
     """Make the runs that are missing, and keep those that are finished."""
     given = parser().parse_args()
     places = Places(given.runs, given.results, keeps=True)
-    book = Workbook(study(given.profile, given.protocol), places.scan())
-    missing = selected(book.missing(book.configs(artefacts(given.name), given.seeds)), given.only)
-    wanted = [on_device(config, given.device, given.data_root) for config in missing]
-    print(f"{len(wanted)} runs, about {estimate(wanted).minutes or 0:.0f} minutes one after the other", flush=True)
     make_folder(given.runs)
     make_folder(given.results)
+    book = Workbook(study(given.profile, given.protocol), places.scan())
+    configs = selected(book.configs(artefacts(given.name), given.seeds), given.only)
+    keep_all(configs, book.results, places)  # an earlier start may have been killed before it kept them
+    wanted = [on_device(config, given.device, given.data_root) for config in book.missing(configs)]
+    print(f"{len(wanted)} runs{_time_for(wanted)}", flush=True)
     end = time.time() + 60 * given.minutes
-    make_runs(
-        wanted, given.runs, end, given.processes, lambda config: keep_all([config], Places(given.runs).scan(), places)
-    )
+    make_runs(wanted, given.runs, end, given.processes, lambda config: keep_all([config], places.scan(), places))
+
+
+def _time_for(configs: Sequence[RunConfig]) -> str:
+    """How long they take, if that is known."""
+    minutes = estimate(configs).minutes
+    return "" if minutes is None else f", about {minutes:.0f} minutes one after the other"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -9,7 +9,9 @@ from measure import RESULTS
 
 TITLE = """# Performance
 
-Rendered by `make bench` from `benchmarks/results/`; each table was measured in one run on the machine named under it.
+Rendered by `make bench` from `benchmarks/results/`; each table was measured on the machine named under it. A table was
+measured in one run, except those of whole federated runs: each of their rows was measured by itself, some with earlier
+versions.
 """
 
 

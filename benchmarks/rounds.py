@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flower_simulation import seconds_a_round  # before torch computes: it sets the number of threads
+from flower_simulation import seconds_a_round
 from measure import save
 
 from fedeas.algorithms import FedAvg

@@ -118,6 +118,9 @@ def test_two_processes_make_the_runs_that_are_missing_and_keep_them(tmp_path, mo
     many_runs.main()
     kept = {path.name for path in (tmp_path / "results").iterdir()}
     assert len(kept) == 4
+    shutil.rmtree(tmp_path / "results")  # as if it had been killed before it kept them
+    many_runs.main()
+    assert {path.name for path in (tmp_path / "results").iterdir()} == kept
     shutil.rmtree(tmp_path / "runs")
     many_runs.main()
     assert list((tmp_path / "runs").iterdir()) == []
