@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -89,16 +89,18 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
     Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
     """
     keys = [MODEL + name for name in trainable]
-    total, start = sum(reply.weight for reply in replies), _joined(before, keys)
-    consensus = torch.zeros_like(start)
+    total, start = sum(reply.weight for reply in replies), [before[key] for key in keys]
+    consensus = [torch.zeros_like(each) for each in start]
     for reply in replies:
-        update = start - _joined(reply.arrays, keys)
-        consensus += update * (reply.weight / total / update.norm().clamp_min(1e-30))
-    return 1 - float(consensus.norm().square())
+        update = torch._foreach_sub(start, [reply.arrays[key] for key in keys])
+        torch._foreach_mul_(update, reply.weight / total / _norm(update).clamp_min(1e-30))
+        torch._foreach_add_(consensus, update)
+    return 1 - float(_norm(consensus).square())
 
 
-def _joined(arrays: Mapping[str, Tensor], keys: Sequence[str]) -> Tensor:
-    return torch.cat([arrays[key].flatten() for key in keys])
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of all of them as one vector."""
+    return torch.stack(torch._foreach_norm(list(tensors))).square().sum().sqrt()
 
 
 def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
