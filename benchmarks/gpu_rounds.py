@@ -173,12 +173,12 @@ def steps(stem: str) -> None:
     engine = fast(own, sizes, "fused")
     images_per_second(engine, sizes, list(range(10)), 1)
     assert isinstance(engine, FusionEngine)
-    print(f"prepared in {engine.groups[0].fused.preparing:.1f} s", flush=True)
-    recorded = {int(str(key[0])): step for key, step in engine.groups[0].fused.steps.items()}
+    print(f"prepared in {engine.fused.preparing:.1f} s", flush=True)
+    recorded = {int(str(key[0])): step for key, step in engine.fused.steps.items()}
     speeds = chip_speeds()
     rows: list[dict[str, object]] = []
     for clients, step in sorted(recorded.items()):
-        ms, least = milliseconds(step, engine.groups[0].fused.number), least_milliseconds(stem, clients, *speeds)
+        ms, least = milliseconds(step, engine.fused.number), least_milliseconds(stem, clients, *speeds)
         rows.append({"clients": clients, "ms": round(ms, 3), "images/s": round(64000 * clients / ms)})
         rows[-1] |= {"least ms, arithmetic": round(least[0], 3), "least ms, memory": round(least[1], 3)}
         print(rows[-1], flush=True)

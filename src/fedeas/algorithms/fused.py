@@ -157,11 +157,6 @@ class FusedSGD:
         self.totals = torch.zeros(self.clients, device=self.device)
 
     @property
-    def will_compile(self) -> bool:
-        """Whether the next training is the first one, which compiles kernels."""
-        return self.device.type == "cuda" and not self.compiled
-
-    @property
     def preparing(self) -> float:
         """Seconds spent so far on compiling, warming up and recording."""
         return sum(self.compiled.values()) + sum(step.seconds for step in self.steps.values())

@@ -1,5 +1,8 @@
 """Six small clients, and a few rounds of training with them on any engine."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -56,3 +59,16 @@ def assert_near(expected, found, tolerance=1e-4):
     for key, tensor in expected.items():
         off = (found[key].double() - tensor.double()).norm() / max(tensor.double().norm().item(), 1e-2)
         assert off <= tolerance, f"{key}: {off:.1e}"
+
+
+def assert_freed_by(close, objects):
+    """Nothing refers to these objects after `close`, also if the garbage collector would not have run by itself."""
+    held = [weakref.ref(each) for each in objects]
+    objects.clear()
+    gc.disable()
+    try:
+        close()
+        assert held
+        assert [each() for each in held] == [None] * len(held)
+    finally:
+        gc.enable()

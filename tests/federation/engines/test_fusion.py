@@ -7,9 +7,17 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_near, assert_same, normaliser, trained, worker
-from hypothesis import given
-from hypothesis import strategies as st
+from federation.engines.six_clients import (
+    GPU,
+    SHAPE,
+    SIZES,
+    assert_freed_by,
+    assert_near,
+    assert_same,
+    normaliser,
+    trained,
+    worker,
+)
 
 from fedeas.algorithms import FedAvg, fused, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -85,38 +93,7 @@ def test_rounds_with_more_clients_than_are_trained_together_equal_the_reference(
     assert_near_results(*both("moon", clients))
 
 
-@pytest.mark.parametrize("groups", [2, 3])
-@pytest.mark.parametrize("spec", ["fedavg", "fedprox(mu=0.5)", "scaffold"])
-def test_groups_that_train_at_the_same_time_equal_the_reference(monkeypatch, spec, groups):
-    monkeypatch.setattr(module, "GROUPS", groups)
-    assert_near_results(*both(spec))
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=7).map(lambda steps: sorted(steps, reverse=True)))
-def test_clients_that_train_together_last_as_long_as_all_their_steps(steps):
-    widths = [sum(each > step for each in steps) for step in range(steps[0])]
-    assert module.duration(steps) == sum(module.STARTING + width for width in widths)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 4))
-def test_no_other_split_into_groups_of_neighbours_ends_sooner(lengths, groups):
-    steps = sorted(lengths, reverse=True)
-
-    def soonest(first, groups):
-        """Try every size of the first group, then those of the others."""
-        if groups == 1 or first == len(steps):
-            return module.duration(steps[first:]) if first < len(steps) else 0
-        ends = range(first + 1, len(steps) + 1)
-        return min(max(module.duration(steps[first:end]), soonest(end, groups - 1)) for end in ends)
-
-    parts = module.split(steps, groups)
-    assert [each for part in parts for each in steps[part]] == steps
-    assert max(module.duration(steps[part]) for part in parts) == soonest(0, groups)
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_same_clients_give_the_same_bits_again(monkeypatch, groups):
-    monkeypatch.setattr(module, "GROUPS", groups)
+def test_the_same_clients_give_the_same_bits_again():
     algorithm = parse_algorithm("scaffold")
     one, other = (results_of(together(algorithm)) for _ in range(2))
     assert all(torch.equal(one[0][key], other[0][key]) for key in one[0])
@@ -156,9 +133,7 @@ class FailsForClientTwo(FedAvg):
         return super().objective(job)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_client_that_fails_does_not_block_the_others(monkeypatch, groups):
-    monkeypatch.setattr(module, "GROUPS", groups)
+def test_a_client_that_fails_does_not_block_the_others():
     engine = together(FailsForClientTwo())
     server = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
     with pytest.raises(RunError, match="client 2 cannot train"):
@@ -190,25 +165,14 @@ def test_out_of_memory_halves_the_clients_at_once_with_the_same_result(monkeypat
     monkeypatch.setattr(module, "FusedSGD", Short)
     engine = together(FedAvg())
     assert_near_results(expected, results_of(engine))
-    assert engine.groups[0].fused.clients == 1
+    assert engine.together == 1
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2  # from 4 to 2 to 1
 
 
-class ShortForTwo(FusedSGD):
-    """Runs out of memory with more than one client in a group."""
-
-    def __call__(self, jobs, objectives):
-        if len(jobs) > 1:
-            raise torch.OutOfMemoryError("no more")
-        return super().__call__(jobs, objectives)
-
-
-def test_a_group_is_trained_once_if_another_runs_out_of_memory(monkeypatch):
-    """Its clients have states, which two trainings would change twice."""
-    expected = results_of(LocalEngine(worker(parse_algorithm("scaffold"))))
-    monkeypatch.setattr(module, "FusedSGD", ShortForTwo)
-    monkeypatch.setattr(module, "GROUPS", 2)
-    assert_near_results(expected, results_of(together(parse_algorithm("scaffold"))))
+def test_closing_frees_the_recorded_steps_for_the_next_run():
+    engine = together(FedAvg())
+    trained(engine)
+    assert_freed_by(engine.close, list(engine.fused.steps.values()))
 
 
 def test_out_of_memory_with_a_single_client_is_an_error(monkeypatch):
@@ -240,14 +204,6 @@ def test_the_fast_engine_stacks_small_feature_maps_and_uses_lanes_elsewhere():
 def test_the_fused_engine_refuses_algorithms_that_cannot_be_stacked(spec):
     with pytest.raises(InputError, match="use fast or lanes"):
         chosen(spec, name="fused")
-
-
-@GPU
-@pytest.mark.gpu
-@pytest.mark.parametrize("spec", STACKED)
-def test_on_a_gpu_groups_that_train_at_the_same_time_equal_the_reference(monkeypatch, spec):
-    monkeypatch.setattr(module, "GROUPS", 2)
-    assert_near_results(*both(spec, device="cuda"))
 
 
 @GPU

@@ -61,7 +61,7 @@ class Engine:
         """Set the clients' states from a checkpoint."""
 
     def close(self) -> None:
-        """End threads and processes; the engine may be used again."""
+        """End threads and processes, and free what they used; the engine has no more work."""
 
 
 def add_up_to(seconds: float, replies: Iterable[Reply]) -> list[Reply]:

@@ -155,6 +155,12 @@ class LanesEngine(LocalEngine):
         replies = [reply for client in sorted(answers) if (reply := answers[client][0]) is not None]
         return add_up_to(time.perf_counter() - start, replies)
 
+    def close(self) -> None:
+        """End the threads, and free the memory of the lanes' models and recorded steps."""
+        while self.lanes:
+            self.lanes.pop().thread.shutdown()
+        free_memory()
+
     def _train_in_lanes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
         """Train clients in the lanes; if the GPU runs out of memory, halve the lanes and leave some clients out."""
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
