@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from measure import RESULTS, save
 
-from fedeas.algorithms import fused, local_sgd, parse_algorithm
+from fedeas.algorithms import fused, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.data.client import ClientData, Normaliser
@@ -318,10 +318,9 @@ LANES_WITHOUT = {
 FUSED_WITHOUT = {
     "own kernels": [
         (stacked, "_kernels_for", lambda images, name="": None),
-        *((module, "load_kernels", lambda name: None) for module in (fused, local_sgd)),
+        (fused, "load_kernels", lambda name: None),
     ],
     "short weights": [(stacked.Stack, "shorten", lambda stack: None)],
-    "the loss in one kernel": [(local_sgd, "load_kernels", lambda name: None)],
     "work beside the main chain": [
         (fused, "uses_of_leaves", lambda loss: Counter()),
         (stacked, "branch", lambda work, device: (work(), lambda: None)),

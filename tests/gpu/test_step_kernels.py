@@ -9,7 +9,6 @@ import os
 import pytest
 import torch
 from oracles import norm_of_both
-from torch.nn import functional
 
 from fedeas.data.client import Normaliser
 
@@ -39,22 +38,6 @@ def test_the_layer_and_its_gradients_equal_torchs(size):
     pairs = zip(torch.autograd.grad(found, inputs, slope), torch.autograd.grad(expected, inputs, slope), strict=True)
     assert near(found, expected)
     assert all(near(*pair) for pair in pairs)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_loss_and_its_gradient_equal_torchs_and_rows_without_a_share_have_no_effect(size):
-    kernels = importlib.import_module("fedeas.gpu.head_kernels")
-    clients, rows, classes, _ = size
-    logits, shares = drawn(clients * rows, classes), drawn(clients, rows, seed=1).detach().abs()
-    labels = torch.randint(classes, (clients * rows,), generator=torch.Generator().manual_seed(2)).to(DEVICE)
-    shares[:, -2:] = 0
-    each = functional.cross_entropy(logits, labels, reduction="none")
-    expected, slope = (each.view(clients, rows) * shares).sum(dim=1), drawn(clients, seed=3).detach()
-    found = kernels.mean_cross_entropy(logits, labels, shares)
-    (gradient,) = torch.autograd.grad(found, logits, slope)
-    assert near(found, expected)
-    assert near(gradient, torch.autograd.grad(expected, logits, slope)[0])
-    assert not gradient.view(clients, rows, classes)[:, -2:].any()
 
 
 def test_descent_changes_weights_as_sgd_does_and_their_copies_follow():

@@ -96,8 +96,19 @@ def test_shipped_counts_are_used_for_the_papers_seed_only():
     assert counts_of(config(7)) == paper_replay("cifar10", 20, 0.3, seed=7).counts
 
 
+UNKNOWN = FULL.config(HERE, FEDAVG).model_copy(update={"algorithm": "python:mine:Own"})
+
+
 def test_training_that_was_not_measured_counts_only_its_start():
-    assert estimate([SLOW.config(HERE, METHODS["fedgen"])]).minutes == pytest.approx(_speeds()["start"] / 60)
+    assert estimate([UNKNOWN]).minutes == pytest.approx(_speeds()["start"] / 60)
+
+
+def test_a_server_that_trains_takes_its_time_in_every_round():
+    config = FULL.config(HERE, METHODS["fedgen"])
+    longer = config.model_copy(update={"rounds": config.rounds.model_copy(update={"total": 2 * config.rounds.total})})
+    start, once = _speeds()["start"] / 60, estimate([config]).minutes
+    assert estimate([longer]).minutes - start == pytest.approx(2 * (once - start))
+    assert once - start > config.rounds.total * _speeds()["server"]["fedgen"] / 60
 
 
 def test_generators_that_were_not_measured_take_no_minutes():
@@ -108,12 +119,12 @@ def test_generators_that_were_not_measured_take_no_minutes():
 
 def test_the_speeds_are_the_measured_ones():
     measured = json.loads((BENCHMARKS / "gpu-rounds.json").read_text())
-    (speed,) = [key for key in measured["rows"][0] if key.startswith("lanes, bf16")]
     assert _speeds()["machine"] == measured["machine"]["gpu"]
-    found = {row["algorithm"].partition("(")[0]: row[speed] for row in measured["rows"]}
+    found = {row["algorithm"].partition("(")[0]: row["fast engine, bf16, images/s"] for row in measured["rows"]}
     assert _speeds()["training"]["fast"]["bf16"]["3x3"] == found  # where the fast engine is lanes
     whole = json.loads((BENCHMARKS / "gpu-runs-imagenet-stem.json").read_text())["rows"][0]
-    samples = Results([RESULTS]).seeds(study("full", "clean").config(HERE, FEDAVG))[0].summary()["samples"]
+    kept, clean = Results([RESULTS]), study("full", "clean")
+    samples = kept.seeds(FULL.config(HERE, FEDAVG))[0].summary()["samples"]
     rows = json.loads((BENCHMARKS / "gpu-rounds-imagenet-stem.json").read_text())["rows"]
     assert _speeds()["training"]["fast"]["bf16"]["imagenet"] == {
         **{row["algorithm"].partition("(")[0]: row["fast engine, bf16, images/s"] for row in rows},
@@ -122,6 +133,8 @@ def test_the_speeds_are_the_measured_ones():
     samplers = json.loads((BENCHMARKS / "gpu-generator-steps.json").read_text())["rows"]
     (default,) = [row for row in samplers if (row["solver"], row["steps"]) == ("dpm", 20)]
     assert _speeds()["generation"] == default["images/s"]
+    run = kept.seeds(clean.config(setting("c10-k100-a0.3"), METHODS["fedgen"]))[0]
+    assert _speeds()["server"] == {"fedgen": round(run.summary()["seconds"]["aggregate"] / run.config.rounds.total, 3)}
     assert _speeds()["start"] == round(whole["whole command"] - whole["generate"] - whole["train"], 1)
 
 
@@ -134,8 +147,8 @@ def test_each_stem_has_its_own_speed():
 
 
 def test_an_estimate_names_what_it_leaves_out():
-    configs = [SLOW.config(HERE, METHODS["fedgen"]), FULL.config(HERE, replace(FEDEAS, generator="{other}"))]
-    assert estimate(configs).untimed == {"fedgen", "sd-turbo"}
+    configs = [UNKNOWN, FULL.config(HERE, replace(FEDEAS, generator="{other}"))]
+    assert estimate(configs).untimed == {"python:mine:Own", "sd-turbo"}
 
 
 @pytest.mark.parametrize("engine", ["local", "flower"])

@@ -16,7 +16,7 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
 from fedeas.errors import RunError
-from fedeas.gpu.devices import autocast, load_kernels
+from fedeas.gpu.devices import autocast
 from fedeas.hyperparameters import CrossEntropy, parse_loss
 
 TERMS = "loss/terms"
@@ -57,11 +57,7 @@ class Batch:
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """The mean loss over samples, with the logits as the run's loss takes them."""
-        logits, kernels = self.adjusted(logits), load_kernels("head_kernels") if self.images.is_cuda else None
-        if self.shares is None or kernels is None or not kernels.fits(self.shares.shape[1], logits):
-            return self.mean(functional.cross_entropy(logits, self.labels, reduction="none"))
-        fused: Tensor = kernels.mean_cross_entropy(logits, self.labels, self.shares)
-        return fused
+        return self.mean(functional.cross_entropy(self.adjusted(logits), self.labels, reduction="none"))
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over a tensor shaped like a model's parameter: one number, or one for each client."""
@@ -75,10 +71,6 @@ class FilledBatch(Batch):
         """The mean over samples."""
         assert self.shares is not None
         return (values * self.shares[0]).sum()
-
-    def cross_entropy(self, logits: Tensor) -> Tensor:
-        """The mean loss over samples, with the logits as the run's loss takes them."""
-        return self.mean(functional.cross_entropy(self.adjusted(logits), self.labels, reduction="none"))
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over a tensor shaped like a model's parameter."""

@@ -1,8 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-"""The last layer and the loss of several clients at once, for GPUs. Needs Triton.
+"""The last layer of several clients at once, for GPUs. Needs Triton.
 
-Both are small, and torch spreads them over some twenty kernels, which take a tenth of a step of few clients. Here each
-has one kernel for the result and one for the gradients.
+It is small, and torch spreads it over many kernels. Here it has one for the result and one for the gradients.
 """
 
 from __future__ import annotations
@@ -42,18 +41,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return result
 
 
-def mean_cross_entropy(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-    """The loss of each client: the sum over its rows of share * cross-entropy, in float32.
-
-    Args:
-        logits: (clients x rows, classes), the clients one after the other.
-        labels: of the rows.
-        shares: (clients, rows); rows with share 0 have no effect.
-    """
-    result: Tensor = _MeanCrossEntropy.apply(logits.contiguous(), labels, shares)  # type: ignore[no-untyped-call]
-    return result
-
-
 class _Linear(torch.autograd.Function):
     """First derivative only."""
 
@@ -80,25 +67,6 @@ class _Linear(torch.autograd.Function):
             _padded(rows), FEATURES, _padded(outputs),
         )  # fmt: skip
         return of_x, of_weight, of_bias
-
-
-class _MeanCrossEntropy(torch.autograd.Function):
-    """First derivative only; it is computed together with the loss."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-        (clients, rows), classes = shares.shape, logits.shape[1]
-        loss, slope = shares.new_empty(clients, dtype=torch.float32), torch.empty_like(logits)
-        _loss[(clients,)](logits, labels, shares, loss, slope, rows, classes, _padded(rows), _padded(classes))
-        ctx.save_for_backward(slope)
-        return loss
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
-        (slope,) = ctx.saved_tensors
-        by_client = slope.view(len(of_loss), -1)
-        return (by_client * of_loss[:, None].to(slope.dtype)).view_as(slope), None, None
 
 
 def _padded(size: int) -> int:
@@ -145,23 +113,3 @@ def _output_slopes(
     if tl.program_id(0) == 0:
         total = tl.sum(steep.to(tl.float32), 0)
         tl.store(of_bias + client * outputs + output, total.to(of_bias.dtype.element_ty), known)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def _loss(
-    logits, labels, shares, loss, slope, rows, classes, ROWS: tl.constexpr, CLASSES: tl.constexpr
-):  # fmt: skip
-    row, each, client = tl.arange(0, ROWS), tl.arange(0, CLASSES), tl.program_id(0)
-    there, known = row < rows, (each < classes)[None, :]
-    place = (client * rows + row)[:, None] * classes + each[None, :]
-    value = tl.load(logits + place, there[:, None] & known, 0.0).to(tl.float32)
-    value = tl.where(known, value, float("-inf"))
-    value -= tl.max(value, 1)[:, None]
-    power = tl.exp(value)
-    total = tl.sum(power, 1)
-    own = each[None, :] == tl.load(labels + client * rows + row, there, 0)[:, None]
-    share = tl.load(shares + client * rows + row, there, 0.0).to(tl.float32)
-    surprise = tl.log(total) - tl.sum(tl.where(own, value, 0.0), 1)
-    tl.store(loss + client, tl.sum(share * surprise, 0))
-    steep = share[:, None] * (power / total[:, None] - own.to(tl.float32))
-    tl.store(slope + place, steep.to(slope.dtype.element_ty), there[:, None] & known)

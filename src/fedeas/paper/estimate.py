@@ -42,7 +42,8 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     if any(not _by_stem(config) for config in configs):
         return Estimate(len(configs), total, None)
     known = {config: _speed(config) for config in configs}
-    seconds = len(configs) * speeds["start"] + sum(_trained(each) / speed for each, speed in known.items() if speed)
+    seconds = len(configs) * speeds["start"] + sum(map(_at_server, configs))
+    seconds += sum(_trained(each) / speed for each, speed in known.items() if speed)
     made = {name: number for (name, _), number in images.items() if number}
     seconds += sum(number / speeds["generation"] for name, number in made.items() if _name(name) == TIMED)
     untimed = {_name(each.algorithm) for each, speed in known.items() if speed is None}
@@ -86,6 +87,11 @@ def _trained(config: RunConfig) -> float:
     return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
 
 
+def _at_server(config: RunConfig) -> float:
+    """Seconds of the server's own training in all rounds; only FedGen has one that matters."""
+    return float(config.rounds.total * _speeds()["server"].get(_name(config.algorithm), 0.0))
+
+
 def _by_stem(config: RunConfig) -> dict[str, dict[str, float]]:
     """Images a second by stem and algorithm on the run's engine, in its precision; empty if nothing was measured."""
     return dict(_speeds()["training"].get(config.engine.name, {}).get(config.engine.precision, {}))
@@ -104,6 +110,7 @@ def _name(spec: str) -> str:
 def _speeds() -> dict[str, Any]:
     """Images per second and seconds to start, as measured by benchmarks/gpu_rounds.py and gpu_generators.py.
 
-    Training is given by engine, precision, stem and algorithm.
+    Training is given by engine, precision, stem and algorithm. Seconds a round of a server's training are those of a
+    run that is kept.
     """
     return dict(json.loads(resources.files(__package__).joinpath("speeds.json").read_text("utf-8")))
