@@ -51,8 +51,8 @@ def findings(dataset="digits", **verdicts):
 
 def test_what_is_higher_somewhere_and_lower_nowhere_is_recommended():
     assert findings(KL=(OPEN, OPEN)).advice == Advice()
-    assert findings(KL=(HIGHER, OPEN)).advice == Advice(clients=Shown("kl", ("digits",)))
-    pool = Shown("pool", ("digits",))
+    assert findings(KL=(HIGHER, HIGHER)).advice == Advice(clients=Shown("kl", ("digits",)))
+    pool = Shown("pool", ("digits at beta = 1",))
     assert findings(KL=(HIGHER, LOWER), Pool_to_the_mean=(OPEN, HIGHER)).advice == Advice(server=pool)
 
 
@@ -60,8 +60,8 @@ def test_a_second_experiment_confirms_advice_or_takes_it_back():
     first = findings(KL=(HIGHER, OPEN))
     assert advice_of([first, findings("other", KL=(OPEN, OPEN))]) == first.advice
     assert advice_of([first, findings("other", KL=(LOWER, HIGHER))]) == Advice()
-    confirmed = advice_of([first, findings("other", KL=(OPEN, HIGHER))])
-    assert confirmed == Advice(clients=Shown("kl", ("digits", "other")))
+    confirmed = advice_of([first, findings(KL=(OPEN, HIGHER)), findings("other", KL=(HIGHER, OPEN, HIGHER))])
+    assert confirmed == Advice(clients=Shown("kl", ("digits", "other at beta = 0 and 2")))
     assert all(dataset in confirmed.text for dataset in ("digits", "other"))
 
 

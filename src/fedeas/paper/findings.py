@@ -146,10 +146,10 @@ class Findings:
         """Whether a comparison of one of these methods has a verdict."""
         return any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in self.compared)
 
-    def has(self, method: str, verdict: Verdict, seeds: int = 0) -> bool:
-        """Whether the method has this verdict in some comparison with at least so many seeds."""
+    def budgets_of(self, method: str, verdict: Verdict | None = None, seeds: int = 0) -> set[str]:
+        """The budgets at which the method was compared with so many seeds, only those with this verdict if given."""
         found = (each for each in self.compared if each.method == method and each.difference.seeds >= seeds)
-        return any(each.verdict is verdict for each in found)
+        return {each.budget for each in found if verdict in (None, each.verdict)}
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
@@ -196,14 +196,28 @@ def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -
 
 
 def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
-    """The datasets on which the method is higher than FedEAS; none if it is lower on any.
+    """The datasets on which the method is higher than FedEAS, and at which budgets; none if it is lower on any.
 
     Higher with all planned seeds: with few of them, one comparison of many has a short interval by chance.
     """
-    if any(each.has(method, Verdict.LOWER) for each in experiments):
+    if any(each.budgets_of(method, Verdict.LOWER) for each in experiments):
         return ()
-    higher = (each.dataset for each in experiments if each.has(method, Verdict.HIGHER, each.planned_seeds))
-    return tuple(dict.fromkeys(higher))
+    budgets = dict[str, tuple[set[str], set[str]]]()
+    for each in experiments:
+        there, higher = budgets.setdefault(each.dataset, (set(), set()))
+        there |= each.budgets_of(method)
+        higher |= each.budgets_of(method, Verdict.HIGHER, each.planned_seeds)
+    return tuple(dataset + _at(*found) for dataset, found in budgets.items() if found[1])
+
+
+def _at(there: Collection[str], higher: Collection[str]) -> str:
+    """The budgets at which a method is higher, unless these are all.
+
+    >>> _at({"beta = 4", "beta = 12", "beta = 20"}, {"beta = 4", "beta = 20"})
+    ' at beta = 4 and 20'
+    """
+    betas = sorted(float(budget.rpartition(" ")[2]) for budget in higher)
+    return f" at beta = {listed([f'{beta:g}' for beta in betas])}" if len(higher) < len(there) else ""
 
 
 def findings_markdown(*settings: Findings) -> str:
