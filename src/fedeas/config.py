@@ -222,7 +222,7 @@ class ContentConfig(_Section):
 class RunConfig(_Section):
     """Everything that defines a run; policy, generator and algorithm are kept in their one canonical spelling."""
 
-    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")] = "run"
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "run"
     seed: Seed = 0
     policy: str = "no-generation"
     generator: str = "gaussian"

@@ -58,6 +58,13 @@ def test_central_training_sees_as_many_images_as_the_participants_of_the_paper()
     assert central.train.epochs * 100 == usual.train.epochs * usual.participants
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_runs_that_differ_have_names_that_differ(profile):
+    every = [*artefacts("all"), BEYOND]
+    configs = {config.fingerprint: config for each in every for config in each.configs(study(profile, "clean"))}
+    assert len({config.label for config in configs.values()}) == len(configs)
+
+
 def test_the_experiment_is_not_part_of_all():
     assert BEYOND not in artefacts("all")
 

@@ -32,7 +32,6 @@ PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-MAX_LABEL = 60  # characters
 
 BUDGET = "{budget}"
 """Placeholder for the profile's FedEAS policy, whose total the other policies match."""
@@ -288,7 +287,7 @@ class Study:
         profile = self.profile
         policy = method.policy.format(budget=profile.budget)
         return RunConfig(
-            label=f"{self._place(where)}-{self._name(replace(method, policy=policy))}"[:MAX_LABEL].rstrip("-."),
+            label=f"{self._place(where)}-{self._name(replace(method, policy=policy))}",
             policy=policy,
             generator=self._generator(method),
             algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
