@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -35,7 +37,7 @@ def make_runs(
     on_finished: Callable[[RunConfig], None] = lambda config: None,
 ) -> None:
     """Make these runs, several at a time, until time is up; one that fails does not stop the others."""
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), end_with_parent) as pool:
         working = {pool.submit(work, config, runs, end, processes): config for config in wanted}
         for number, done in enumerate(as_completed(working), 1):
             config = working[done]
@@ -44,6 +46,18 @@ def make_runs(
             elif done.result():
                 print(f"{number} of {len(wanted)}  {config.label}, seed {config.seed}", flush=True)
                 on_finished(config)
+
+
+def end_with_parent() -> None:
+    """Let this process end as soon as the one that started it is killed: it would go on, and keep its GPU memory."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def work(config: RunConfig, runs: Path, end: float, processes: int = 1) -> bool:

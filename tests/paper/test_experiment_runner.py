@@ -1,6 +1,8 @@
 """benchmarks/beyond.py and many_runs.py go on where they stopped."""
 
+import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -124,3 +126,29 @@ def test_two_processes_make_the_runs_that_are_missing_and_keep_them(tmp_path, mo
     shutil.rmtree(tmp_path / "runs")
     many_runs.main()
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_no_process_goes_on_after_the_first_one_was_killed(tmp_path):
+    command = [sys.executable, many_runs.__file__, "table1", "--profile", "smoke", "--processes", "2"]
+    places = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    started = subprocess.Popen([*command, *map(str, places)], start_new_session=True, stdout=subprocess.DEVNULL)
+    wait_until(lambda: any((tmp_path / "runs").glob("*/rounds.jsonl")))
+    started.kill()
+    started.wait()
+    wait_until(lambda: not is_group_alive(started.pid))
+
+
+def is_group_alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)

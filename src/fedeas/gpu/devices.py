@@ -135,6 +135,6 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 def free_memory() -> None:
     """Release unused GPU memory, after a garbage collection: graphs and their functions refer to each other."""
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()

@@ -61,8 +61,9 @@ def assert_near(expected, found, tolerance=1e-4):
         assert off <= tolerance, f"{key}: {off:.1e}"
 
 
-def assert_freed_by(close, objects):
-    """Nothing refers to these objects after `close`, also if the garbage collector would not have run by itself."""
+def assert_freed_by(close, objects, monkeypatch):
+    """As on a GPU, nothing refers to these objects after `close`, without a garbage collection of Python's own."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     held = [weakref.ref(each) for each in objects]
     objects.clear()
     gc.disable()

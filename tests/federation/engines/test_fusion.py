@@ -169,10 +169,10 @@ def test_out_of_memory_halves_the_clients_at_once_with_the_same_result(monkeypat
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2  # from 4 to 2 to 1
 
 
-def test_closing_frees_the_recorded_steps_for_the_next_run():
+def test_closing_frees_the_recorded_steps_for_the_next_run(monkeypatch):
     engine = together(FedAvg())
     trained(engine)
-    assert_freed_by(engine.close, list(engine.fused.steps.values()))
+    assert_freed_by(engine.close, list(engine.fused.steps.values()), monkeypatch)
 
 
 def test_out_of_memory_with_a_single_client_is_an_error(monkeypatch):

@@ -62,10 +62,10 @@ def test_lanes_equal_the_reference_bit_for_bit(spec, lanes):
         assert_same(states[client], own[client])
 
 
-def test_closing_frees_the_recorded_steps_for_the_next_run():
+def test_closing_frees_the_recorded_steps_for_the_next_run(monkeypatch):
     engine = lanes_engine(worker(), 2)
     trained(engine)
-    assert_freed_by(engine.close, [step for lane in engine.lanes for step in lane.trainer.steps.values()])
+    assert_freed_by(engine.close, [step for lane in engine.lanes for step in lane.trainer.steps.values()], monkeypatch)
 
 
 @pytest.mark.parametrize(
