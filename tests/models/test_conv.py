@@ -21,8 +21,8 @@ def gradients(model, x, together):
 
 
 def test_gradients_are_those_of_autocast_up_to_the_rounding_of_bfloat16():
-    # With 64 pixels no feature map of the ResNet has a single one: there torch's bfloat16 kernels for CPUs sometimes give
-    # nonsense for the weights that see nothing but padding.
+    # With 64 pixels no feature map of the ResNet has a single one: there torch's bfloat16 kernels for CPUs sometimes
+    # give nonsense for the weights that see nothing but padding.
     for name, stem, side in (("small-cnn", "3x3", 16), ("resnet18", "imagenet", 64)):
         x = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(0))
         make = partial(build_model, name, (3, side, side), 5, seed=0, stem=stem)
