@@ -5,6 +5,7 @@ import io
 import unicodedata
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,16 +76,26 @@ def test_plan_shows_and_writes_any_name(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "200")
     counts = LabelCounts([[90, 1], [1, 50]], clients=[name, "b"], classes=[name, "x"])
     write_counts(tmp_path / "counts.parquet", counts)
-    arguments = [f"{tmp_path}/counts.parquet", "--compare", "--out", f"{tmp_path}/plan.csv"]
-    with pytest.raises(SystemExit) as stopped:
-        main(["plan", *arguments, "--plot", f"{tmp_path}/plan.svg"])
-    assert stopped.value.code == 0
+    plan(f"{tmp_path}/counts.parquet", "--compare", "--out", f"{tmp_path}/plan.csv")
     shown = capsys.readouterr().out
     assert not any(unicodedata.category(letter) == "Cc" for letter in shown.replace("\n", ""))
     assert "".join(printable(name).split()) in "".join(shown.replace("│", "").split())
     with (tmp_path / "plan.csv").open(newline="", encoding="utf-8") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+
+
+def plan(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", *arguments])
+    assert stopped.value.code == 0
+
+
+def test_plots_show_every_name(tmp_path):
+    counts = LabelCounts(np.eye(len(HOSTILE), dtype=int) + 1, clients=HOSTILE, classes=HOSTILE)
+    write_counts(tmp_path / "counts.parquet", counts)
+    plan(f"{tmp_path}/counts.parquet", "--plot", f"{tmp_path}/plan.svg")
+    assert (tmp_path / "plan.svg").stat().st_size
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\x00" not in name])
