@@ -91,7 +91,7 @@ def plan(*arguments):
     assert stopped.value.code == 0
 
 
-def test_plots_show_every_name(tmp_path):
+def test_any_name_can_be_plotted(tmp_path):
     counts = LabelCounts(np.eye(len(HOSTILE), dtype=int) + 1, clients=HOSTILE, classes=HOSTILE)
     write_counts(tmp_path / "counts.parquet", counts)
     plan(f"{tmp_path}/counts.parquet", "--plot", f"{tmp_path}/plan.svg")

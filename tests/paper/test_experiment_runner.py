@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from fedeas.errors import InputError
 from fedeas.runs.packed import PackedRun, pack, unpack
@@ -145,10 +146,3 @@ def is_group_alive(group):
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
