@@ -44,7 +44,7 @@ def test_evaluation_counts_right_answers_in_eval_mode():
     workspace = copy.deepcopy(model)
     for parameter in workspace.parameters():
         nn.init.zeros_(parameter)
-    result = Evaluation(workspace, images, labels, normalise, batch_size=10)(server)
+    result = Evaluation(workspace, images, labels, normalise, batch_size=10)(server)()
     model.eval()
     logits = model((images / 255 - 0.4) / 0.3)
     assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).float().mean().item())

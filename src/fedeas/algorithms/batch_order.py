@@ -85,7 +85,9 @@ def _order(labels: Tensor, train: TrainConfig, rng: np.random.Generator) -> IntA
         return np.concatenate([_balanced_pass(held, seen // passes, rng) for _ in range(passes)])
     if train.steps:  # passes are joined end to end, so that a batch may span two
         return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
-    return np.concatenate([np.resize(rng.permutation(size), seen // train.epochs) for _ in range(train.epochs)])
+    if size == 1:
+        return np.zeros(seen, dtype=np.int64)
+    return np.concatenate([rng.permutation(size)[: seen // train.epochs] for _ in range(train.epochs)])
 
 
 def _balanced_pass(labels: IntArray, count: int, rng: np.random.Generator) -> IntArray:

@@ -24,8 +24,8 @@ from fedeas.algorithms.local_sgd import (
     FilledBatch,
     LocalResult,
     Objective,
-    finite,
     learning_rate,
+    mean_loss,
     one_step,
     plan_batches,
 )
@@ -86,7 +86,8 @@ class CapturedSGD:
         self.model.train()
         for size in plan.sizes:
             self._step(size, job.train.batch_size, static, plan)()
-        return LocalResult(len(plan.sizes), len(plan.index), finite(self.total.item() / len(plan.index), job))
+        seen, total = len(plan.index), self.total.clone()  # the next client sums up in the same place
+        return LocalResult(len(plan.sizes), seen, partial(mean_loss, total, seen, job))
 
     def rehearse(self) -> None:
         """Repeat the first step of the last client, to time it; later clients are not affected."""

@@ -24,8 +24,8 @@ from fedeas.algorithms.local_sgd import (
     Batch,
     LocalResult,
     Objective,
-    finite,
     learning_rate,
+    mean_loss,
     one_step,
     plan_batches,
 )
@@ -51,10 +51,10 @@ class Part(NamedTuple):
     objective: Objective
     plan: BatchPlan
 
-    def result(self, total: float) -> LocalResult:
+    def result(self, total: Tensor) -> LocalResult:
         """The client's result, given the sum of the losses of all its samples."""
         seen = len(self.plan.index)
-        return LocalResult(len(self.plan.sizes), seen, finite(total / seen, self.job))
+        return LocalResult(len(self.plan.sizes), seen, partial(mean_loss, total, seen, self.job))
 
 
 class StackedDescent(Descent):
@@ -162,7 +162,10 @@ class FusedSGD:
         return sum(self.compiled.values()) + sum(step.seconds for step in self.steps.values())
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
-        """Train these clients, those with the most steps first; changes the models of their jobs."""
+        """Train these clients, those with the most steps first; changes the models of their jobs.
+
+        On a GPU this returns while the training runs, so that the host prepares what follows it.
+        """
         parts = [Part(*each) for each in zip(jobs, objectives, map(_plan, jobs), strict=True)]
         lengths = [len(part.plan.sizes) for part in parts]
         assert lengths == sorted(lengths, reverse=True)
@@ -172,7 +175,7 @@ class FusedSGD:
             width = sum(length > step for length in lengths)
             self._step(width, objective, parts[0])()
         stack.unload()
-        return [part.result(total) for part, total in zip(parts, self.totals.tolist(), strict=False)]
+        return [part.result(total) for part, total in zip(parts, self.totals.clone(), strict=False)]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
@@ -302,11 +305,10 @@ def tables(plans: Sequence[BatchPlan], sizes: Sequence[int], clients: int, batch
     filled["shares"] = np.zeros((steps, clients, batch_size), dtype=np.float32)
     for client, (plan, offset) in enumerate(zip(plans, np.cumsum([0, *sizes]), strict=False)):
         lengths = np.array(plan.sizes)
+        valid = np.arange(batch_size) < lengths[:, None]
         filled["valid"][: len(lengths), client] = lengths
-        filled["shares"][: len(lengths), client] = (np.arange(batch_size) < lengths[:, None]) / lengths[:, None]
-        step = np.repeat(np.arange(len(lengths)), lengths)
-        row = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        filled["index"][step, client, row] = plan.index.numpy() + offset
+        filled["shares"][: len(lengths), client] = np.divide(valid, lengths[:, None], dtype=np.float32)
+        filled["index"][: len(lengths), client][valid] = plan.index.numpy() + offset
         for name, values in plan.drawn.items():
-            filled[name][step, client, row] = values.numpy()
+            filled[name][: len(lengths), client][valid] = values.numpy()
     return filled

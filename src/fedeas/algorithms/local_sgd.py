@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -123,16 +124,19 @@ class Objective:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these."""
+    """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these.
+
+    On a GPU the training may still run: `read_loss` waits for its end.
+    """
 
     steps: int
     samples: int
-    loss: float
+    read_loss: Callable[[], float]
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics that a client reports."""
-        return {"loss": self.loss, "steps": self.steps, "samples": self.samples}
+        return {"loss": self.read_loss(), "steps": self.steps, "samples": self.samples}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
@@ -153,7 +157,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(len(plan.sizes), len(plan.index), finite(total.item() / len(plan.index), job))
+    return LocalResult(len(plan.sizes), len(plan.index), partial(mean_loss, total, len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:
@@ -182,8 +186,9 @@ def learning_rate(job: ClientJob) -> float:
     return job.train.lr * 0.5 * (1 + math.cos(math.pi * job.round / job.total_rounds))
 
 
-def finite(loss: float, job: ClientJob) -> float:
-    """The loss if it is finite; otherwise an error that names client and round."""
+def mean_loss(total: Tensor, samples: int, job: ClientJob) -> float:
+    """The mean loss, given its sum; if it is not finite, an error that names client and round."""
+    loss = total.item() / samples
     if not math.isfinite(loss):
         raise RunError(f"client {job.client}, round {job.round}: the loss is {loss}; lower train.lr")
     return loss

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from typing import Any
 
@@ -37,13 +37,17 @@ class Evaluation:
     batch_size: int = 2500
 
     @torch.no_grad()
-    def __call__(self, server: Arrays) -> dict[str, Any]:
-        """Test the model that the server holds; a class without test images has no accuracy."""
+    def __call__(self, server: Arrays) -> Callable[[], dict[str, Any]]:
+        """Start a test of the model that the server holds; the returned function waits for the result."""
         load_model(self.model, server)
         self.model.eval()
         totals = torch.zeros(len(self._sizes) + 1, device=self.labels.device)
         for images, labels in self._batches:
             totals += self._scores(images, labels)
+        return partial(self._read, totals)
+
+    def _read(self, totals: Tensor) -> dict[str, Any]:
+        """The measures; a class without test images has no accuracy."""
         *right, loss = totals.tolist()
         return {
             "accuracy": sum(right) / len(self.labels),
@@ -82,9 +86,14 @@ class Evaluation:
         return torch.cat([hits, loss[None]])
 
 
-@torch.no_grad()
 def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> float:
-    """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2.
+    """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2."""
+    return 1 - agreement(before, replies, trainable).item()
+
+
+@torch.no_grad()
+def agreement(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> Tensor:
+    """How far the clients' updates have one direction: || sum_k w_k d_k / ||d_k|| ||^2, 1 if all have the same.
 
     Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
     """
@@ -95,7 +104,7 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
         update = torch._foreach_sub(start, [reply.arrays[key] for key in keys])
         torch._foreach_mul_(update, reply.weight / total / _norm(update).clamp_min(1e-30))
         torch._foreach_add_(consensus, update)
-    return 1 - float(_norm(consensus).square())
+    return _norm(consensus).square()
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

@@ -15,8 +15,9 @@ from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
 Record = dict[str, Any]
-Evaluate = Callable[[Arrays], dict[str, float]]
-Probe = Callable[[Arrays, list[Reply]], dict[str, float]]
+Read = Callable[[], Record]
+Evaluate = Callable[[Arrays], Read]
+Probe = Callable[[Arrays, list[Reply]], Read]
 OnRound = Callable[[Record, Arrays], bool | None]
 
 
@@ -81,8 +82,9 @@ def federate(
 ) -> Arrays:
     """Run the rounds from `schedule.start` on and return the server's last state.
 
-    `on_round` gets each round's record and the state after it; if it returns True, the loop ends. Rounds are numbered
-    from 0 in the code and from 1 in records.
+    `evaluate` starts a test of the server's model and returns the function that waits for its result, and so do the
+    probes: a GPU tests the model while the host works on the probes. `on_round` gets each round's record and the state
+    after it; if it returns True, the loop ends. Rounds are numbered from 0 in the code and from 1 in records.
     """
     for round in range(schedule.start, schedule.rounds):
         clock = _Clock()
@@ -91,14 +93,18 @@ def federate(
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
-        measured = {key: value for probe in probes for key, value in probe(before, replies).items()}
-        clock.lap("probe")
-        tested = evaluate(server) if schedule.evaluates(round) else {}
+        testing = evaluate(server) if schedule.evaluates(round) else dict
         clock.lap("evaluate")
+        probing = [probe(before, replies) for probe in probes]
+        clock.lap("probe")
+        tested = testing()
+        clock.lap("evaluate")
+        probed = {key: value for read in probing for key, value in read().items()}
+        clock.lap("probe")
         known: Record = {"round": round + 1, "clients": clients}
         if missing := sorted(set(clients) - {reply.client for reply in replies}):
             known["missing"] = missing
-        record = {**known, **tested, **measured, **_of_clients(replies, clock.laps)}
+        record = {**known, **tested, **probed, **_of_clients(replies, clock.laps)}
         if on_round is not None and on_round(record, server):
             break
     return server
@@ -144,5 +150,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = now - self.last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self.last
         self.last = now

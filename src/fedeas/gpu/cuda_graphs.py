@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedeas.gpu.compiling import compile_ahead
+from fedeas.gpu.devices import clear_workspaces
 
 Pool = Any  # a handle of torch
 
@@ -104,7 +105,7 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with exclusively(), self._on_recordable_stream():
+        with exclusively(), self._on_recordable_stream(), _own_workspaces():
             graph.capture_begin(self.pool, "thread_local")
             try:
                 self.output = self.function(*self.inputs)
@@ -114,6 +115,20 @@ class Captured:
                 raise
             graph.capture_end()
         return graph
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let matrix products take their workspaces from the memory of the graph that is recorded.
+
+    Torch keeps a workspace for each thread and stream for ever. One that was made during a recording would keep the
+    graph's whole memory after the graph is gone, and one that was made before would be freed with the others.
+    """
+    clear_workspaces()
+    try:
+        yield
+    finally:
+        clear_workspaces()
 
 
 @contextmanager

@@ -137,4 +137,12 @@ def free_memory() -> None:
     """Release unused GPU memory, after a garbage collection: graphs and their functions refer to each other."""
     if torch.cuda.is_available():
         gc.collect()
+        clear_workspaces()
         torch.cuda.empty_cache()
+
+
+def clear_workspaces() -> None:
+    """Free the workspaces of matrix products on the GPU; torch makes new ones when it needs them."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # builds of torch without CUDA do not have it
+    if clear is not None:
+        clear()

@@ -458,7 +458,8 @@ def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple
     ]
     was_training = model.training
     model.eval()
-    model(next(model.parameters()).new_zeros(1, *shape))
+    empty = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    torch.func.functional_call(model, empty, next(model.parameters()).new_empty(1, *shape, device="meta"))
     model.train(was_training)
     for hook in hooks:
         hook.remove()

@@ -252,6 +252,6 @@ def trained_deep_network(spec):
     try:
         with torch_precision("bf16", device):
             server = set_up(algorithm, engine, algorithm.init(model, Fleet(np.array(sizes), 10)), 8)
-            return federate(algorithm, engine, server, Schedule(2, 8, 8, 0), lambda state: {})
+            return federate(algorithm, engine, server, Schedule(2, 8, 8, 0), lambda state: dict)
     finally:
         engine.close()

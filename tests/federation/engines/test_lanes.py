@@ -278,5 +278,5 @@ def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
         server = FedAvg().init(model, Fleet(np.array(sizes), 10))
         engine = LanesEngine(own, normalise, max(sizes), lanes)
         with torch_precision(precision, device):
-            found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
+            found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: dict))
     assert_same(*found)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -25,6 +27,8 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
 from fedeas.models.stacked import Stack
+
+Result = TypeVar("Result")
 
 MOST = 32
 """Most clients that are trained together; more are not faster, since the GPU is fully used."""
@@ -41,14 +45,21 @@ class JointTraining:
         self.turn = threading.Lock()  # one thread at a time: competing for the interpreter would slow all down
 
     def join(self, job: ClientJob, objective: Objective) -> LocalResult:
-        """Wait for the other clients and be trained with them; a waiting thread lets the next one run."""
+        """Wait for the other clients and be trained with them; a waiting thread lets the next one run.
+
+        The training may still run on the GPU. Each client prepares its reply in the meantime, until it reads the loss.
+        """
         self.present[job.client] = job, objective
+        self._while_others_work(self.barrier.wait)
+        result = self.results[job.client]
+        return replace(result, read_loss=partial(self._while_others_work, result.read_loss))
+
+    def _while_others_work(self, wait: Callable[[], Result]) -> Result:
         self.turn.release()
         try:
-            self.barrier.wait()
+            return wait()
         finally:
             self.turn.acquire()
-        return self.results[job.client]
 
     def _train_all(self) -> None:
         jobs, objectives = zip(*(self.present[client] for client in self.clients), strict=True)
