@@ -15,6 +15,7 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
+from fedeas.data import sources
 from fedeas.data.known import KNOWN
 from fedeas.data.sources import load_dataset
 
@@ -280,9 +281,11 @@ def test_digits_are_split_by_class_and_always_the_same_way():
     assert_holds(again, data.images, data.test_images, data.labels, data.test_labels)
 
 
-def test_digits_are_all_there_scaled_to_bytes():
+@pytest.mark.parametrize("file", [sources.DIGITS_FILE, "where a later version may have it"])
+def test_digits_are_all_there_scaled_to_bytes(monkeypatch, file):
     from sklearn.datasets import load_digits
 
+    monkeypatch.setattr(sources, "DIGITS_FILE", file)
     data, original = load_dataset("digits"), load_digits()
     ours = np.concatenate([data.images, data.test_images]).reshape(-1, 64)
     labels = np.concatenate([data.labels, data.test_labels])
@@ -493,7 +496,7 @@ def test_unknown_names_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("package", "name"), [("sklearn.datasets", "digits"), ("huggingface_hub", "cifar10"), ("PIL", "hub:a/b")]
+    ("package", "name"), [("sklearn", "digits"), ("huggingface_hub", "cifar10"), ("PIL", "hub:a/b")]
 )
 def test_missing_packages_are_named_with_the_remedy(tmp_path, monkeypatch, package, name):
     write_hub(tmp_path, "a/b")

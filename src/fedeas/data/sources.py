@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ PLACES = ("folder", "npz", "parquet")
 
 _REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
+DIGITS_FILE = "datasets/data/digits.csv.gz"
 DIGITS_SEED = 0
 DIGITS_TEST_SHARE = 0.2
 
@@ -171,18 +173,30 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
 
 def _digits() -> Dataset:
     """scikit-learn's digits, which have no official parts: each class is split with a fixed seed."""
-    with train_extra():
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    values, labels = load_digits(return_X_y=True)
-    images = np.rint(values * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
+    *values, labels = _digits_table().T
+    images = np.rint(np.transpose(values) * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
     rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)
     for label in range(10):
         members = rng.permutation(np.flatnonzero(labels == label))
         is_test[members[: round(DIGITS_TEST_SHARE * members.size)]] = True
-    labels, classes = labels.astype(np.int64), numbers_upto(labels)
+    labels = labels.astype(np.int64)
+    classes = numbers_upto(labels)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     pixels, test_pixels = frozen(images[train]), frozen(images[test])
     return Dataset("digits", pixels, frozen(labels[train]), test_pixels, frozen(labels[test]), classes)
+
+
+def _digits_table() -> NDArray[np.float64]:
+    """Rows of 64 values and a label, from scikit-learn's file: importing the package takes seconds."""
+    with train_extra():
+        package = find_spec("sklearn")
+        if package is None or package.origin is None:
+            raise ImportError(name="sklearn")
+        file = Path(package.origin).parent / DIGITS_FILE
+        if file.exists():
+            return np.loadtxt(file, delimiter=",")
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    return np.column_stack(load_digits(return_X_y=True))
 
 
 def _from_npz(name: str, path: Path) -> Dataset:

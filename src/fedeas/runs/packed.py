@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from fedeas.config import RunConfig
@@ -49,9 +50,15 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 
 def unpack(path: Path) -> list[Run]:
-    """The runs of a packed file."""
+    """The runs of a packed file; a file that has not changed is read only once."""
+    state = path.stat()
+    return list(_unpacked(path, state.st_mtime_ns, state.st_size, state.st_ino))
+
+
+@lru_cache(maxsize=8)
+def _unpacked(path: Path, *state: int) -> tuple[Run, ...]:
     records = read_lines(path, unzipped_lines(path), REMEDY)
-    return [_run(path, number, record) for number, record in enumerate(records, 1)]
+    return tuple(_run(path, number, record) for number, record in enumerate(records, 1))
 
 
 def _run(path: Path, number: int, record: Record) -> Run:
