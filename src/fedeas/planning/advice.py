@@ -58,5 +58,6 @@ def _where(datasets: tuple[str, ...]) -> str:
 SHOWN = Advice(
     server=Shown("pool(fill=max)", ("digits", "fashion-mnist")),
     clients=Shown("greedy", ("fashion-mnist at beta = 12",)),
+    balanced_softmax=("fashion-mnist at beta = 3.7",),
 )
 """What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""
