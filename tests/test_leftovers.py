@@ -36,13 +36,10 @@ DEPLOYMENT = "flower/test_deployment.py", "fedeas.flower.deployment.executor"
 SIMULATION = "flower/test_simulation.py", "raylet"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "program", "ending"),
-    [
-        (*DEPLOYMENT, signal.SIGINT),
-        pytest.param(*DEPLOYMENT, signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param(*SIMULATION, signal.SIGINT, marks=pytest.mark.slow),
-    ],
+    [(*DEPLOYMENT, signal.SIGINT), (*DEPLOYMENT, signal.SIGKILL), (*SIMULATION, signal.SIGINT)],
 )
 def test_no_process_is_left_by_a_pytest_that_ends_in_the_middle(tmp_path, file, program, ending):
     mark = uuid.uuid4().hex

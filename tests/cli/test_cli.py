@@ -144,7 +144,7 @@ def test_reproduce_counts_fails_when_a_number_does_not_match(run, monkeypatch):
 
 
 def test_figures_are_drawn(run, tmp_path):
-    for name, pictures in {"fig2": 2, "fig3": 1, "closed-form": 1}.items():
+    for name, pictures in {"fig2": 2, "closed-form": 1}.items():
         code, _, err = run("reproduce", name, "--out", tmp_path / name)
         assert code == 0
         assert str(tmp_path / name) in err

@@ -21,7 +21,8 @@ FEDERATION = ["partition.clients=4", "rounds.total=6", "rounds.participation=0.7
               "engine.threads=1", "policy=fedeas(beta=2)", "algorithm=scaffold"]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_worker_processes_may_be_killed_at_any_moment(tmp_path, caplog, seed):
     with torch_threads(1):
         expected = trained(LocalEngine(worker()), rounds=4, participants=5)

@@ -168,7 +168,7 @@ class InterruptedRunError(Exception):
 
 
 @pytest.mark.parametrize("algorithm", STATEFUL)
-@pytest.mark.parametrize("policy", ["no-generation", "fedeas(beta=3)"])
+@pytest.mark.parametrize("policy", [pytest.param("no-generation", marks=pytest.mark.slow), "fedeas(beta=3)"])
 def test_state_of_server_and_clients_resumes_bit_for_bit(tmp_path, algorithm, policy):
     this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=4", "rounds.participation=0.5")
     whole = execute(this, RunStore(tmp_path / "whole"))

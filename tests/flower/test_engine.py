@@ -377,7 +377,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("share", [float("inf"), 1e-9], ids=["checkpoints after every round", "after the first alone"])
-@pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
+@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("moon", marks=pytest.mark.slow)])
 def test_a_killed_server_resumes_from_its_checkpoint(tmp_path, local, monkeypatch, share, algorithm):
     """Clients may be ahead of the checkpoint; they return to it with the server."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", share)

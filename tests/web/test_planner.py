@@ -227,7 +227,7 @@ def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum(
     assert low < high < counts.total / 3
 
 
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(counts=label_counts(max_clients=4, max_count=60))
 def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
     demand = FullBalance().allocate(counts).total

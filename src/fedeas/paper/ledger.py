@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from fedeas.paper.studies import (
     UNIFORM,
     Method,
     Protocol,
+    Study,
     study,
 )
 from fedeas.paper.tables import NOT_RUN
@@ -98,10 +100,13 @@ class View:
     protocol: Protocol
     results: Results
 
+    @cached_property
+    def _study(self) -> Study:
+        return study("full", self.protocol)
+
     def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
         """A measure of these methods' runs, by seed; None for a run without it."""
-        chosen = study("full", self.protocol)
-        return self.results.values([chosen.config(where, method) for method in methods], measure)
+        return self.results.values([self._study.config(where, method) for method in methods], measure)
 
     def values(self, where: Setting, *methods: Method, measure: Measure = accuracy) -> dict[int, float]:
         """The same, without seeds that have no value."""
@@ -130,11 +135,14 @@ def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[V
 
 def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
     printed = _printed(where)
-    run = [name for name in printed if any(name in view.methods(where) for view in views.values())]
+    methods = {protocol: view.methods(where) for protocol, view in views.items()}
+    run = [name for name in printed if any(name in found for found in methods.values())]
     levels = ", ".join(f"{METHODS[name].title} {printed[name]}" for name in run)
-    yield _line("level of accuracy, %", where, levels, views, lambda view: _levels(view.methods(where), printed))
+    yield _line("level of accuracy, %", where, levels, views, lambda view: _levels(methods[view.protocol], printed))
     order = sorted(run, key=lambda name: printed[name], reverse=True)
-    yield _line("order of the methods", where, _chain(order), views, lambda view: _order(view.methods(where), printed))
+    yield _line(
+        "order of the methods", where, _chain(order), views, lambda view: _order(methods[view.protocol], printed)
+    )
     for name, other in (("fedavg", FEDAVG), ("uniform", UNIFORM), ("missing-only", MISSING_ONLY)):
         yield _gap_line(where, other, printed["fedeas"] - printed[name], views)
     if where.id in published().convergence.setting:

@@ -283,7 +283,16 @@ class Study:
         return number if self.is_the_papers else None
 
     def config(self, where: Setting, method: Method) -> RunConfig:
-        """The run of this method in this setting, with seed 0."""
+        """The run of this method in this setting, with seed 0; checking a config takes a while, so it is kept."""
+        if (where, method) not in self._configs:
+            self._configs[where, method] = self._new_config(where, method)
+        return self._configs[where, method]
+
+    @cached_property
+    def _configs(self) -> dict[tuple[Setting, Method], RunConfig]:
+        return {}
+
+    def _new_config(self, where: Setting, method: Method) -> RunConfig:
         profile = self.profile
         policy = method.policy.format(budget=profile.budget)
         return RunConfig(

@@ -32,14 +32,14 @@ from fedeas.gpu.devices import torch_threads
 from fedeas.runs.store import RunStore
 
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
-METHODS = {
-    "fedavg": "no-generation",
-    "fedprox(mu=0.5)": "fedeas(beta=3)",
-    "scaffold": "uniform(budget=fedeas(beta=3))",
-    "moon": "missing-only(budget=60)",
-    "fedgen(ensemble_epochs=2)": "full-balance",
-    "fedmix(lam=0.2, mash=4)": "by-size(budget=60)",
-}
+METHODS = [
+    ("fedavg", "no-generation"),
+    pytest.param("fedprox(mu=0.5)", "fedeas(beta=3)", marks=pytest.mark.slow),
+    ("scaffold", "uniform(budget=fedeas(beta=3))"),
+    pytest.param("moon", "missing-only(budget=60)", marks=pytest.mark.slow),
+    ("fedgen(ensemble_epochs=2)", "full-balance"),
+    pytest.param("fedmix(lam=0.2, mash=4)", "by-size(budget=60)", marks=pytest.mark.slow),
+]
 
 
 def trained(engine, rounds=2):
@@ -84,7 +84,7 @@ def one_thread():
         yield
 
 
-@pytest.mark.parametrize(("algorithm", "policy"), METHODS.items())
+@pytest.mark.parametrize(("algorithm", "policy"), METHODS)
 def test_runs_in_processes_equal_the_reference_bit_for_bit(tmp_path, algorithm, policy):
     method = f"algorithm={algorithm}", f"policy={policy}", "engine.threads=1"
     assert_same_runs(
@@ -119,7 +119,7 @@ def test_a_run_may_switch_between_processes_and_none_in_the_middle(tmp_path, alg
     assert_same_runs(whole, run)
 
 
-@pytest.mark.parametrize(("moment", "client"), [("before", 5), ("after", 0)])
+@pytest.mark.parametrize(("moment", "client"), [("before", 5), pytest.param("after", 0, marks=pytest.mark.slow)])
 def test_the_job_of_a_killed_process_is_done_again(tmp_path, engine_of, one_thread, moment, client, caplog):
     expected = trained(LocalEngine(worker()))
     engine = engine_of(worker(Mortal(tmp_path, moment, 2, client)), 2)
@@ -282,7 +282,7 @@ IN_THE_MIDDLE = """
         (WHOLE_RUN, "SIGKILL"),
         pytest.param(WHOLE_RUN, "SIGINT", marks=pytest.mark.slow),
         pytest.param(WHOLE_RUN, "SIGTERM", marks=pytest.mark.slow),
-        (IN_THE_MIDDLE, "SIGINT"),
+        pytest.param(IN_THE_MIDDLE, "SIGINT", marks=pytest.mark.slow),
         pytest.param(IN_THE_MIDDLE, "SIGTERM", marks=pytest.mark.slow),
         pytest.param(IN_THE_MIDDLE, "SIGKILL", marks=pytest.mark.slow),
     ],
