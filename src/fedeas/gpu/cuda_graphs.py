@@ -121,8 +121,9 @@ class Captured:
 def _own_workspaces() -> Iterator[None]:
     """Let matrix products take their workspaces from the memory of the graph that is recorded.
 
-    Torch keeps a workspace for each thread and stream for ever. One that was made during a recording would keep the
-    graph's whole memory after the graph is gone, and one that was made before would be freed with the others.
+    Torch makes a workspace for each thread and stream and keeps it. One that is made during a recording and kept would
+    hold all memory of the graph, even when the graph is gone. One from before would still be written to by the graph
+    after `clear_workspaces` has freed it.
     """
     clear_workspaces()
     try:
