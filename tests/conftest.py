@@ -1,4 +1,7 @@
-"""Property tests run the same examples everywhere and have no time limits; tests leave no process behind."""
+"""Property tests run the same examples everywhere; with `--hypothesis-profile thorough` they run many new ones.
+
+They have no time limits. Tests leave no process behind.
+"""
 
 import os
 import signal
@@ -9,9 +12,8 @@ from leftovers import Warden
 
 from fedeas.cli import main
 
-settings.register_profile(
-    "fedeas", deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
-)
+for name, examples in {"fedeas": {"derandomize": True, "max_examples": 60}, "thorough": {"max_examples": 1000}}.items():
+    settings.register_profile(name, deadline=None, suppress_health_check=[HealthCheck.too_slow], **examples)
 settings.load_profile("fedeas")
 
 collect_ignore = ["deployment/app", "flower/gated"]  # apps for Flower to load, not for pytest

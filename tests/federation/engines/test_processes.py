@@ -100,6 +100,7 @@ def eager(monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0)
 
 
+@pytest.mark.slow
 def test_with_several_threads_processes_equal_the_reference_too(tmp_path, one_thread, eager, caplog):
     caplog.set_level("INFO")
     several = "engine.threads=2", "rounds.total=2"
@@ -127,6 +128,7 @@ def test_the_job_of_a_killed_process_is_done_again(tmp_path, engine_of, one_thre
     assert len(list(tmp_path.iterdir())) == caplog.text.count("trained again") == 2
 
 
+@pytest.mark.slow
 def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     expected = trained(LocalEngine(worker()))
     engine = engine_of(worker(), 2)
