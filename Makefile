@@ -14,7 +14,7 @@ help:
 	@echo "make check  lint and types alone"
 	@echo "make slow   only the tests that take most of a minute each"
 	@echo "make fuzz   10,000 odd inputs for every reader and command; takes half an hour"
-	@echo "make soak   kill and damage everything hundreds of times, and try every law a thousand times; writes docs/reliability.md"
+	@echo "make soak   kill and damage everything hundreds of times, and try the laws on many new examples; writes docs/reliability.md"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make site   build the documentation site (in site/); warnings are errors"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from fedeas.federation.checkpoint import save_checkpoint
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
-from fedeas.federation.metrics import gamma_hat
+from fedeas.federation.metrics import probe_gamma_hat
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker
@@ -75,7 +76,7 @@ def overhead() -> dict[str, object]:
     nothing = np.zeros((clients, 10), dtype=np.int64)
     worker = Worker(FedAvg(), model, lambda client: data, nothing, None, training(epochs=1), 0, 1)
     records: list[dict[str, object]] = []
-    probe = (lambda before, replies: lambda: {"gamma_hat": gamma_hat(before, replies, parameter_names(model))},)
+    probe = (partial(probe_gamma_hat, trainable=parameter_names(model)),)
     with tempfile.TemporaryDirectory() as folder:
 
         def keep(record: dict[str, object], state: Arrays) -> None:

@@ -28,9 +28,7 @@ SMOKE = study("smoke")
 def everything(tmp_path_factory):
     """The folder in which ``fedeas reproduce all --profile smoke`` has run."""
     folder = tmp_path_factory.mktemp("reproduced")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "FORMATS", ("png",))  # drawing takes most of the time
-        call("all", *places(folder), "--keep")
+    call("all", *places(folder), "--keep")
     return folder
 
 
@@ -60,7 +58,7 @@ def test_all_artefacts_run_on_digits(everything):
     pictures = {"fig1a-demand", "fig1b-accuracy", "fig2a-concentration", "fig2b-reduction", "fig3-overview"}
     pictures |= {"fig4-convergence", "fig5a-budgets", "fig5b-selection", "supp-closed-form"}
     pictures |= {"references-courses", "references-imbalance"}
-    assert {f"{name}.png" for name in (*pictures, "samples")} <= written
+    assert {f"{name}.{ending}" for name in pictures for ending in ("png", "svg")} | {"samples.png"} <= written
 
 
 def test_kept_results_alone_show_the_same_tables(everything, tmp_path, capsys):
@@ -297,7 +295,7 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
 
     monkeypatch.setattr(results, "sound_runs", counting_read)
     monkeypatch.setattr(workbook, "fill", counting_fill)
-    monkeypatch.setattr(figures, "FORMATS", ())
+    monkeypatch.setattr(figures, "FORMATS", ())  # drawing takes most of the time
     call("all", *places(everything), "--keep")
     assert " of " not in capsys.readouterr().out.split("Accuracy, %")[0]  # no run was begun
     assert before == {path: (path / "summary.json").stat().st_mtime_ns for path in before}

@@ -29,6 +29,14 @@ def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
     assert len({run.path for run in back}) == len(runs)
 
 
+def test_a_file_that_was_written_again_is_read_again(runs, tmp_path):
+    path = tmp_path / f"some{ENDING}"
+    for some in (runs, runs[:1], runs[1:]):
+        pack(some, path)
+        for _ in range(2):
+            assert [run.config for run in unpack(path)] == [run.config for run in some]
+
+
 def test_results_find_packed_runs(runs, tmp_path):
     pack(runs, tmp_path / f"some{ENDING}")
     found = Results([tmp_path])

@@ -152,10 +152,9 @@ def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
     """
     total, keys = sum(reply.weight for reply in replies), list(keys)
     floating = [key for key in keys if replies[0].arrays[key].is_floating_point()]
-    first, *rest = replies if floating else replies[:1]
-    share = first.weight / total
-    mean = list(torch._foreach_mul([first.arrays[key] for key in floating], share)) if floating else []
-    for reply in rest:
+    first = [replies[0].arrays[key] for key in floating]
+    mean = list(torch._foreach_mul(first, replies[0].weight / total)) if floating else []
+    for reply in replies[1:] if floating else ():
         torch._foreach_add_(mean, [reply.arrays[key] for key in floating], alpha=reply.weight / total)
     means = dict(zip(floating, mean, strict=True))
     whole = {key: torch.stack([r.arrays[key] for r in replies]).amax(dim=0) for key in keys if key not in means}

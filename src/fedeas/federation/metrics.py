@@ -86,16 +86,14 @@ class Evaluation:
         return torch.cat([hits, loss[None]])
 
 
-def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> float:
-    """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2."""
-    return 1 - agreement(before, replies, trainable).item()
-
-
 @torch.no_grad()
-def agreement(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> Tensor:
-    """How far the clients' updates have one direction: || sum_k w_k d_k / ||d_k|| ||^2, 1 if all have the same.
+def probe_gamma_hat(
+    before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
+) -> Callable[[], dict[str, float]]:
+    """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2.
 
-    Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
+    The returned function waits for the result. Over trainable parameters only: a BatchNorm step counter in the update
+    would dominate its norm.
     """
     keys = [MODEL + name for name in trainable]
     total, start = sum(reply.weight for reply in replies), [before[key] for key in keys]
@@ -104,7 +102,8 @@ def agreement(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
         update = torch._foreach_sub(start, [reply.arrays[key] for key in keys])
         torch._foreach_mul_(update, reply.weight / total / _norm(update).clamp_min(1e-30))
         torch._foreach_add_(consensus, update)
-    return _norm(consensus).square()
+    agreement = _norm(consensus).square()
+    return lambda: {"gamma_hat": 1 - agreement.item()}
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

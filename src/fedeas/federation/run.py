@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from fedeas import __version__
-from fedeas.algorithms.base import Arrays, Fleet, Reply
+from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
@@ -26,9 +27,9 @@ from fedeas.federation.engines.base import Engine, OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
-from fedeas.federation.metrics import Evaluation, agreement, summarise
+from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
 from fedeas.federation.parts import Parts
-from fedeas.federation.rounds import Probe, Read, Schedule, federate, set_up
+from fedeas.federation.rounds import Probe, Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
 from fedeas.models.build import parameter_names
@@ -153,13 +154,7 @@ class Federation:
     def _probes(self) -> tuple[Probe, ...]:
         if not self.parts.config.rounds.gamma_hat:
             return ()
-        trainable = parameter_names(self.parts.model)
-
-        def probe(before: Arrays, replies: list[Reply]) -> Read:
-            found = agreement(before, replies, trainable)
-            return lambda: {"gamma_hat": 1 - found.item()}
-
-        return (probe,)
+        return (partial(probe_gamma_hat, trainable=parameter_names(self.parts.model)),)
 
     def _summary(self, rounds: list[Record], budget: Record, tally: ImageTally) -> Record:
         config, names = self.parts.config, rounds[-1]["seconds"]

@@ -139,10 +139,8 @@ def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
     run = [name for name in printed if any(name in found for found in methods.values())]
     levels = ", ".join(f"{METHODS[name].title} {printed[name]}" for name in run)
     yield _line("level of accuracy, %", where, levels, views, lambda view: _levels(methods[view.protocol], printed))
-    order = sorted(run, key=lambda name: printed[name], reverse=True)
-    yield _line(
-        "order of the methods", where, _chain(order), views, lambda view: _order(methods[view.protocol], printed)
-    )
+    order = _chain(sorted(run, key=lambda name: printed[name], reverse=True))
+    yield _line("order of the methods", where, order, views, lambda view: _order(methods[view.protocol], printed))
     for name, other in (("fedavg", FEDAVG), ("uniform", UNIFORM), ("missing-only", MISSING_ONLY)):
         yield _gap_line(where, other, printed["fedeas"] - printed[name], views)
     if where.id in published().convergence.setting:

@@ -25,7 +25,7 @@ class Shown(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Which policy to take if a server makes the images, and if clients do; where balanced softmax adds to it."""
+    """Which policy to take if a server makes the images, and if clients do; where balanced softmax helps FedEAS or KL."""
 
     server: Shown = Shown()
     clients: Shown = Shown()
@@ -38,7 +38,7 @@ class Advice(NamedTuple):
         >>> Advice(server=Shown("pool", ("digits",))).clauses
         ['if a server makes the images, pool (higher than FedEAS on digits)', 'if clients make their own, fedeas']
         """
-        loss = [f"in both cases, balanced softmax{_where(self.balanced_softmax)}"] if self.balanced_softmax else []
+        loss = [f"with fedeas or kl, balanced softmax{_where(self.balanced_softmax)}"] if self.balanced_softmax else []
         makers = [
             f"if a server makes the images, {self.server.text}",
             f"if clients make their own, {self.clients.text}",
