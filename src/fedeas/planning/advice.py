@@ -25,7 +25,7 @@ class Shown(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Which policy to take if a server makes the images, and if clients do; where balanced softmax helps FedEAS or KL."""
+    """The policy if a server makes the images, and if clients do; where balanced softmax helps FedEAS or KL."""
 
     server: Shown = Shown()
     clients: Shown = Shown()
