@@ -9,6 +9,7 @@ from fedeas.federation.clients import LocalClients
 from fedeas.federation.parts import Parts
 from fedeas.federation.run import execute
 from fedeas.federation.server_training import images_of
+from fedeas.generators.pools import distinct_in_pool
 from fedeas.runs.store import RunStore
 
 BASE = ["train.lr=0.05", "train.epochs=1", "rounds.total=2", "partition.clients=4", "engine.threads=1",
@@ -33,13 +34,20 @@ def test_a_resumed_run_does_not_train_at_the_server_again(tmp_path):
     assert [each["accuracy"] for each in parts.rounds()] == [each["accuracy"] for each in whole.rounds()]
 
 
-@pytest.mark.parametrize(("generator", "made"), [("gaussian", "total"), ("shared(of=gaussian)", "distinct")])
+@pytest.mark.parametrize(
+    ("generator", "made"),
+    [
+        ("gaussian", lambda plan: plan.total),
+        ("shared(of=gaussian)", lambda plan: plan.distinct),
+        ("shared(of=gaussian, each=30)", lambda plan: distinct_in_pool(plan.n, 30).sum()),
+    ],
+)
 def test_every_image_of_the_plan_is_trained_on_once(generator, made):
     config = load_config(None, [*BASE, "train.server_epochs=1", f"generator={generator}", "policy=pool(distinct=60)"])
     parts = Parts.of(config, torch.device("cpu"))
     clients = LocalClients.of(parts)
     images = images_of(parts, clients.allocation, clients.worker.generator)
-    assert len(images) == getattr(clients.allocation, made)
+    assert len(images) == made(clients.allocation)
 
 
 def test_flower_is_refused():

@@ -179,6 +179,7 @@ def test_nan_and_infinity_are_sent_unchanged():
         ["algorithm=fedmix(mash=4)", "policy=full-balance", "engine.share_counts=true"],
         ["algorithm=fedgen(ensemble_epochs=2)", "policy=greedy(budget=50)", "engine.share_counts=true"],
         ["data.protocol=paper", "partition.scheme=paper", "partition.alpha=0.5", LOCAL_POLICY],
+        ["generator=shared(of=gaussian, each=60)", "policy=greedy(budget=50)", "engine.share_counts=true"],
     ],
     ids=lambda settings: settings[0].partition("=")[2] + " " + settings[1].partition("=")[2],
 )

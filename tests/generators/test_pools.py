@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from fedeas import InputError
 from fedeas.config import load_config
@@ -11,7 +12,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import held_out, set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
-from fedeas.generators.pools import HeldOutImages, SharedPool
+from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool
 from fedeas.runs.store import RunStore
 
 SHAPE = (1, 2, 2)
@@ -45,6 +46,45 @@ def test_a_pool_gives_every_client_the_same_image_and_makes_it_once(addresses):
     assert source.made == len({(label, number) for label, _, number in addresses})
     alone = Noise().sample(*asked([(label, 0, number) for label, _, number in addresses]))
     assert np.array_equal(images, alone)
+
+
+plans = arrays(np.int64, st.tuples(st.integers(1, 12), st.integers(1, 4)), elements=st.integers(0, 9))
+
+
+@given(plans, st.integers(9, 40))
+def test_a_client_gets_different_images_of_a_pool_of_fixed_size(plan, each):
+    for client, row in enumerate(plan):
+        labels, index = plan_addresses(client, row)
+        numbers = numbers_in_pool(index, each)
+        assert ((numbers >= 0) & (numbers < each)).all()
+        assert len({*zip(labels.tolist(), numbers.tolist(), strict=True)}) == row.sum()
+
+
+@given(plans, st.integers(9, 40) | st.just(0))
+def test_the_images_that_a_plan_takes_from_a_pool_are_counted_class_by_class(plan, each):
+    taken = {
+        (label, number)
+        for client, row in enumerate(plan)
+        for label, index in zip(*plan_addresses(client, row), strict=True)
+        for number in [int(numbers_in_pool(index, each))]
+    }
+    by_class = [sum(label == known for known, _ in taken) for label in range(plan.shape[1])]
+    assert distinct_in_pool(plan, each).tolist() == by_class
+
+
+@given(st.integers(1, 300), st.integers(1, 500), st.integers(1, 500))
+def test_clients_that_take_twice_the_pool_together_use_all_of_it(clients, number, each):
+    assume(number <= each and clients * number >= 2 * each + clients)
+    assert distinct_in_pool(np.full((clients, 1), number), each) == [each]
+
+
+def test_a_pool_of_fixed_size_is_named_by_its_size_and_refuses_a_client_that_needs_more(tmp_path):
+    assert len({SharedPool(Noise(), each).fingerprint for each in (0, 5, 6)}) == 3
+    with pytest.raises(InputError, match="each=2"):
+        execute(config("generator=shared(of=gaussian, each=2)"), RunStore(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(InputError, match="each must be"):
+        config("generator=shared(of=gaussian, each=-1)")
 
 
 REAL = np.arange(24, dtype=np.uint8).reshape(6, *SHAPE)
@@ -109,10 +149,12 @@ def test_runs_train_on_images_of_a_pool(generator, tmp_path):
     assert (run.summary()["images"] is None) == (generator == "held-out")
 
 
-def test_the_pool_of_a_run_keeps_each_image_once(tmp_path):
-    run = execute(config("generator=shared(of=gaussian)", "rounds.participation=1"), RunStore(tmp_path))
+@pytest.mark.parametrize("each", [0, 60])
+def test_the_pool_of_a_run_keeps_each_image_once(each, tmp_path):
+    chosen = config(f"generator=shared(of=gaussian, each={each})", "rounds.participation=1")
+    run = execute(chosen, RunStore(tmp_path))
     _, plan = run.allocation()
-    assert run.summary()["images"]["made"] == plan.n.max(axis=0).sum() < plan.total
+    assert run.summary()["images"]["made"] == distinct_in_pool(plan.n, each).sum() < plan.total
 
 
 def test_the_held_out_generator_needs_held_out_images(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import sheets_in
+from fedeas.paper.beyond import WHOLE, comparisons_in, sheets_in
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of
 from fedeas.paper.studies import HEADLINE, PROFILES, study
@@ -84,7 +84,7 @@ def test_other_settings_compare_fewer_methods_at_every_budget(place):
     sheets = sheets_in(chosen, setting(place))
     assert len(sheets) == len(chosen.profile.betas)
     for sheet in sheets:
-        assert {"FedAvg", "FedEAS", "Uniform", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
+        assert {"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
 
 
 def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():
@@ -92,5 +92,15 @@ def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():
     for title in small.rows:
         (first,), (second,) = (sheet.rows[title][3].configs for sheet in (small, large))
         same_plan = (allocation_of(first).n == allocation_of(second).n).all()
-        assert (first.fingerprint == second.fingerprint) == same_plan
+        assert (first.fingerprint == second.fingerprint) == (same_plan and first.generator == second.generator)
     assert small.rows["Pool to the mean"][3].configs == large.rows["Pool to the mean"][3].configs
+
+
+@pytest.mark.parametrize(("profile", "place"), [("digits", HEADLINE), ("full", HEADLINE), ("full", "c10-k20-a0.1")])
+def test_the_larger_pool_makes_at_most_the_images_of_fedeas_and_more_than_the_plain_one(profile, place):
+    chosen = study(profile, "clean")
+    for compared in comparisons_in(chosen, setting(place)):
+        if not compared.equal_steps:
+            plain, whole, budget = (compared.runs[title] for title in ("Pool to the mean", WHOLE, "FedEAS"))
+            assert (images_to_make(plain) < images_to_make(whole)) == (plain != whole)
+            assert images_to_make(whole) <= images_to_make(budget)

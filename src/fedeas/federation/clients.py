@@ -67,6 +67,7 @@ class LocalClients:
         config, data = parts.config, parts.data
         refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
+        parse_generator(config.generator).check_plan(allocation.n)
         generator = ready_generator(config, data.dataset, parts.device, bank) if allocation.total else None
 
         def load(client: int) -> ClientData:
@@ -125,7 +126,7 @@ def ready_generator(config: RunConfig, dataset: Dataset, device: torch.device, b
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator
     if isinstance(generator, SharedPool):  # its images are stored once, not once for each client
-        return KeptPool(Bank(bank).of(generator.generator))
+        return KeptPool(Bank(bank).of(generator.generator), generator.each)
     return Bank(bank).of(generator)
 
 

@@ -9,7 +9,7 @@ from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.data.client import ClientData
 from fedeas.federation.parts import Parts
 from fedeas.generators.base import Generator, plan_addresses
-from fedeas.generators.pools import SharedPool
+from fedeas.generators.pools import SharedPool, numbers_in_pool
 from fedeas.planning.counts import Allocation
 
 
@@ -28,7 +28,8 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Non
 
 def images_of(parts: Parts, plan: Allocation, generator: Generator) -> ClientData:
     """Every image of the plan once, also if clients share it."""
-    rows = plan.n.max(axis=0, keepdims=True) if isinstance(generator, SharedPool) else plan.n
-    addresses = [plan_addresses(client, row) for client, row in enumerate(rows)]
+    addresses = [plan_addresses(client, row) for client, row in enumerate(plan.n)]
     labels, index = (np.concatenate(column) for column in zip(*addresses, strict=True))
+    if isinstance(generator, SharedPool):
+        labels, index = np.unique(np.stack([labels, numbers_in_pool(index, generator.each)]), axis=1)
     return ClientData.of(generator.sample(labels, index), labels, parts.normalise)

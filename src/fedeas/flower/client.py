@@ -196,6 +196,7 @@ class Participant:
     def settle(self, share: Share | None, row: IntArray | None) -> int:
         """Store this client's row of the plan, given by the server or computed here; return its total."""
         row = self._own_row(share) if row is None else row
+        parse_generator(self.config.generator).check_plan(row)
         make_folder(self.folder)
         write_record(self._plan, {"row": row.tolist()})
         return int(row.sum())

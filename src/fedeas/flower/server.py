@@ -18,6 +18,7 @@ from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.revealed_counts import Numbers, shares
 from fedeas.flower.window import Window
 from fedeas.flower.wire import Header
+from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
@@ -55,6 +56,7 @@ class FlowerClients:
         if self.policy.needs is Needs.COUNTS:
             counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)
             allocation = self.policy.allocate(counts)
+            parse_generator(self.parts.config.generator).check_plan(allocation.n)
             run.save_allocation(counts, allocation)
             generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
             return ReadyClients(engine, sizes, generated, budget_record(counts, allocation))

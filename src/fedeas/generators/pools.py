@@ -11,23 +11,64 @@ from fedeas.core.streams import stream
 from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import GeneratorWrapper, Images, Wrapped, checked_address, client_of, number_of, shape_of
 
+_GOLDEN, _WORD = 0x9E3779B9, 32
+"""2^32 divided by the golden ratio: multiples of it are spread evenly over 32 bits."""
+
 
 class SharedPool(GeneratorWrapper[Wrapped]):
-    """Wraps a generator so that image j of a class is the same for every client.
+    """Wraps a generator so that all clients take their images from one pool.
 
-    Far fewer distinct images are needed: for each class the largest number that any client asks for.
+    Args:
+        generator: makes the images of the pool.
+        each: images of each class in the pool. Clients start at different places of it, so that together they use it
+            evenly. With 0 all start with the first image: the pool is as small as possible.
     """
+
+    def __init__(self, generator: Wrapped, each: int = 0) -> None:
+        super().__init__(generator)
+        self.each = each
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the wrapped generator's fingerprint."""
-        return json_digest(["fedeas-shared-1", self.generator.fingerprint])
+        """Hash of the wrapped generator's fingerprint and the size of the pool."""
+        return json_digest(["fedeas-shared-1", self.generator.fingerprint, *([self.each] if self.each else [])])
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
-        """The images of these addresses, the same for every client; each distinct image is drawn once."""
+        """The images of these addresses; each distinct image is drawn once."""
         classes, numbers = checked_address(labels, index, self.num_classes)
-        distinct, places = np.unique(np.stack([classes, number_of(numbers)]), axis=1, return_inverse=True)
+        distinct, places = np.unique(
+            np.stack([classes, numbers_in_pool(numbers, self.each)]), axis=1, return_inverse=True
+        )
         return self.generator.sample(*distinct)[places]
+
+
+def numbers_in_pool(index: IntArray, each: int) -> IntArray:
+    """The numbers that images have in the pool, from their indices; those of client 0 are its own numbers.
+
+    >>> numbers_in_pool(np.array([0, 1, (1 << 32) + 0, (1 << 32) + 1]), each=2)
+    array([0, 1, 1, 0])
+    """
+    numbers = number_of(index)
+    return (_starts(client_of(index), each) + numbers) % each if each else numbers
+
+
+def _starts(clients: IntArray, each: int) -> IntArray:
+    return (clients * _GOLDEN % (1 << _WORD) * each) >> _WORD
+
+
+def distinct_in_pool(plan: IntArray, each: int) -> IntArray:
+    """How many images of each class the clients of a plan take together; rows of the plan are clients.
+
+    >>> distinct_in_pool(np.array([[2, 0], [2, 1]]), each=3), distinct_in_pool(np.array([[2, 0], [2, 1]]), each=0)
+    (array([3, 1]), array([2, 1]))
+    """
+    if not each:
+        return np.asarray(plan.max(axis=0, initial=0))
+    starts, changes = _starts(np.arange(len(plan)), each), np.zeros((2 * each + 1, plan.shape[1]), dtype=np.int64)
+    np.add.at(changes, starts, 1)
+    np.add.at(changes, (starts[:, None] + plan, np.arange(plan.shape[1])), -1)
+    taken = changes.cumsum(axis=0)[:-1].reshape(2, each, -1).any(axis=0)  # the second half is the pool once more
+    return np.asarray(taken.sum(axis=0))
 
 
 class KeptPool(SharedPool[BankedGenerator]):
@@ -36,7 +77,7 @@ class KeptPool(SharedPool[BankedGenerator]):
     def holdings(self, labels: ArrayLike, index: ArrayLike) -> tuple[int, int]:
         """How many of the distinct images of these addresses are kept already, and how many are not."""
         classes, numbers = checked_address(labels, index, self.num_classes)
-        return self.generator.holdings(classes, number_of(numbers))
+        return self.generator.holdings(classes, numbers_in_pool(numbers, self.each))
 
 
 class HeldOutImages:

@@ -92,6 +92,9 @@ class GeneratorSettings(Described):
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Nothing to check if no file says which classes the generator makes."""
 
+    def check_plan(self, plan: IntArray) -> None:
+        """Refuse more images than the generator has for a client; most make any number."""
+
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorSettings):
@@ -313,11 +316,30 @@ class ClassifierFiltered(WrapperSettings):
 
 @dataclass(frozen=True)
 class Shared(WrapperSettings):
-    """Settings of `SharedPool`: image j of a class is the same for every client."""
+    """Settings of `SharedPool`: all clients take their images from one pool.
+
+    Args:
+        of: the generator that makes the images.
+        each: images of each class in the pool; with 0, as many as the client that needs most.
+    """
+
+    each: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.each < 0:
+            raise InputError(f"each must be 0 or more, not {self.each}")
+
+    def check_plan(self, plan: IntArray) -> None:
+        """Refuse a plan in which a client would get an image twice."""
+        self.of.check_plan(plan)
+        most = int(plan.max(initial=0))
+        if self.each and most > self.each:
+            raise InputError(f"a client needs {most:,} images of a class, but the pool has only each={self.each:,}")
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""
-        return SharedPool(self.of.ready(context))
+        return SharedPool(self.of.ready(context), self.each)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
 SAMPLING = "FedAvg, balanced sampling"
 CEILING = "Central training"
+WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
 SERVER = "The images at the server"
 SERVER_EPOCHS = 20
 
 
-def methods_at(study: Study, beta: float) -> dict[str, Method]:
+def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
     """The methods that are compared at the budget of FedEAS with this beta, by title."""
     budget = FedEAS(beta).spec
     ours = replace(FEDEAS, policy=budget)
@@ -40,11 +41,19 @@ def methods_at(study: Study, beta: float) -> dict[str, Method]:
         Method("Greedy", policy=at_one_budget("greedy", budget)),
         kl,
         pool,
+        replace(pool, title=WHOLE, generator=_whole_pool(study, where, pool, ours)),
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
         replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
     ]
     return {method.title: method for method in methods}
+
+
+def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> str:
+    """A pool with as many images of each class as the budget has; the plain one if some client needs more of them."""
+    plan, images = (allocation_of(study.config(where, method)) for method in (pool, budget))
+    each = images.total // plan.n.shape[1]
+    return SHARED if each < plan.n.max() else f"shared(of={{generator}}, each={each})"
 
 
 def _without_images(study: Study) -> list[Method]:
@@ -56,10 +65,10 @@ def _balanced(method: Method) -> Method:
     return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
-LEFT_OUT = frozenset({SAMPLING, CEILING, LARGEST})
-"""The methods that are compared in the first setting alone; the last one takes many times the steps of the others."""
+EVERYWHERE = frozenset({"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean", WHOLE, f"FedEAS, {BALANCED_TITLE}"})
+"""The methods that are compared in all settings; the others are compared in the first one alone."""
 
-CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", LARGEST})
+CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", WHOLE, LARGEST})
 """The methods that are also compared at equal work, in the first setting."""
 
 BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
@@ -81,28 +90,29 @@ class Comparison(NamedTuple):
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
-    betas, is_first = study.profile.betas, where.id == study.profile.beyond[0]
-    usual = [_comparison(study, where, beta, leave_out=frozenset() if is_first else LEFT_OUT) for beta in betas]
-    return [*usual, *(_control(study, where, beta) for beta in betas if is_first)]
+    betas = study.profile.betas
+    if where.id != study.profile.beyond[0]:
+        return [_comparison(study, where, beta, EVERYWHERE) for beta in betas]
+    usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
+    return [*usual, *(_control(study, where, beta) for beta in betas)]
 
 
 def _control(study: Study, where: Setting, beta: float) -> Comparison:
     betas = study.profile.betas
     compared = CONTROL | (BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset())
-    return _comparison(study, where, beta, methods_at(study, beta).keys() - compared, equal_steps=True)
+    return _comparison(study, where, beta, compared, equal_steps=True)
 
 
-def _comparison(
-    study: Study, where: Setting, beta: float, leave_out: Set[str], equal_steps: bool = False
-) -> Comparison:
+def _comparison(study: Study, where: Setting, beta: float, compared: Set[str], equal_steps: bool = False) -> Comparison:
     # Controls keep a run for each budget: those on digits come from two machines, which round differently.
     budgets = [beta] if equal_steps else [each for each in study.profile.betas if each <= beta]
+    methods = {each: methods_at(study, where, each) for each in budgets}
     runs = {
         title: _first_alike(
-            [study.config(where, replace(methods_at(study, each)[title], equal_steps=equal_steps)) for each in budgets]
+            [study.config(where, replace(methods[each][title], equal_steps=equal_steps)) for each in budgets]
         )
-        for title in methods_at(study, beta)
-        if title not in leave_out
+        for title in methods[beta]
+        if title in compared
     }
     return Comparison(beta, equal_steps, runs)
 
@@ -129,9 +139,13 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
-    """The first run whose plan is that of the last one: a pool that is full at a smaller budget is run only once."""
-    plan = allocation_of(runs[-1]).n
-    return next(run for run in runs if np.array_equal(allocation_of(run).n, plan))
+    """The first run with the images of the last one: a pool that is full at a smaller budget is run only once."""
+    *_, last = runs
+    return next(
+        run
+        for run in runs
+        if run.generator == last.generator and np.array_equal(allocation_of(run).n, allocation_of(last).n)
+    )
 
 
 def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import HeldOut, Shared, parse_generator
 from fedeas.paper.run_plans import allocation_of, counts_of
 
@@ -74,7 +75,7 @@ def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
     """The generator for a plan, and its images of each client and class; a shared pool needs one client's images."""
     source = parse_generator(generator)
     if isinstance(source, Shared):
-        return source.of.spec, plan.max(axis=0, keepdims=True)
+        return source.of.spec, distinct_in_pool(plan, source.each)[None]
     return generator, np.zeros_like(plan) if isinstance(source, HeldOut) else plan
 
 

@@ -401,6 +401,6 @@ def _name(method: Method) -> str:
     source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
-        source.append(method.generator.partition("(")[0])
+        source += [method.generator.partition("(")[0], *re.findall(r"each=\d+", method.generator)]
     words = "-".join([method.algorithm, *generation, *source])
     return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fedeas.config import RunConfig
+from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import Shared, parse_generator
 from fedeas.paper.measures import Measure, gain
 from fedeas.paper.run_plans import allocation_of, counts_of
@@ -71,8 +72,8 @@ def generated(run: RunConfig) -> Cell:
 
 def images_to_make(run: RunConfig) -> int:
     """The distinct images of a run's plan."""
-    plan = allocation_of(run)
-    return plan.distinct if isinstance(parse_generator(run.generator), Shared) else plan.total
+    plan, source = allocation_of(run), parse_generator(run.generator)
+    return int(distinct_in_pool(plan.n, source.each).sum()) if isinstance(source, Shared) else plan.total
 
 
 def imbalance_removed(run: RunConfig) -> Cell:
