@@ -1,5 +1,6 @@
 """Answers follow from means over budgets, and only from those that seeds show."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -54,6 +55,16 @@ def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opp
         assert answer(UNIFORM, experiments).startswith(f"**{short}**")
     assert "one" in answer(UNIFORM, [lower, *open_ones])
     assert "third" not in answer(UNIFORM, [lower, *open_ones])
+
+
+def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
+    higher, small = experiment("one"), experiment("other", level=5.0)
+    (large,) = experiment("other", table="beta = 12", level=-5.04).compared
+    both = replace(small, compared=(*small.compared, large))
+    assert overall(both)["Uniform"].verdict is Verdict.UNDECIDED
+    found = answer(UNIFORM, [higher, both])
+    assert found.startswith(f"**{MIXED}**")
+    assert "other (clean) at beta = 12" in found
 
 
 def test_comparisons_at_equal_steps_are_apart():

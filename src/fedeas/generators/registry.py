@@ -335,7 +335,7 @@ class Shared(WrapperSettings):
         self.of.check_plan(plan)
         most = int(plan.max(initial=0))
         if self.each and most > self.each:
-            raise InputError(f"a client needs {most:,} images of a class, but the pool has only each={self.each:,}")
+            raise InputError(f"a client needs {most} images of a class, the pool has each={self.each}; set each={most}")
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""

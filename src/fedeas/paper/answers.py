@@ -7,7 +7,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from fedeas.paper.beyond import BALANCED_TITLE, SERVER
-from fedeas.paper.findings import EQUAL_STEPS, POOLS, Findings
+from fedeas.paper.findings import EQUAL_STEPS, POOLS, Compared, Findings
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
@@ -63,12 +63,17 @@ def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
 
 
 def _by_budget(found: Findings, name: str) -> list[Mapping[int, float]]:
-    method, is_control = name.removesuffix(STEPS), name.endswith(STEPS)
-    return [each.by_seed for each in found.compared if (each.method, each.is_control) == (method, is_control)]
+    return [each.by_seed for each in _comparisons(found, name)]
+
+
+def _comparisons(found: Findings, name: str) -> list[Compared]:
+    """The comparisons of a method, one for each budget."""
+    wanted = name.removesuffix(STEPS), name.endswith(STEPS)
+    return [each for each in found.compared if (each.method, each.is_control) == wanted]
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """An answer that some experiment shows while none shows the opposite, and what it rests on."""
+    """An answer that some experiment shows while none shows the opposite, also at one budget; and what it rests on."""
     lower, higher = (list(_shown(question, experiments, verdict)) for verdict in (Verdict.LOWER, Verdict.HIGHER))
     short = MIXED if lower and higher else question.if_lower if lower else question.if_higher if higher else NOT_SHOWN
     return ". ".join([f"**{short}**", *filter(None, ["; ".join([*lower, *higher])])])
@@ -77,10 +82,18 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
     """Each method of the question, with the experiments in which it has this verdict."""
     for method in question.methods:
-        shown = [(each, overall(each).get(method)) for each in experiments]
-        there = [each.short_title for each, found in shown if found is not None and found.verdict is verdict]
+        there = [each.short_title + at for each in experiments if (at := _where(each, method, verdict)) is not None]
         if there:
             yield f"{method}: {verdict} than FedEAS on {listed(there)}"
+
+
+def _where(found: Findings, method: str, verdict: Verdict) -> str | None:
+    """Nothing to add if a method has this verdict over all budgets, else the budgets at which it has; None if none."""
+    whole = overall(found).get(method)
+    if whole is not None and whole.verdict is verdict:
+        return ""
+    budgets = [each.budget for each in _comparisons(found, method) if each.verdict is verdict]
+    return f" at {listed(budgets)}" if budgets else None
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
