@@ -255,6 +255,23 @@ def test_a_nodes_own_generator_is_used(tmp_path, local):
     assert_same(own, local(LOCAL_POLICY, "generator=gaussian(components=3)"))
 
 
+def test_a_pool_that_is_too_small_is_refused_without_telling_the_server_what_it_does_not_know(tmp_path, caplog):
+    pool = "generator=shared(of=gaussian, each=1)"
+    with pytest.raises(InputError, match="the pool has each=1"):
+        on_flower(tmp_path / "shared", pool, "policy=greedy(budget=50)", "engine.share_counts=true")
+    with pytest.raises(RunError, match="its node's log has the reason") as told:
+        on_flower(tmp_path / "private", pool, "policy=fedeas(beta=4)")
+    assert "each" not in str(told.value)
+    assert "the pool has each=1" in caplog.text
+
+
+def test_nodes_with_a_generator_of_their_own_need_no_pool(tmp_path, local):
+    settings = ["policy=greedy(budget=50)", "engine.share_counts=true"]
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"generator": "gaussian"})
+    chosen = config(*settings, "generator=shared(of=gaussian, each=1)", "engine.name=flower")
+    assert_same(run_on(grid, chosen, RunStore(tmp_path / "own")), local(*settings, "generator=gaussian"))
+
+
 def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local):
     """Each node has its part as a file of its own, in which some classes do not occur."""
     data = split_data(config(LOCAL_POLICY), load_dataset("digits"))

@@ -56,7 +56,8 @@ class FlowerClients:
         if self.policy.needs is Needs.COUNTS:
             counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)
             allocation = self.policy.allocate(counts)
-            parse_generator(self.parts.config.generator).check_plan(allocation.n)
+            others = [not introduction.get("own_generator") for introduction in told]
+            parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
             run.save_allocation(counts, allocation)
             generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
             return ReadyClients(engine, sizes, generated, budget_record(counts, allocation))
