@@ -2,13 +2,16 @@
 
 Small networks cannot use several cores for one client. 32 clients of 640 samples train five epochs in a round: one
 after the other on one core, in a process for each core on more, and the same on Flower, whose actors train with the
-same local loop. What the processes take to start is left out on both sides.
+same local loop. What the processes take to start is left out on both sides. Processes that share nothing show what the
+machine itself allows: cores that are threads of one core, or slow down together, are worth less than one each.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +23,7 @@ from fedeas.algorithms.base import model_arrays
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
 from fedeas.federation.rounds import Schedule, federate
@@ -48,17 +52,44 @@ def seconds(number: int) -> float:
     return (time.perf_counter() - start) / ROUNDS
 
 
+def seconds_apart(number: int) -> float:
+    """Seconds a round if this number of processes share the clients and exchange nothing."""
+    context = multiprocessing.get_context("spawn")
+    together, spent = context.Barrier(number), context.SimpleQueue()
+    processes = [context.Process(target=train_apart, args=(CLIENTS // number, together, spent)) for _ in range(number)]
+    for process in processes:
+        process.start()
+    slowest = max(spent.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return float(slowest) / ROUNDS
+
+
+def train_apart(clients: int, together: Any, spent: Any) -> None:
+    torch.set_num_threads(1)
+    worker = new_worker()
+    engine, initial = LocalEngine(worker), model_arrays(worker.model)
+    engine.map(Task.TRAIN, initial, range(clients), 0)
+    together.wait()
+    start = time.perf_counter()
+    for number in range(ROUNDS):
+        engine.map(Task.TRAIN, initial, range(clients), number)
+    spent.put(time.perf_counter() - start)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
     ours = {number: seconds(number) for number in numbers}
-    print(f"seconds a round by cores: {ours}; now Flower", flush=True)
+    apart = {number: seconds_apart(number) for number in numbers}
+    print(f"seconds a round by cores: {ours}, without exchange {apart}; now Flower", flush=True)
     flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, [EPOCHS], number, ROUNDS)[0] for number in numbers}
     rows = [
         {
             "cores": number,
             "fedeas, rounds a second": round(1 / ours[number], 2),
             "times one core": round(ours[1] / ours[number], 2),
+            "times one core, without exchange": round(apart[1] / apart[number], 2),
             "Flower, rounds a second": round(1 / flowers[number], 2),
             "times Flower": round(flowers[number] / ours[number], 1),
         }

@@ -382,19 +382,21 @@ def agreement(config: str, root: str) -> None:
 def whole(stem: str, root: str, runs: str, *configs: str) -> None:
     """Seconds of ``fedeas run CONFIG``, start-up included, and where those of the rounds went.
 
-    Rows of other runs, which were measured earlier, stay in the table.
+    A config that is given twice is run twice: the first run on a machine also decodes images and compiles kernels. Rows
+    of other runs, which were measured earlier, stay in the table.
     """
     saved = RESULTS / f"gpu-runs{SUFFIX[stem]}.json"
     rows = {row["run"]: row for row in json.loads(saved.read_text())["rows"]} if saved.exists() else {}
-    for config in configs:
-        folder = Path(runs) / Path(config).stem
+    for number, config in enumerate(configs):
+        folder = Path(runs) / f"{number}-{Path(config).stem}"
         command = [sys.executable, "-m", "fedeas", "run", config, "--data-root", root, "--runs", str(folder), "--quiet"]
         start = time.perf_counter()
         subprocess.run(command, check=True)
         seconds = time.perf_counter() - start
         [file] = folder.glob("*/summary.json")
         row = {**seconds_of(json.loads(file.read_text())), "whole command": round(seconds, 1)}
-        rows[str(row["run"])] = row
+        row["run"] = f"{row['run']}{', again' * configs[:number].count(config)}"
+        rows[row["run"]] = row
         print(row, flush=True)
         save(f"gpu-runs{SUFFIX[stem]}", f"Seconds of whole federated runs, bf16, {stem} stem", list(rows.values()))
 

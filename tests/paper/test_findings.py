@@ -1,4 +1,4 @@
-"""Verdicts with all comparisons in mind, and the advice that follows from them."""
+"""Verdicts with all comparisons in mind."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +9,6 @@ from hypothesis import strategies as st
 
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.findings import (
-    Compared,
-    Findings,
-    advice_markdown,
-    advice_of,
     all_findings,
     conclusions,
     findings_markdown,
@@ -20,7 +16,6 @@ from fedeas.paper.findings import (
 )
 from fedeas.paper.results import Results
 from fedeas.paper.studies import study, with_seeds
-from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
 
@@ -37,53 +32,9 @@ def test_more_comparisons_widen_the_interval_and_never_turn_a_verdict(mean, spre
     assert difference.verdict_among(comparisons) in (difference.verdict, Verdict.UNDECIDED)
 
 
-HIGHER, LOWER, OPEN = Verdict.HIGHER, Verdict.LOWER, Verdict.UNDECIDED
-
-
-def findings(dataset="digits", **verdicts):
-    compared = [
-        Compared(f"beta = {place}", name.replace("_", " "), Difference(1.0, 0.1, 5), verdict, 1.0)
-        for name, found in verdicts.items()
-        for place, verdict in enumerate(found)
-    ]
-    return Findings(dataset, "clean", tuple(compared), len(compared), 5)
-
-
-def test_what_is_higher_somewhere_and_lower_nowhere_is_recommended():
-    assert findings(KL=(OPEN, OPEN)).advice == Advice()
-    assert findings(KL=(HIGHER, HIGHER)).advice == Advice(clients=Shown("kl", ("digits",)))
-    pool = Shown("pool", ("digits at beta = 1",))
-    assert findings(KL=(HIGHER, LOWER), Pool_to_the_mean=(OPEN, HIGHER)).advice == Advice(server=pool)
-
-
-def test_a_second_experiment_confirms_advice_or_takes_it_back():
-    first = findings(KL=(HIGHER, OPEN))
-    assert advice_of([first, findings("other", KL=(OPEN, OPEN))]) == first.advice
-    assert advice_of([first, findings("other", KL=(LOWER, HIGHER))]) == Advice()
-    confirmed = advice_of([first, findings(KL=(OPEN, HIGHER)), findings("other", KL=(HIGHER, OPEN, HIGHER))])
-    assert confirmed == Advice(clients=Shown("kl", ("digits", "other at beta = 0 and 2")))
-    assert all(dataset in confirmed.text for dataset in ("digits", "other"))
-
-
-def test_the_policy_that_is_higher_on_more_datasets_is_recommended():
-    first, second = findings(Greedy=(HIGHER,), KL=(HIGHER,)), findings("other", Greedy=(OPEN,), KL=(HIGHER,))
-    assert advice_of([first]).clients == Shown("greedy", ("digits",))  # among equals the first one
-    assert advice_of([first, second]).clients == Shown("kl", ("digits", "other"))
-
-
-def test_advice_waits_for_all_seeds_but_a_warning_does_not():
-    better, worse = findings(KL=(HIGHER, OPEN)), findings("other", KL=(LOWER, OPEN))
-    assert replace(better, planned_seeds=6).advice == Advice()
-    assert advice_of([better, replace(worse, planned_seeds=6)]) == Advice()
-
-
 @pytest.fixture(scope="module")
 def packed():
     return all_findings(Results([RESULTS, RESULTS.parent]))
-
-
-def test_the_advice_of_the_planner_is_what_the_results_show(packed):
-    assert advice_of(packed) == SHOWN
 
 
 def test_digits_have_all_their_seeds_except_at_equal_steps(packed):
@@ -121,16 +72,13 @@ def test_an_unfinished_experiment_says_how_many_seeds_it_has():
     found = replace(smoke_findings(lambda config: 2 if "pool" in config.policy else 3), planned_seeds=5)
     assert found.seeds == "2 to 3 of 5"
     assert found.seeds in findings_markdown(found)
-    assert found.seeds in advice_markdown([found])
 
 
-def test_one_seed_recommends_nothing():
+def test_one_seed_shows_nothing():
     found = smoke_findings(lambda config: 1)
     assert {each.verdict for each in found.compared} == {Verdict.ONE_SEED}
-    assert found.advice == Advice()
     assert Verdict.ONE_SEED in findings_markdown(found)
     assert len(conclusions(found)) == 1
-    assert "fedeas" not in advice_markdown([found]).splitlines()[2]
 
 
 def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
@@ -142,5 +90,4 @@ def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
 def test_without_runs_nothing_is_claimed():
     (found,) = findings_of(study("digits", "clean"), Results([]))
     assert found.compared == ()
-    assert found.advice == Advice()
     assert "|" not in findings_markdown(found)

@@ -16,9 +16,10 @@ from fedeas.core.files import make_folder
 from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.findings import advice_markdown, all_findings, findings_markdown, findings_of
+from fedeas.paper.findings import all_findings, findings_markdown, findings_of
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
+from fedeas.paper.recommendation import advice_markdown
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.run_queue import stays_here

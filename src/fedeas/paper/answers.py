@@ -7,7 +7,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from fedeas.paper.beyond import BALANCED_TITLE, SERVER
-from fedeas.paper.findings import EQUAL_STEPS, POOLS, Compared, Findings
+from fedeas.paper.findings import BALANCED, EQUAL_STEPS, POOLS, Compared, Findings
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
@@ -29,6 +29,7 @@ QUESTIONS = (
     Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
     Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
+    Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
     Question("Is one pool of images that all clients share better?", tuple(POOLS), "No", "Yes"),
     Question("Is it so with equally many training steps?", tuple(f"{pool}{STEPS}" for pool in POOLS), "No", "Yes"),
 )
@@ -82,12 +83,12 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
     """Each method of the question, with the experiments in which it has this verdict."""
     for method in question.methods:
-        there = [each.short_title + at for each in experiments if (at := _where(each, method, verdict)) is not None]
-        if there:
+        places = [(each.short_title, where_shown(each, method, verdict)) for each in experiments]
+        if there := [title + at for title, at in places if at is not None]:
             yield f"{method}: {verdict} than FedEAS on {listed(there)}"
 
 
-def _where(found: Findings, method: str, verdict: Verdict) -> str | None:
+def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
     """Nothing to add if a method has this verdict over all budgets, else the budgets at which it has; None if none."""
     whole = overall(found).get(method)
     if whole is not None and whole.verdict is verdict:
@@ -113,5 +114,5 @@ def _cell(found: Findings, method: str) -> str:
     if each is None:
         return ""
     partly = f" ({each.budgets} of {found.budgets} budgets)" if each.budgets < found.budgets else ""
-    text = f"{signed(each.difference.mean, 2)}, {each.verdict}{partly}"
+    text = f"{signed(each.difference.mean, 2)}, {each.difference.verdict_text(each.verdict)}{partly}"
     return f"**{text}**" if each.verdict is Verdict.HIGHER else text

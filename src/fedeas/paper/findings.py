@@ -14,12 +14,15 @@ from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
-from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, signed
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
-POOLS = {"Pool to the mean": "pool", WHOLE: "pool with shared(each=budget/classes)", LARGEST: "pool(fill=max)"}
+POOLS = {
+    "Pool to the mean": "pool",
+    WHOLE: "pool with generator=shared(each=budget/classes)",
+    LARGEST: "pool(fill=max)",
+}
 """Policies by the titles of their methods."""
 
 BALANCED = tuple(f"{title}, {BALANCED_TITLE}" for title in (FEDEAS.title, "KL"))
@@ -137,19 +140,9 @@ class Findings:
         enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
         return enough and len(self.compared) == self.planned
 
-    @property
-    def advice(self) -> Advice:
-        """What this experiment alone recommends."""
-        return advice_of([self])
-
     def shows(self, methods: Collection[str]) -> bool:
         """Whether a comparison of one of these methods has a verdict."""
         return any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in self.compared)
-
-    def budgets_of(self, method: str, verdict: Verdict | None = None, seeds: int = 0) -> set[str]:
-        """The budgets at which the method was compared with so many seeds, only those with this verdict if given."""
-        found = (each for each in self.compared if each.method == method and each.difference.seeds >= seeds)
-        return {each.budget for each in found if verdict in (None, each.verdict)}
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
@@ -179,47 +172,6 @@ def _name(compared: Comparison) -> str:
     return f"beta = {compared.beta:g}" + (f", {EQUAL_STEPS}" if compared.equal_steps else "")
 
 
-def advice_of(experiments: Sequence[Findings]) -> Advice:
-    """What a planner should recommend: whatever is higher than FedEAS somewhere and lower nowhere."""
-    balanced = [dataset for title in BALANCED for dataset in _higher_on(experiments, title)]
-    return Advice(
-        server=_recommended(experiments, POOLS),
-        clients=_recommended(experiments, ALLOCATIONS),
-        balanced_softmax=tuple(dict.fromkeys(balanced)),
-    )
-
-
-def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
-    """The policy that is better than FedEAS on most datasets, among equals the first one; FedEAS if none is."""
-    shown = [Shown(policy, _higher_on(experiments, title)) for title, policy in policies.items()]
-    return max([Shown(), *shown], key=lambda each: len(each.datasets))
-
-
-def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
-    """The datasets on which the method is higher than FedEAS, and at which budgets; none if it is lower on any.
-
-    Higher with all planned seeds: with few of them, one comparison of many has a short interval by chance.
-    """
-    if any(each.budgets_of(method, Verdict.LOWER) for each in experiments):
-        return ()
-    budgets = dict[str, tuple[set[str], set[str]]]()
-    for each in experiments:
-        there, higher = budgets.setdefault(each.dataset, (set(), set()))
-        there |= each.budgets_of(method)
-        higher |= each.budgets_of(method, Verdict.HIGHER, each.planned_seeds)
-    return tuple(dataset + _at(*found) for dataset, found in budgets.items() if found[1])
-
-
-def _at(there: Collection[str], higher: Collection[str]) -> str:
-    """The budgets at which a method is higher, unless these are all.
-
-    >>> _at({"beta = 4", "beta = 12", "beta = 20"}, {"beta = 4", "beta = 20"})
-    ' at beta = 4 and 20'
-    """
-    betas = sorted(float(budget.rpartition(" ")[2]) for budget in higher)
-    return f" at beta = {listed([f'{beta:g}' for beta in betas])}" if len(higher) < len(there) else ""
-
-
 def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
     heads = [f"### {found.clients}\n\n" if found.clients else "" for found in settings]
@@ -238,7 +190,7 @@ def _setting_markdown(found: Findings) -> str:
 
 def _cell(each: Compared) -> str:
     shown = "**{}**" if each.verdict is Verdict.HIGHER else "{}"
-    return shown.format(f"{signed(each.difference.mean, 2)}, {each.verdict}")
+    return shown.format(f"{signed(each.difference.mean, 2)}, {each.difference.verdict_text(each.verdict)}")
 
 
 def conclusions(found: Findings) -> list[str]:
@@ -255,7 +207,6 @@ def conclusions(found: Findings) -> list[str]:
         _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
         _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
         _at_equal_steps(found),
-        *([f"Recommended: {'; '.join(found.advice.clauses)}."] if found.shows(POOLS) else []),
     ]
 
 
@@ -298,29 +249,3 @@ def _at_equal_steps(found: Findings) -> str:
 
 def _methods(compared: Iterable[Compared]) -> list[str]:
     return list(dict.fromkeys(each.method for each in compared))
-
-
-def advice_markdown(experiments: Sequence[Findings]) -> str:
-    """What each experiment recommends, a row each, and what follows from all of them."""
-    heads = ("experiment", "seeds", "comparisons", *ADVICE_HEADS)
-    rows = [heads, ["---"] * len(heads), *map(_advice_row, experiments)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    running = [each.title for each in experiments if not each.is_finished]
-    remarks = [f"Recommended: {'; '.join(advice_of(experiments).clauses)}."]
-    remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
-    return "\n".join([*lines, "", *(f"- {line}" for line in remarks)])
-
-
-ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "balanced softmax")
-
-
-def _advice_row(found: Findings) -> list[str]:
-    """An experiment's advice; a cell is empty as long as nothing that could change it has been compared."""
-    advice = found.advice
-    cells = (
-        (POOLS, advice.server.policy),
-        (ALLOCATIONS, advice.clients.policy),
-        (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
-    )
-    shown = [text if found.shows(methods) else "" for methods, text in cells]
-    return [found.title, found.seeds, f"{len(found.compared)} of {found.planned}", *shown]

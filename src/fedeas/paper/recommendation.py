@@ -1,0 +1,67 @@
+"""What a planner should recommend: whatever the experiments show to be better than FedEAS, over all their budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedeas.paper.answers import overall, where_shown
+from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
+from fedeas.planning.advice import Advice, Shown
+from fedeas.runs.comparison import Verdict
+
+
+def advice_of(experiments: Sequence[Findings]) -> Advice:
+    """What these experiments recommend together."""
+    balanced = [dataset for title in BALANCED for dataset in _higher_on(experiments, title)]
+    return Advice(
+        server=_recommended(experiments, POOLS),
+        clients=_recommended(experiments, ALLOCATIONS),
+        balanced_softmax=tuple(dict.fromkeys(balanced)),
+    )
+
+
+def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
+    """The policy that is better than FedEAS on most datasets, among equals the first one; FedEAS if none is."""
+    shown = [Shown(policy, _higher_on(experiments, title)) for title, policy in policies.items()]
+    return max([Shown(), *shown], key=lambda each: len(each.datasets))
+
+
+def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
+    """The datasets on which the method is higher than FedEAS; none if it is lower on any, be it at one budget."""
+    if any(where_shown(each, method, Verdict.LOWER) is not None for each in experiments):
+        return ()
+    return tuple(dict.fromkeys(each.dataset for each in experiments if _is_higher(each, method)))
+
+
+def _is_higher(found: Findings, method: str) -> bool:
+    """Whether it is higher over all budgets, with all planned seeds: few seeds may agree by chance."""
+    whole = overall(found).get(method)
+    if whole is None or whole.verdict is not Verdict.HIGHER:
+        return False
+    return whole.budgets == found.budgets and whole.difference.seeds >= found.planned_seeds
+
+
+def advice_markdown(experiments: Sequence[Findings]) -> str:
+    """What each experiment recommends, a row each, and what follows from all of them."""
+    heads = ("experiment", "seeds", "comparisons", *ADVICE_HEADS)
+    rows = [heads, ["---"] * len(heads), *map(_advice_row, experiments)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    running = [each.title for each in experiments if not each.is_finished]
+    remarks = [f"Recommended: {'; '.join(advice_of(experiments).clauses)}."]
+    remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
+    return "\n".join([*lines, "", *(f"- {line}" for line in remarks)])
+
+
+ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "balanced softmax")
+
+
+def _advice_row(found: Findings) -> list[str]:
+    """An experiment's advice; a cell is empty as long as nothing that could change it has been compared."""
+    advice = advice_of([found])
+    cells = (
+        (POOLS, advice.server.policy),
+        (ALLOCATIONS, advice.clients.policy),
+        (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
+    )
+    shown = [text if found.shows(methods) else "" for methods, text in cells]
+    return [found.title, found.seeds, f"{len(found.compared)} of {found.planned}", *shown]

@@ -1,0 +1,76 @@
+"""Advice needs a method that is higher over all budgets with all seeds, and lower nowhere."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fedeas.paper.findings import Compared, Findings, all_findings
+from fedeas.paper.recommendation import advice_markdown, advice_of
+from fedeas.paper.results import Results
+from fedeas.planning.advice import SHOWN, Advice, Shown
+from fedeas.runs.comparison import Difference
+
+RESULTS = Path(__file__).parents[2] / "results" / "beyond"
+BETAS = 2
+HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)
+KL = Advice(clients=Shown("kl", ("digits",)))
+
+
+def compared(method, level, place, seeds):
+    values = {seed: level + 0.01 * (seed - 2) for seed in range(seeds)}
+    difference = Difference.of(list(values.values()))
+    return Compared(f"beta = {place}", method, difference, difference.verdict, 1.0, values)
+
+
+def findings(dataset="digits", seeds=5, **levels):
+    """An experiment in which methods differ from FedEAS by these levels, one for each budget."""
+    made = [
+        compared(name.replace("_", " "), level, place, seeds)
+        for name, found in levels.items()
+        for place, level in enumerate(found)
+    ]
+    return Findings(dataset, "clean", tuple(made), len(made), planned_seeds=5, budgets=BETAS)
+
+
+def test_what_is_higher_over_all_budgets_and_lower_at_none_is_recommended():
+    assert advice_of([]) == Advice()
+    assert advice_of([findings(KL=OPEN)]) == Advice()
+    assert advice_of([findings(KL=HIGHER)]) == KL
+    assert advice_of([findings(KL=(0.0, 1.0))]) == KL
+    assert advice_of([findings(KL=(-1.0, 3.0))]) == Advice()  # higher in the mean, lower at one budget
+    both = findings(KL=LOWER, Pool_to_the_mean=HIGHER)
+    assert advice_of([both]) == Advice(server=Shown("pool", ("digits",)))
+
+
+def test_a_budget_or_a_seed_that_is_missing_is_waited_for_but_a_warning_counts_at_once():
+    better, worse = findings(KL=HIGHER), findings("other", seeds=3, KL=LOWER)
+    assert advice_of([findings(KL=(1.0,))]) == Advice()
+    assert advice_of([replace(better, planned_seeds=6)]) == Advice()
+    assert advice_of([better, worse]) == Advice()
+    assert advice_of([better, findings("other", KL=(-1.0,))]) == Advice()
+
+
+def test_a_second_experiment_confirms_advice():
+    first = findings(KL=HIGHER)
+    assert advice_of([first, findings("other", KL=OPEN)]) == KL
+    assert advice_of([first, first]) == KL
+    confirmed = advice_of([first, findings("other", KL=HIGHER)])
+    assert confirmed == Advice(clients=Shown("kl", ("digits", "other")))
+    assert all(dataset in confirmed.text for dataset in ("digits", "other"))
+
+
+def test_the_policy_that_is_higher_on_more_datasets_is_recommended():
+    first, second = findings(Greedy=HIGHER, KL=HIGHER), findings("other", Greedy=OPEN, KL=HIGHER)
+    assert advice_of([first]).clients == Shown("greedy", ("digits",))  # among equals the first one
+    assert advice_of([first, second]).clients == Shown("kl", ("digits", "other"))
+
+
+def test_one_seed_recommends_nothing_and_leaves_its_row_empty():
+    found = findings(seeds=1, KL=HIGHER, Pool_to_the_mean=HIGHER)
+    assert advice_of([found]) == Advice()
+    (row,) = (line for line in advice_markdown([found]).splitlines() if found.title in line and line.startswith("|"))
+    assert found.seeds in row
+    assert "fedeas" not in row
+
+
+def test_the_advice_of_the_planner_is_what_the_results_show():
+    assert advice_of(all_findings(Results([RESULTS, RESULTS.parent]))) == SHOWN
