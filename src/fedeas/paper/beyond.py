@@ -10,7 +10,7 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.paper.measures import accuracy, final, steps
-from fedeas.paper.published import Setting, setting
+from fedeas.paper.published import Setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
 from fedeas.paper.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
@@ -65,7 +65,9 @@ def _balanced(method: Method) -> Method:
     return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
-EVERYWHERE = frozenset({"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean", WHOLE, f"FedEAS, {BALANCED_TITLE}"})
+EVERYWHERE = frozenset(
+    {"FedAvg", "FedEAS", "Uniform", "Greedy", "KL", "Pool to the mean", WHOLE, f"FedEAS, {BALANCED_TITLE}"}
+)
 """The methods that are compared in all settings; the others are compared in the first one alone."""
 
 CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", WHOLE, LARGEST})
@@ -77,7 +79,7 @@ BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg"
 
 def beyond_sheets(study: Study) -> list[Sheet]:
     """The tables of all settings that the profile compares in."""
-    return [sheet for name in study.profile.beyond for sheet in sheets_in(study, setting(name))]
+    return [sheet for where in study.beyond for sheet in sheets_in(study, where)]
 
 
 class Comparison(NamedTuple):
@@ -91,7 +93,7 @@ class Comparison(NamedTuple):
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
     betas = study.profile.betas
-    if where.id != study.profile.beyond[0]:
+    if where != study.beyond[0]:
         return [_comparison(study, where, beta, EVERYWHERE) for beta in betas]
     usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
     return [*usual, *(_control(study, where, beta) for beta in betas)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
-from fedeas.paper.published import Setting, setting
+from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, signed
@@ -96,7 +96,7 @@ class Findings:
         )
         return Findings(
             profile.dataset or where.dataset, chosen.protocol, compared, len(pairs), profile.planned_seeds,
-            clients=f"K={where.clients}, alpha={where.alpha}" if len(profile.beyond) > 1 else "",
+            clients=chosen.title(where).partition(", ")[2] if len(profile.beyond) > 1 else "",
             budgets=len(profile.betas),
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Findings:
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
     """The findings of a study, in each of its settings."""
-    return [Findings.of(chosen, results, setting(where)) for where in chosen.profile.beyond]
+    return [Findings.of(chosen, results, where) for where in chosen.beyond]
 
 
 def all_findings(results: Results) -> list[Findings]:

@@ -156,7 +156,7 @@ class Profile:
         held_out: training images that go to no client, in all runs; needs the clean protocol.
         clients: on such a dataset, how many clients replace 20 and 100.
         budget: the FedEAS policy whose total the other policies match.
-        beyond: settings of ``beyond``; in the first one it compares most.
+        beyond: settings of ``beyond``; in the first one it compares most, in the others under the clean protocol alone.
         betas: FedEAS's beta for its budgets.
         planned_seeds: seeds that ``beyond`` needs to be finished.
         equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
@@ -195,7 +195,7 @@ PROFILES = {
         "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
-        planned_seeds=10,
+        planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
     ),
     "fashion": Profile(
         "Fashion-MNIST with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: "
@@ -231,6 +231,12 @@ class Study:
     def settings(self) -> list[Setting]:
         """The columns of the main table."""
         return [setting(name) for name in self.profile.settings]
+
+    @property
+    def beyond(self) -> list[Setting]:
+        """The settings of ``beyond``."""
+        names = self.profile.beyond if self.protocol == "clean" else self.profile.beyond[:1]
+        return [setting(name) for name in names]
 
     @property
     def window(self) -> Window:
