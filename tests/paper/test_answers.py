@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.paper.answers import MIXED, NOT_SHOWN, QUESTIONS, STEPS, answer, answers_markdown, mean_of, overall
+from fedeas.paper.answers import (
+    FEW,
+    MIXED,
+    NOT_SHOWN,
+    QUESTIONS,
+    STEPS,
+    answer,
+    answers_markdown,
+    mean_of,
+    mean_of_experiments,
+    overall,
+)
 from fedeas.paper.findings import Compared, Findings
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
@@ -65,6 +76,32 @@ def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
     found = answer(UNIFORM, [higher, both])
     assert found.startswith(f"**{MIXED}**")
     assert "other (clean) at beta = 12" in found
+
+
+def test_many_experiments_are_counted_and_single_budgets_are_named():
+    shown = [experiment(f"set-{number}", level=-1.0) for number in range(FEW + 1)]
+    assert "set-0" in answer(UNIFORM, shown[:FEW])
+    small = experiment("other", level=5.0)
+    (large,) = experiment("other", table="beta = 12", level=-5.04).compared
+    found = answer(UNIFORM, [*shown, replace(small, compared=(large,), protocol="paper"), experiment("one", seeds=1)])
+    assert f"in {FEW + 2} of {FEW + 3} experiments" in found
+    mixed = answer(UNIFORM, [*shown, replace(small, compared=(*small.compared, large))])
+    assert f"in {FEW + 1} of {FEW + 2} experiments" in mixed
+    assert "other (clean) at beta = 12" in mixed
+
+
+@given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))
+def test_the_mean_of_experiments_has_experiments_as_units(levels):
+    found = mean_of_experiments([experiment("one", level=level) for level in levels], "Uniform")
+    assert found == Difference.of([mean(level + 0.01 * seed for seed in range(5)) for level in levels])
+
+
+def test_the_mean_of_experiments_leaves_out_what_is_not_comparable():
+    good, leaks, begun = experiment("one"), experiment("two", level=7.0), experiment("three", level=8.0)
+    partly = replace(experiment("four", level=9.0), budgets=2)
+    others = [replace(leaks, protocol="paper"), partly, experiment("five", seeds=1), experiment("six", method="KL")]
+    assert mean_of_experiments([good, begun, *others], "Uniform") == mean_of_experiments([good, begun], "Uniform")
+    assert mean_of_experiments(others, "Uniform") is None
 
 
 def test_comparisons_at_equal_steps_are_apart():

@@ -29,7 +29,7 @@ def test_only_pools_share_images():
 
 
 def test_at_equal_work_only_the_steps_change():
-    sheets = BEYOND.sheets(study("digits", "clean"))
+    sheets = sheets_in(study("digits", "clean"), setting(HEADLINE))
     tables, controls = sheets[: len(sheets) // 2], sheets[len(sheets) // 2 :]
     for table, control in zip(tables, controls, strict=True):
         for name, row in control.rows.items():
@@ -77,14 +77,20 @@ def test_runs_of_the_papers_tables_are_not_made_again():
     assert len(ours & theirs) == 4  # FedAvg, and FedEAS, Uniform and Greedy at the paper's budget
 
 
-@pytest.mark.parametrize("place", PROFILES["full"].beyond[1:])
-def test_other_settings_compare_fewer_methods_at_every_budget(place):
-    chosen = study("full", "clean")
+@pytest.mark.parametrize(
+    ("profile", "place"), [(profile, place) for profile in ("full", "digits") for place in PROFILES[profile].beyond[1:]]
+)
+def test_other_settings_compare_fewer_methods_at_every_budget(profile, place):
+    chosen = study(profile, "clean")
     most, *_ = sheets_in(chosen, setting(HEADLINE))
     sheets = sheets_in(chosen, setting(place))
     assert len(sheets) == len(chosen.profile.betas)
     for sheet in sheets:
         assert {"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
+
+
+def test_the_papers_protocol_is_compared_in_the_first_setting_alone():
+    assert [len(study("digits", protocol).beyond) for protocol in ("paper", "clean")] == [1, 4]
 
 
 def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():

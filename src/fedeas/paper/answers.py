@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
@@ -36,6 +37,12 @@ QUESTIONS = (
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
 
+FEW = 2
+"""As many experiments are named in an answer; more are counted."""
+
+LEAST = 3
+"""Experiments of which a mean is shown."""
+
 
 class Overall(NamedTuple):
     """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run."""
@@ -45,6 +52,7 @@ class Overall(NamedTuple):
     budgets: int
 
 
+@cache
 def overall(found: Findings) -> dict[str, Overall]:
     """Each method of the questions, if it has been compared; the verdicts hold together with 95 % (Bonferroni)."""
     values = {name: _by_budget(found, name) for question in QUESTIONS for name in question.methods}
@@ -83,9 +91,15 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
     """Each method of the question, with the experiments in which it has this verdict."""
     for method in question.methods:
-        places = [(each.short_title, where_shown(each, method, verdict)) for each in experiments]
-        if there := [title + at for title, at in places if at is not None]:
-            yield f"{method}: {verdict} than FedEAS on {listed(there)}"
+        places = {each.short_title: where_shown(each, method, verdict) for each in experiments}
+        whole = [title for title, at in places.items() if at == ""]
+        partly = [title + at for title, at in places.items() if at]
+        if len(whole) > FEW:
+            made = sum(method in overall(each) for each in experiments)
+            texts = [f"in {len(whole)} of {made} experiments", *([f"on {listed(partly)}"] if partly else [])]
+            yield f"{method}: {verdict} than FedEAS {listed(texts)}"
+        elif whole or partly:
+            yield f"{method}: {verdict} than FedEAS on {listed([*whole, *partly])}"
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
@@ -97,15 +111,33 @@ def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
     return f" at {listed(budgets)}" if budgets else None
 
 
+def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Difference | None:
+    """A method's mean difference over the experiments that have compared it under the clean protocol at all budgets.
+
+    Experiments are the units of its interval, not seeds: it says what to expect in another experiment like these.
+    """
+    wholes = [(each, overall(each).get(method)) for each in experiments if each.protocol == "clean"]
+    means = [
+        whole.difference.mean
+        for each, whole in wholes
+        if whole is not None and whole.verdict is not Verdict.ONE_SEED and whole.budgets == each.budgets
+    ]
+    return Difference.of(means)
+
+
 def answers_markdown(experiments: Sequence[Findings]) -> str:
     """The answers, and the differences that they rest on: a row for each method, a column for each experiment."""
     begun = [each for each in experiments if each.compared]
     if not begun:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
-    rows = [["instead of FedEAS", *(each.short_title for each in begun)], ["---"] * (1 + len(begun))]
-    rows += [[name, *(_cell(each, name) for each in begun)] for question in QUESTIONS for name in question.methods]
-    rows.append(["seeds", *(each.seeds for each in begun)])
+    rows = [["instead of FedEAS", *(each.short_title for each in begun), "mean"], ["---"] * (2 + len(begun))]
+    rows += [
+        [name, *(_cell(each, name) for each in begun), _mean_cell(begun, name)]
+        for question in QUESTIONS
+        for name in question.methods
+    ]
+    rows.append(["seeds", *(each.seeds for each in begun), ""])
     return "\n".join([*lines, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -114,5 +146,18 @@ def _cell(found: Findings, method: str) -> str:
     if each is None:
         return ""
     partly = f" ({each.budgets} of {found.budgets} budgets)" if each.budgets < found.budgets else ""
-    text = f"{signed(each.difference.mean, 2)}, {each.difference.verdict_text(each.verdict)}{partly}"
-    return f"**{text}**" if each.verdict is Verdict.HIGHER else text
+    return f"{signed(each.difference.mean, 2)}{_mark(each)}{partly}"
+
+
+def _mark(each: Overall) -> str:
+    """A full triangle for a verdict, an empty one for a verdict if the comparison is taken alone."""
+    alone = each.difference.verdict
+    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼", Verdict.ONE_SEED: " (one seed)"}
+    return full.get(each.verdict) or {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(alone, "")
+
+
+def _mean_cell(experiments: Sequence[Findings], method: str) -> str:
+    found = mean_of_experiments(experiments, method)
+    if found is None or found.seeds < LEAST:
+        return ""
+    return f"{signed(found.mean, 2)} ({found.range_text(2)})"

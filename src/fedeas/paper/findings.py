@@ -57,7 +57,7 @@ class Compared(NamedTuple):
         return self.table.partition(",")[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Findings:
     """All comparisons with FedEAS of one experiment.
 
