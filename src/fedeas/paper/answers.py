@@ -131,7 +131,7 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     if not begun:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
-    rows = [["instead of FedEAS", *(each.short_title for each in begun), "mean"], ["---"] * (2 + len(begun))]
+    rows = [["instead of FedEAS", *(each.short_title for each in begun), "mean (95 %)"], ["---"] * (2 + len(begun))]
     rows += [
         [name, *(_cell(each, name) for each in begun), _mean_cell(begun, name)]
         for question in QUESTIONS
