@@ -64,6 +64,19 @@ def test_the_policy_that_is_higher_on_more_datasets_is_recommended():
     assert advice_of([first, second]).clients == Shown("kl", ("digits", "other"))
 
 
+def test_a_loss_is_recommended_unless_it_is_lower_with_one_of_the_policies():
+    def with_loss(dataset="digits", **levels):
+        found = findings(dataset, **levels)
+        return replace(
+            found,
+            compared=tuple(each._replace(method=f"{each.method}, balanced softmax") for each in found.compared),
+        )
+
+    higher = with_loss(FedEAS=OPEN, KL=HIGHER)
+    assert advice_of([higher]).balanced_softmax == ("digits",)
+    assert advice_of([higher, with_loss("other", FedEAS=LOWER)]).balanced_softmax == ()
+
+
 def test_one_seed_recommends_nothing_and_leaves_its_row_empty():
     found = findings(seeds=1, KL=HIGHER, Pool_to_the_mean=HIGHER)
     assert advice_of([found]) == Advice()

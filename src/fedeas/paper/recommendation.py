@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from fedeas.paper.answers import overall, where_shown
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
@@ -12,25 +13,25 @@ from fedeas.runs.comparison import Verdict
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
     """What these experiments recommend together."""
-    balanced = [dataset for title in BALANCED for dataset in _higher_on(experiments, title)]
     return Advice(
         server=_recommended(experiments, POOLS),
         clients=_recommended(experiments, ALLOCATIONS),
-        balanced_softmax=tuple(dict.fromkeys(balanced)),
+        balanced_softmax=_higher_on(experiments, BALANCED),
     )
 
 
 def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
     """The policy that is better than FedEAS on most datasets, among equals the first one; FedEAS if none is."""
-    shown = [Shown(policy, _higher_on(experiments, title)) for title, policy in policies.items()]
+    shown = [Shown(policy, _higher_on(experiments, [title])) for title, policy in policies.items()]
     return max([Shown(), *shown], key=lambda each: len(each.datasets))
 
 
-def _higher_on(experiments: Sequence[Findings], method: str) -> tuple[str, ...]:
-    """The datasets on which the method is higher than FedEAS; none if it is lower on any, be it at one budget."""
-    if any(where_shown(each, method, Verdict.LOWER) is not None for each in experiments):
+def _higher_on(experiments: Sequence[Findings], methods: Sequence[str]) -> tuple[str, ...]:
+    """The datasets on which one of these methods is higher than FedEAS; none if one is lower, be it at one budget."""
+    pairs = list(product(experiments, methods))
+    if any(where_shown(each, method, Verdict.LOWER) is not None for each, method in pairs):
         return ()
-    return tuple(dict.fromkeys(each.dataset for each in experiments if _is_higher(each, method)))
+    return tuple(dict.fromkeys(each.dataset for each, method in pairs if _is_higher(each, method)))
 
 
 def _is_higher(found: Findings, method: str) -> bool:
