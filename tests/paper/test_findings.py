@@ -88,6 +88,6 @@ def test_comparisons_of_one_seed_do_not_widen_the_intervals_of_others():
 
 
 def test_without_runs_nothing_is_claimed():
-    (found,) = findings_of(study("digits", "clean"), Results([]))
+    (found,) = findings_of(study("digits", "paper"), Results([]))
     assert found.compared == ()
     assert "|" not in findings_markdown(found)

@@ -54,6 +54,6 @@ def _where(datasets: tuple[str, ...]) -> str:
 
 SHOWN = Advice(
     server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist")),
-    clients=Shown("kl", ("fashion-mnist",)),
+    clients=Shown("kl", ("digits", "fashion-mnist")),
 )
 """What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""
