@@ -131,13 +131,13 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     if not begun:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
-    rows = [["instead of FedEAS", *(each.short_title for each in begun), "mean (95 %)"], ["---"] * (2 + len(begun))]
+    rows = [["instead of FedEAS", "mean (95 %)", *(each.short_title for each in begun)], ["---"] * (2 + len(begun))]
     rows += [
-        [name, *(_cell(each, name) for each in begun), _mean_cell(begun, name)]
+        [name, _mean_cell(begun, name), *(_cell(each, name) for each in begun)]
         for question in QUESTIONS
         for name in question.methods
     ]
-    rows.append(["seeds", *(each.seeds for each in begun), ""])
+    rows.append(["seeds", "", *(each.seeds for each in begun)])
     return "\n".join([*lines, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 

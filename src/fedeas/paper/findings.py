@@ -174,7 +174,7 @@ def _name(compared: Comparison) -> str:
 
 def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
-    heads = [f"### {found.clients}\n\n" if found.clients else "" for found in settings]
+    heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
     return "\n\n".join(head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True))
 
 
