@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
 from fedeas.data.client import Normaliser
 from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.devices import autocast
+from fedeas.gpu.devices import autocast, values_of
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 NO_CLASS = -1
@@ -44,11 +44,11 @@ class Evaluation:
         totals = torch.zeros(len(self._sizes) + 1, device=self.labels.device)
         for images, labels in self._batches:
             totals += self._scores(images, labels)
-        return partial(self._read, totals)
+        return partial(self._read, values_of(totals))
 
-    def _read(self, totals: Tensor) -> dict[str, Any]:
+    def _read(self, totals: Callable[[], list[float]]) -> dict[str, Any]:
         """The measures; a class without test images has no accuracy."""
-        *right, loss = totals.tolist()
+        *right, loss = totals()
         return {
             "accuracy": sum(right) / len(self.labels),
             "class_accuracy": [
@@ -102,8 +102,8 @@ def probe_gamma_hat(
         update = torch._foreach_sub(start, [reply.arrays[key] for key in keys])
         torch._foreach_mul_(update, reply.weight / total / _norm(update).clamp_min(1e-30))
         torch._foreach_add_(consensus, update)
-    agreement = _norm(consensus).square()
-    return lambda: {"gamma_hat": 1 - agreement.item()}
+    agreement = values_of(_norm(consensus).square()[None])
+    return lambda: {"gamma_hat": 1 - agreement()[0]}
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

@@ -83,13 +83,20 @@ def federate(
     """Run the rounds from `schedule.start` on and return the server's last state.
 
     `evaluate` starts a test of the server's model and returns the function that waits for its result, and so do the
-    probes: a GPU tests the model while the host works on the probes. `on_round` gets each round's record and the state
-    after it; if it returns True, the loop ends. Rounds are numbered from 0 in the code and from 1 in records.
+    probes: a GPU tests the model while the host works on the probes. If the engine overlaps, results are read when the
+    clients of the next round already train. `on_round` gets each round's record and the state after it; if it returns
+    True, the loop ends. Rounds are numbered from 0 in the code and from 1 in records.
     """
+    last: _Unread | None = None
     for round in range(schedule.start, schedule.rounds):
         clock = _Clock()
         clients = schedule.clients(round)
-        replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
+        try:
+            replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
+        finally:
+            engine.work_meanwhile()  # if clients fail, the round before is recorded nevertheless
+        if last is not None and last.ends:
+            break  # what the clients have just done is not used
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
@@ -97,17 +104,40 @@ def federate(
         clock.lap("evaluate")
         probing = [probe(before, replies) for probe in probes]
         clock.lap("probe")
-        tested = testing()
-        clock.lap("evaluate")
-        probed = {key: value for read in probing for key, value in read().items()}
-        clock.lap("probe")
-        known: Record = {"round": round + 1, "clients": clients}
-        if missing := sorted(set(clients) - {reply.client for reply in replies}):
-            known["missing"] = missing
-        record = {**known, **tested, **probed, **_of_clients(replies, clock.laps)}
-        if on_round is not None and on_round(record, server):
-            break
+        last = engine.meanwhile = _Unread(round, clients, replies, server, testing, probing, clock, on_round)
+        if not engine.overlaps or round + 1 == schedule.rounds:
+            engine.work_meanwhile()
+            if last.ends:
+                break
     return server
+
+
+@dataclass
+class _Unread:
+    """A round whose results are still to be read; a call reads them and tells `on_round`."""
+
+    round: int
+    clients: list[int]
+    replies: list[Reply]
+    server: Arrays
+    testing: Read
+    probing: list[Read]
+    clock: _Clock
+    on_round: OnRound | None
+    ends: bool = False
+    """Whether this was the last round."""
+
+    def __call__(self) -> None:
+        self.clock.go_on()
+        tested = self.testing()
+        self.clock.lap("evaluate")
+        probed = {key: value for read in self.probing for key, value in read().items()}
+        self.clock.lap("probe")
+        known: Record = {"round": self.round + 1, "clients": self.clients}
+        if missing := sorted(set(self.clients) - {reply.client for reply in self.replies}):
+            known["missing"] = missing
+        record = {**known, **tested, **probed, **_of_clients(self.replies, self.clock.laps)}
+        self.ends = self.on_round is not None and bool(self.on_round(record, self.server))
 
 
 def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
@@ -146,6 +176,10 @@ class _Clock:
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Begin a lap now; the time since the last one belongs to other work."""
         self.last = time.perf_counter()
 
     def lap(self, name: str) -> None:

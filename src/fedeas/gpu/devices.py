@@ -6,7 +6,7 @@ import gc
 import importlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from types import ModuleType
@@ -131,6 +131,24 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         pair[1].append(source)
     for group in by_type.values():
         torch._foreach_copy_(*group)
+
+
+def values_of(tensor: Tensor) -> Callable[[], list[float]]:
+    """A function that returns the values of a tensor with one axis, as soon as they are computed.
+
+    It does not wait for work that a GPU is given later.
+    """
+    if not tensor.is_cuda:
+        return tensor.tolist
+    values, done = tensor.to("cpu", non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def read() -> list[float]:
+        done.synchronize()
+        numbers: list[float] = values.tolist()
+        return numbers
+
+    return read
 
 
 def free_memory() -> None:

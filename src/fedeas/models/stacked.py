@@ -449,20 +449,16 @@ def gathered_values(model: nn.Module, shape: tuple[int, int, int]) -> int:
 
 @torch.no_grad()
 def _map_sizes(model: nn.Module, shape: tuple[int, int, int]) -> dict[str, tuple[int, int]]:
-    """Height and width of the images that each convolution sees."""
+    """Height and width of the images that each convolution sees, from one image on the CPU.
+
+    With tensors on the device `meta`, torch would import its symbolic algebra, which takes longer.
+    """
     sizes: dict[str, tuple[int, int]] = {}
-    hooks = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: sizes.update({name: inputs[0].shape[2:]}))
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Conv2d)
-    ]
-    was_training = model.training
-    model.eval()
-    empty = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    torch.func.functional_call(model, empty, next(model.parameters()).new_empty(1, *shape, device="meta"))
-    model.train(was_training)
-    for hook in hooks:
-        hook.remove()
+    twin = copy.deepcopy(model).cpu()
+    for name, module in twin.named_modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_pre_hook(lambda _, inputs, name=name: sizes.update({name: inputs[0].shape[2:]}))
+    twin.eval()(next(twin.parameters()).new_zeros(1, *shape))
     return sizes
 
 

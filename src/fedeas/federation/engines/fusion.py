@@ -43,6 +43,7 @@ class JointTraining:
         self.results: dict[int, LocalResult] = {}
         self.barrier = threading.Barrier(len(clients), action=self._train_all)
         self.turn = threading.Lock()  # one thread at a time: competing for the interpreter would slow all down
+        self.launched = threading.Event()
 
     def join(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Wait for the other clients and be trained with them; a waiting thread lets the next one run.
@@ -66,6 +67,12 @@ class JointTraining:
         # Always in the same thread: libraries create a handle in each thread, and that cannot be recorded.
         results = self.thread.submit(self.fused, jobs, objectives).result()
         self.results.update(zip(self.clients, results, strict=True))
+        self.launched.set()
+
+    def give_up(self) -> None:
+        """End all waiting: a client has failed."""
+        self.barrier.abort()
+        self.launched.set()
 
 
 @dataclass(eq=False)
@@ -102,6 +109,7 @@ class FusionEngine(LocalEngine):
         super().__init__(worker)
         self.shape, self.normalise, self.capacity, self.together = shape, normalise, capacity, min(together, MOST)
         self.clients, self.training = ThreadPoolExecutor(self.together), ThreadPoolExecutor(1)
+        self.overlaps = normalise.scale.is_cuda
         self.fused: FusedSGD | None = None
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
@@ -159,14 +167,18 @@ class FusionEngine(LocalEngine):
                     state = self.states.get(client, {})
                     return self.worker.run(Task.TRAIN, client, round, broadcast, state, JointWorkspace(model, joint))
             except BaseException:
-                joint.barrier.abort()  # the others must not wait for this one
+                joint.give_up()
                 raise
 
         jobs = {
             client: self.clients.submit(work, client, model)
             for client, model in zip(clients, fused.models, strict=False)
         }
-        wait(jobs.values())
+        joint.launched.wait()
+        try:
+            self.work_meanwhile()
+        finally:
+            wait(jobs.values())
         _raise_first([job.exception() for job in jobs.values()])
         answers = {client: job.result() for client, job in jobs.items()}
         self.states.update({client: state for client, (_, state) in answers.items() if state})

@@ -1,0 +1,104 @@
+"""An engine that overlaps lets the host read a round's results while the next clients train; nothing else changes."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_same, normaliser, worker
+
+from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms.base import Fleet
+from fedeas.algorithms.fused import FusedSGD
+from fedeas.data.client import Normaliser
+from fedeas.errors import RunError
+from fedeas.federation.engines.fusion import FusionEngine
+from fedeas.federation.metrics import Evaluation, probe_gamma_hat
+from fedeas.federation.rounds import Schedule, federate, set_up
+from fedeas.models.build import parameter_names
+
+ROUNDS = 4
+SCHEDULE = Schedule(ROUNDS, len(SIZES), 3, 0)
+
+
+def told(overlaps, end_after, device):
+    """What `on_round` gets: record, state, and the clients' states at that moment; and the loop's result."""
+    own = worker(parse_algorithm("scaffold"), device=device)
+    engine, model = FusionEngine(own, SHAPE, normaliser(own), max(SIZES), 3), copy.deepcopy(own.model)
+    engine.overlaps = overlaps
+    data = own.load_client(5)
+    test = Evaluation(model, data.images, data.labels, data.normalise)
+    names, seen = parameter_names(model), []
+
+    def on_round(record, state):
+        states = {client: dict(arrays) for client, arrays in engine.client_states().items()}
+        record.pop("seconds")
+        seen.append((record, state, copy.deepcopy(states)))
+        return record["round"] == end_after
+
+    server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
+    server = set_up(own.algorithm, engine, server, len(SIZES))
+    try:
+        probes = (partial(probe_gamma_hat, trainable=names),)
+        server = federate(own.algorithm, engine, server, SCHEDULE, test, probes, on_round)
+    finally:
+        engine.close()
+    return seen, server
+
+
+def assert_same_told(one, other):
+    assert [record for record, *_ in one] == [record for record, *_ in other]
+    for (_, state, clients), (_, its_state, its_clients) in zip(one, other, strict=True):
+        assert_same(state, its_state)
+        assert clients.keys() == its_clients.keys()
+        for client, arrays in clients.items():
+            assert_same(arrays, its_clients[client])
+
+
+@pytest.mark.parametrize("end_after", [1, 2, ROUNDS])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
+    (one, result), (other, its_result) = (told(each, end_after, device) for each in (False, True))
+    assert len(one) == end_after
+    assert_same_told(one, other)
+    assert_same(result, its_result)
+
+
+def numbers_told(overlaps, note, load=lambda client, usual: usual(client)):
+    """Train for all rounds without states or tests; `note` gets the number of each round that is told."""
+    own = worker(FedAvg())
+    usual = own.load_client
+    own.load_client = lambda client: load(client, usual)
+    engine = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3)
+    engine.overlaps = overlaps
+    server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
+    try:
+        federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record["round"]))
+    finally:
+        engine.close()
+
+
+def test_a_round_is_told_when_the_next_one_has_been_launched(monkeypatch):
+    order, launch = [], FusedSGD.__call__
+
+    def noted(self, jobs, objectives):
+        order.append(f"launch {jobs[0].round + 1}")
+        return launch(self, jobs, objectives)
+
+    monkeypatch.setattr(FusedSGD, "__call__", noted)
+    numbers_told(True, lambda number: order.append(f"tell {number}"))
+    assert order == ["launch 1", "launch 2", "tell 1", "launch 3", "tell 2", "launch 4", "tell 3", "tell 4"]
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_if_clients_fail_the_round_before_is_told_nevertheless(overlaps):
+    numbers = []
+
+    def load(client, usual):
+        if client not in SCHEDULE.clients(0):
+            raise RunError("no data")
+        return usual(client)
+
+    with pytest.raises(RunError, match="no data"):
+        numbers_told(overlaps, numbers.append, load)
+    assert numbers == [1]
