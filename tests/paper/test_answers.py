@@ -17,6 +17,7 @@ from fedeas.paper.answers import (
     answer,
     answers_markdown,
     mean_of,
+    mean_of_datasets,
     mean_of_experiments,
     overall,
 )
@@ -94,6 +95,16 @@ def test_many_experiments_are_counted_and_single_budgets_are_named():
 def test_the_mean_of_experiments_has_experiments_as_units(levels):
     found = mean_of_experiments([experiment("one", level=level) for level in levels], "Uniform")
     assert found == Difference.of([mean(level + 0.01 * seed for seed in range(5)) for level in levels])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-9, 9)), min_size=2, max_size=6))
+def test_the_mean_of_datasets_has_datasets_as_units(levels):
+    found = mean_of_datasets([experiment(name, level=level) for name, level in levels], "Uniform")
+    own = {name: [level + 0.02 for other, level in levels if other == name] for name, _ in levels}
+    expected = Difference.of([mean(each) for each in own.values()])
+    assert found.seeds == len(own)
+    assert found.mean == pytest.approx(expected.mean, abs=1e-9)
+    assert found.spread == pytest.approx(expected.spread, abs=1e-9)
 
 
 def test_the_mean_of_experiments_leaves_out_what_is_not_comparable():

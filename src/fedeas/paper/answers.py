@@ -41,7 +41,7 @@ FEW = 2
 """As many experiments are named in an answer; more are counted."""
 
 LEAST = 3
-"""Experiments of which a mean is shown."""
+"""Experiments, or datasets, of which a mean is shown."""
 
 
 class Overall(NamedTuple):
@@ -116,13 +116,24 @@ def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Differe
 
     Experiments are the units of its interval, not seeds: it says what to expect in another experiment like these.
     """
-    wholes = [(each, overall(each).get(method)) for each in experiments if each.protocol == "clean"]
-    means = [
-        whole.difference.mean
-        for each, whole in wholes
-        if whole is not None and whole.verdict is not Verdict.ONE_SEED and whole.budgets == each.budgets
-    ]
-    return Difference.of(means)
+    return Difference.of([each for means in _by_dataset(experiments, method).values() for each in means])
+
+
+def mean_of_datasets(experiments: Sequence[Findings], method: str) -> Difference | None:
+    """The same with datasets as units, each with the mean of its experiments, which may resemble each other."""
+    return Difference.of([mean(means) for means in _by_dataset(experiments, method).values()])
+
+
+def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[float]]:
+    """A method's mean difference in each experiment that counts."""
+    found: dict[str, list[float]] = {}
+    for each in experiments:
+        whole = overall(each).get(method)
+        if whole is None or each.protocol != "clean":
+            continue
+        if whole.verdict is not Verdict.ONE_SEED and whole.budgets == each.budgets:
+            found.setdefault(each.dataset, []).append(whole.difference.mean)
+    return found
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
@@ -131,13 +142,15 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     if not begun:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
-    rows = [["instead of FedEAS", "mean (95 %)", *(each.short_title for each in begun)], ["---"] * (2 + len(begun))]
+    means = {"mean over experiments (95 %)": mean_of_experiments, "over datasets (95 %)": mean_of_datasets}
+    heads = ["instead of FedEAS", *means, *(each.short_title for each in begun)]
+    rows = [heads, ["---"] * len(heads)]
     rows += [
-        [name, _mean_cell(begun, name), *(_cell(each, name) for each in begun)]
+        [name, *(_mean_cell(of(begun, name)) for of in means.values()), *(_cell(each, name) for each in begun)]
         for question in QUESTIONS
         for name in question.methods
     ]
-    rows.append(["seeds", "", *(each.seeds for each in begun)])
+    rows.append(["seeds", *[""] * len(means), *(each.seeds for each in begun)])
     return "\n".join([*lines, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -156,8 +169,7 @@ def _mark(each: Overall) -> str:
     return full.get(each.verdict) or {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(alone, "")
 
 
-def _mean_cell(experiments: Sequence[Findings], method: str) -> str:
-    found = mean_of_experiments(experiments, method)
+def _mean_cell(found: Difference | None) -> str:
     if found is None or found.seeds < LEAST:
         return ""
     return f"{signed(found.mean, 2)} ({found.range_text(2)})"
