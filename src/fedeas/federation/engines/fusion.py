@@ -69,11 +69,6 @@ class JointTraining:
         self.results.update(zip(self.clients, results, strict=True))
         self.launched.set()
 
-    def give_up(self) -> None:
-        """End all waiting: a client has failed."""
-        self.barrier.abort()
-        self.launched.set()
-
 
 @dataclass(eq=False)
 class JointWorkspace:
@@ -167,8 +162,10 @@ class FusionEngine(LocalEngine):
                     state = self.states.get(client, {})
                     return self.worker.run(Task.TRAIN, client, round, broadcast, state, JointWorkspace(model, joint))
             except BaseException:
-                joint.give_up()
+                joint.barrier.abort()  # the others must not wait for this one
                 raise
+            finally:
+                joint.launched.set()  # if clients fail or do not train, it is not set yet
 
         jobs = {
             client: self.clients.submit(work, client, model)
