@@ -29,7 +29,7 @@ from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
 
 UNIFORM = next(question for question in QUESTIONS if question.methods == ("Uniform",))
-(POOLED,) = (question for question in QUESTIONS if question.methods[0].endswith(STEPS))
+POOLED = next(question for question in QUESTIONS if question.methods[0].endswith(STEPS))
 
 seeds = st.dictionaries(st.integers(0, 5), st.floats(-9, 9), min_size=1)
 

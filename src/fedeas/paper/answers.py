@@ -7,8 +7,8 @@ from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.paper.beyond import BALANCED_TITLE, SERVER
-from fedeas.paper.findings import BALANCED, EQUAL_STEPS, POOLS, Compared, Findings
+from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
+from fedeas.paper.findings import BALANCED, EQUAL_STEPS, Compared, Findings
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, listed, signed
 
@@ -25,14 +25,19 @@ class Question(NamedTuple):
     if_higher: str
 
 
+FITTING = ("Pool to the mean", LARGEST)
+"""The pools that are no larger than the client needs who takes most of them."""
+
 QUESTIONS = (
     Question("Is an allocation for each client needed, instead of equal numbers?", ("Uniform",), "Yes", "No"),
     Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
     Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
     Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
-    Question("Is one pool of images that all clients share better?", tuple(POOLS), "No", "Yes"),
-    Question("Is it so with equally many training steps?", tuple(f"{pool}{STEPS}" for pool in POOLS), "No", "Yes"),
+    Question("Is one pool better that all clients share, as large as one client needs?", FITTING, "No", "Yes"),
+    Question("Also with equally many training steps?", tuple(f"{pool}{STEPS}" for pool in FITTING), "No", "Yes"),
+    Question("Is such a pool better with as many images as FedEAS makes?", (WHOLE,), "No", "Yes"),
+    Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
