@@ -125,7 +125,7 @@ class _Unread:
     clock: _Clock
     on_round: OnRound | None
     ends: bool = False
-    """Whether this was the last round."""
+    """Whether `on_round` has ended the loop."""
 
     def __call__(self) -> None:
         self.clock.go_on()

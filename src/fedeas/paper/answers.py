@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
 
 FITTING = ("Pool to the mean", LARGEST)
-"""The pools that are no larger than the client needs who takes most of them."""
+"""The pools that are just large enough for every client."""
 
 QUESTIONS = (
     Question("Is an allocation for each client needed, instead of equal numbers?", ("Uniform",), "Yes", "No"),
@@ -34,9 +34,9 @@ QUESTIONS = (
     Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
     Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
-    Question("Is one pool better that all clients share, as large as one client needs?", FITTING, "No", "Yes"),
+    Question("Is one pool for all clients better, just large enough for each of them?", FITTING, "No", "Yes"),
     Question("Also with equally many training steps?", tuple(f"{pool}{STEPS}" for pool in FITTING), "No", "Yes"),
-    Question("Is such a pool better with as many images as FedEAS makes?", (WHOLE,), "No", "Yes"),
+    Question("Is one pool for all clients better, with as many images as FedEAS makes?", (WHOLE,), "No", "Yes"),
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 NOT_SHOWN = "Not shown"

@@ -1,17 +1,20 @@
 """An engine that overlaps lets the host read a round's results while the next clients train; nothing else changes."""
 
 import copy
+import threading
 from functools import partial
 
 import numpy as np
 import pytest
 from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_same, normaliser, worker
+from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg, parse_algorithm
-from fedeas.algorithms.base import Fleet
+from fedeas.algorithms.base import Fleet, Reply
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.data.client import Normaliser
 from fedeas.errors import RunError
+from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.metrics import Evaluation, probe_gamma_hat
 from fedeas.federation.rounds import Schedule, federate, set_up
@@ -102,3 +105,22 @@ def test_if_clients_fail_the_round_before_is_told_nevertheless(overlaps):
     with pytest.raises(RunError, match="no data"):
         numbers_told(overlaps, numbers.append, load)
     assert numbers == [1]
+
+
+class Idle(FedAvg):
+    """Its clients send nothing and do not train."""
+
+    def client_update(self, job):
+        return Reply(job.client, weight=1, arrays={}), {}
+
+
+def test_clients_that_do_not_train_keep_nobody_waiting():
+    engine = FusionEngine(worker(Idle()), SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3)
+    done, replies = [], []
+    engine.meanwhile = lambda: done.append("meanwhile")
+    mapping = threading.Thread(target=lambda: replies.extend(engine.map(Task.TRAIN, {}, [0, 1, 2], 0)), daemon=True)
+    mapping.start()
+    mapping.join(LIMIT)
+    assert [reply.client for reply in replies] == [0, 1, 2]
+    assert done == ["meanwhile"]
+    engine.close()
