@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, SupportsFloat
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +15,7 @@ from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
+from fedeas.gpu.devices import Awaited
 
 # Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
 Arrays = dict[str, Tensor]
@@ -63,12 +64,20 @@ class ClientJob:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back. Its weight is N_k: real samples only, never the synthetic ones."""
+    """What a client sends back. Its weight is N_k: real samples only, never the synthetic ones.
+
+    While the client's training still runs on a GPU, some metrics are awaited; ``float`` waits for them.
+    """
 
     client: int
     weight: int
     arrays: Mapping[str, Tensor]
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, SupportsFloat] = field(default_factory=dict)
+
+    def awaited(self) -> Reply:
+        """The same reply when all metrics are known."""
+        known = {name: float(each) if isinstance(each, Awaited) else each for name, each in self.metrics.items()}
+        return replace(self, metrics=known)
 
 
 class State(NamedTuple):

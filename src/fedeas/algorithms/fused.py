@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 import torch
@@ -34,8 +34,9 @@ from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
 from fedeas.gpu.compiling import compile_ahead
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool
-from fedeas.gpu.devices import copy_all, load_kernels
+from fedeas.gpu.devices import Awaited, copy_all, load_kernels, upload, values_of
 from fedeas.gpu.side_streams import beside_backward
+from fedeas.gpu.timing import Stopwatch
 from fedeas.models.stacked import Stack, normalised
 
 CPU = torch.device("cpu")
@@ -51,10 +52,10 @@ class Part(NamedTuple):
     objective: Objective
     plan: BatchPlan
 
-    def result(self, total: Tensor) -> LocalResult:
-        """The client's result, given the sum of the losses of all its samples."""
+    def result(self, total: SupportsFloat, read_seconds: Callable[[], float]) -> LocalResult:
+        """The client's result, given the sum of the losses of all its samples, and its share of the time."""
         seen = len(self.plan.index)
-        return LocalResult(len(self.plan.sizes), seen, partial(mean_loss, total, seen, self.job))
+        return LocalResult(len(self.plan.sizes), seen, partial(mean_loss, total, seen, self.job), read_seconds)
 
 
 class StackedDescent(Descent):
@@ -169,13 +170,23 @@ class FusedSGD:
         parts = [Part(*each) for each in zip(jobs, objectives, map(_plan, jobs), strict=True)]
         lengths = [len(part.plan.sizes) for part in parts]
         assert lengths == sorted(lengths, reverse=True)
+        watch, prepared = Stopwatch(self.device), self.preparing
         objective, (stack, _) = self._begin(parts), self._narrowed(len(parts))
         stack.load()
         for step in range(lengths[0]):
             width = sum(length > step for length in lengths)
             self._step(width, objective, parts[0])()
         stack.unload()
-        return [part.result(total) for part, total in zip(parts, self.totals.clone(), strict=False)]
+        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), watch.stop()
+        prepared = self.preparing - prepared
+
+        def share() -> float:
+            return max(0.0, read_seconds() - prepared) / len(parts)
+
+        return [
+            part.result(Awaited(lambda client=client: read_totals()[client]), share)  # type: ignore[misc]
+            for client, part in enumerate(parts)
+        ]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
@@ -228,7 +239,7 @@ class FusedSGD:
             self.steps.clear()  # they read the old buffer
             self.pool = graph_pool(self.device)
             buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
-        buffer[: len(tensor)].copy_(tensor)
+        upload(tensor, buffer[: len(tensor)])
         return buffer
 
     def _step(self, width: int, objective: Objective, part: Part) -> Captured:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import SupportsFloat
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
 from fedeas.errors import RunError
-from fedeas.gpu.devices import autocast
+from fedeas.gpu.devices import Awaited, autocast
 from fedeas.hyperparameters import CrossEntropy, parse_loss
 
 TERMS = "loss/terms"
@@ -126,17 +127,22 @@ class Objective:
 class LocalResult:
     """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these.
 
-    On a GPU the training may still run: `read_loss` waits for its end.
+    On a GPU the training may still run: `read_loss` waits for its end, and so does `read_seconds`, if a trainer
+    measures its own time.
     """
 
     steps: int
     samples: int
     read_loss: Callable[[], float]
+    read_seconds: Callable[[], float] | None = None
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """The metrics that a client reports."""
-        return {"loss": self.read_loss(), "steps": self.steps, "samples": self.samples}
+    def metrics(self) -> dict[str, SupportsFloat]:
+        """The metrics that a client reports; some may still be awaited."""
+        known: dict[str, SupportsFloat] = {"steps": self.steps, "samples": self.samples}
+        if self.read_seconds is not None:
+            known["train_seconds"] = Awaited(self.read_seconds)
+        return {"loss": Awaited(self.read_loss), **known}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
@@ -186,9 +192,9 @@ def learning_rate(job: ClientJob) -> float:
     return job.train.lr * 0.5 * (1 + math.cos(math.pi * job.round / job.total_rounds))
 
 
-def mean_loss(total: Tensor, samples: int, job: ClientJob) -> float:
+def mean_loss(total: SupportsFloat, samples: int, job: ClientJob) -> float:
     """The mean loss, given its sum; if it is not finite, an error that names client and round."""
-    loss = total.item() / samples
+    loss = float(total) / samples
     if not math.isfinite(loss):
         raise RunError(f"client {job.client}, round {job.round}: the loss is {loss}; lower train.lr")
     return loss

@@ -83,13 +83,13 @@ def federate(
     """Run the rounds from `schedule.start` on and return the server's last state.
 
     `evaluate` starts a test of the server's model and returns the function that waits for its result, and so do the
-    probes: a GPU tests the model while the host works on the probes. If the engine overlaps, results are read when the
-    clients of the next round already train. `on_round` gets each round's record and the state after it; if it returns
+    probes: a GPU tests the model while the host works on the probes. If the engine overlaps, a GPU has its next work
+    before it ends the last: tests run beside the training of the next clients, and results are read only when this has
+    been launched. `on_round` gets each round's record and the state after it; if it returns
     True, the loop ends. Rounds are numbered from 0 in the code and from 1 in records.
     """
-    last: _Unread | None = None
+    last, clock = None, _Clock()
     for round in range(schedule.start, schedule.rounds):
-        clock = _Clock()
         clients = schedule.clients(round)
         try:
             replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
@@ -100,15 +100,17 @@ def federate(
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
-        testing = evaluate(server) if schedule.evaluates(round) else dict
-        clock.lap("evaluate")
-        probing = [probe(before, replies) for probe in probes]
-        clock.lap("probe")
-        last = engine.meanwhile = _Unread(round, clients, replies, server, testing, probing, clock, on_round)
+        with engine.beside():
+            testing = evaluate(server) if schedule.evaluates(round) else dict
+            clock.lap("evaluate")
+            probing = [probe(before, replies) for probe in probes]
+            clock.lap("probe")
+        last = engine.meanwhile = _Unread(round, clients, replies, before, server, testing, probing, clock, on_round)
         if not engine.overlaps or round + 1 == schedule.rounds:
             engine.work_meanwhile()
             if last.ends:
                 break
+            clock.go_on()
     return server
 
 
@@ -119,6 +121,8 @@ class _Unread:
     round: int
     clients: list[int]
     replies: list[Reply]
+    before: Arrays
+    """The state before the round, kept here because a GPU may still read it."""
     server: Arrays
     testing: Read
     probing: list[Read]
@@ -128,15 +132,16 @@ class _Unread:
     """Whether `on_round` has ended the loop."""
 
     def __call__(self) -> None:
-        self.clock.go_on()
+        replies = [reply.awaited() for reply in self.replies]
+        self.clock.lap("clients")
         tested = self.testing()
         self.clock.lap("evaluate")
         probed = {key: value for read in self.probing for key, value in read().items()}
         self.clock.lap("probe")
         known: Record = {"round": self.round + 1, "clients": self.clients}
-        if missing := sorted(set(self.clients) - {reply.client for reply in self.replies}):
+        if missing := sorted(set(self.clients) - {reply.client for reply in replies}):
             known["missing"] = missing
-        record = {**known, **tested, **probed, **_of_clients(self.replies, self.clock.laps)}
+        record = {**known, **tested, **probed, **_of_clients(replies, self.clock.take())}
         self.ends = self.on_round is not None and bool(self.on_round(record, self.server))
 
 
@@ -147,7 +152,7 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
     """
 
     def summed(key: str) -> float:
-        return sum(reply.metrics.get(key, 0.0) for reply in replies)
+        return sum(float(reply.metrics.get(key, 0.0)) for reply in replies)
 
     seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
     whole, busy = laps.pop("clients"), sum(seconds.values())
@@ -164,23 +169,28 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
 
 def _told(replies: list[Reply]) -> Record:
     """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
-    losses = [(reply.metrics["loss"], reply.weight) for reply in replies if "loss" in reply.metrics]
+    losses = [(float(reply.metrics["loss"]), reply.weight) for reply in replies if "loss" in reply.metrics]
     total = sum(weight for _, weight in losses)
-    epsilons = [reply.metrics["epsilon"] for reply in replies if "epsilon" in reply.metrics]
+    epsilons = [float(reply.metrics["epsilon"]) for reply in replies if "epsilon" in reply.metrics]
     loss = {"train_loss": sum(loss * weight for loss, weight in losses) / total} if losses else {}
     return loss | ({"epsilon": max(epsilons)} if epsilons else {})
 
 
 class _Clock:
-    """Laps of wall-clock time by name."""
+    """Laps of wall-clock time by name, for one round after the other: they add up to the time of all rounds."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self.last = time.perf_counter()
 
     def go_on(self) -> None:
-        """Begin a lap now; the time since the last one belongs to other work."""
+        """Begin a lap now; what `on_round` did before belongs to no round."""
         self.last = time.perf_counter()
+
+    def take(self) -> dict[str, float]:
+        """The laps of the round whose results have just been read."""
+        laps, self.laps = self.laps, {}
+        return laps
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()

@@ -23,7 +23,8 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Non
     job = ClientJob(
         *place, config.seed, config.rounds.total, parts.model, data, broadcast, {}, train, config.engine.precision
     )
-    FedAvg().client_update(job)
+    reply, _ = FedAvg().client_update(job)
+    reply.awaited()  # raises if the loss is not finite
 
 
 def images_of(parts: Parts, plan: Allocation, generator: Generator) -> ClientData:

@@ -73,10 +73,18 @@ class Worker:
         spent = time.perf_counter() - start
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
 
+    def has_prepared(self, clients: Iterable[int]) -> bool:
+        """Whether these clients have their data and images."""
+        return set(clients) <= self.clients.keys()
+
     def run(
-        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays, workspace: Workspace | None = None
-    ) -> tuple[Reply | None, Arrays]:
-        """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer."""
+        self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays,
+        workspace: Workspace | None = None, wait: bool = True,
+    ) -> tuple[Reply | None, Arrays]:  # fmt: skip
+        """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer.
+
+        Without `wait`, it returns as soon as a GPU has been given all its work; metrics are then awaited.
+        """
         if task is Task.SETUP:
             real = self.load_client(client)
             return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, workspace)), state
@@ -84,10 +92,12 @@ class Worker:
         start, before = time.perf_counter(), workspace.preparing if workspace else 0.0
         job = self._job(client, round, broadcast, state, self.clients[client], workspace)
         reply, state = self.algorithm.client_update(job)
+        if wait:
+            reply = reply.awaited()
         prepared = workspace.preparing - before if workspace else 0.0
         spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
         spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
-        return replace(reply, metrics={**reply.metrics, **spent}), state
+        return replace(reply, metrics={**spent, **reply.metrics}), state
 
     def size(self, client: int) -> int:
         """Number of samples of a prepared client, real and synthetic."""

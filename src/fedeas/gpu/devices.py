@@ -151,6 +151,23 @@ def values_of(tensor: Tensor) -> Callable[[], list[float]]:
     return read
 
 
+class Awaited:
+    """A number that a GPU may still compute; ``float`` waits for it."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self.read = read
+
+    def __float__(self) -> float:
+        return self.read()
+
+
+def upload(tensor: Tensor, target: Tensor) -> None:
+    """Copy a tensor to another place; one that goes from the host to a GPU does not wait for the GPU's other work."""
+    if target.is_cuda and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    target.copy_(tensor, non_blocking=True)
+
+
 def free_memory() -> None:
     """Release unused GPU memory, after a garbage collection: graphs and their functions refer to each other."""
     if torch.cuda.is_available():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 
 import torch
@@ -18,8 +18,7 @@ def beside_backward(*read: Tensor) -> Iterator[None]:
     for others.
     """
     stream = _stream(read[0].device, "backward")
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with _following(stream):
         yield
 
     def join(*_: Tensor) -> None:
@@ -34,10 +33,25 @@ def branch(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
     In the backward pass torch runs the same part on the same stream. What `work` reads must be kept until the wait.
     """
     stream, current = _stream(device, "branch"), torch.cuda.current_stream(device)
-    stream.wait_stream(current)
-    with torch.cuda.stream(stream):
+    with _following(stream):
         result = work()
     return result, partial(current.wait_stream, stream)
+
+
+def beside_training(device: torch.device) -> AbstractContextManager[None]:
+    """A context whose work runs beside what is launched after it, and after all that was launched before it.
+
+    What it reads must be kept until its results have been read.
+    """
+    return _following(_stream(device, "results"))
+
+
+@contextmanager
+def _following(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Launch on this stream, which first waits for what was launched on the current one."""
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        yield
 
 
 @cache

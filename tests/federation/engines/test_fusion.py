@@ -1,11 +1,8 @@
 """Clients that are trained together end with the same weights as in the reference engine."""
 
-import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,18 +18,16 @@ from federation.engines.six_clients import (
     trained,
     worker,
 )
-from waiting import LIMIT
 
 from fedeas.algorithms import FedAvg, fused, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.algorithms.fused import FusedSGD
-from fedeas.algorithms.local_sgd import LocalResult
 from fedeas.config import EngineConfig, TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.errors import InputError, RunError
 from fedeas.federation.engines import fusion as module
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.fusion import FusionEngine, JointTraining
+from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.lanes import LanesEngine
 from fedeas.federation.engines.local import LocalEngine
@@ -174,21 +169,6 @@ def test_out_of_memory_halves_the_clients_at_once_with_the_same_result(monkeypat
     engine.close()
     assert_near_results(expected, found)
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2  # from 4 to 2 to 1
-
-
-def test_while_a_client_waits_for_its_loss_the_others_prepare_their_replies():
-    """Each loss can be read only when all clients wait for theirs."""
-    clients = range(3)
-    all_wait = threading.Barrier(len(clients), timeout=LIMIT)
-    results = [LocalResult(1, 1, lambda client=client: all_wait.wait() * 0.0 + client) for client in clients]
-    joint = JointTraining(clients, lambda jobs, objectives: results, ThreadPoolExecutor(1))
-
-    def work(client):
-        with joint.turn:
-            return joint.join(SimpleNamespace(client=client), None).metrics["loss"]
-
-    with ThreadPoolExecutor(len(clients)) as threads:
-        assert list(threads.map(work, clients)) == [0.0, 1.0, 2.0]
 
 
 def test_closing_frees_the_recorded_steps_for_the_next_run(monkeypatch):

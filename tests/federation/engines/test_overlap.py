@@ -9,7 +9,7 @@ import pytest
 from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_same, normaliser, worker
 from waiting import LIMIT
 
-from fedeas.algorithms import FedAvg, parse_algorithm
+from fedeas.algorithms import FedAvg, fused, parse_algorithm
 from fedeas.algorithms.base import Fleet, Reply
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.data.client import Normaliser
@@ -67,13 +67,15 @@ def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
     assert_same(result, its_result)
 
 
-def numbers_told(overlaps, note, load=lambda client, usual: usual(client)):
+def numbers_told(overlaps, note, load=lambda client, usual: usual(client), prepared=False):
     """Train for all rounds without states or tests; `note` gets the number of each round that is told."""
     own = worker(FedAvg())
     usual = own.load_client
     own.load_client = lambda client: load(client, usual)
     engine = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3)
     engine.overlaps = overlaps
+    if prepared:
+        own.prepare(range(len(SIZES)))
     server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
     try:
         federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record["round"]))
@@ -81,7 +83,16 @@ def numbers_told(overlaps, note, load=lambda client, usual: usual(client)):
         engine.close()
 
 
-def test_a_round_is_told_when_the_next_one_has_been_launched(monkeypatch):
+@pytest.mark.parametrize(
+    ("prepared", "expected"),
+    [
+        (True, ["launch 1", "launch 2", "tell 1", "launch 3", "tell 2", "launch 4", "tell 3", "tell 4"]),
+        (False, ["launch 1", "tell 1", "launch 2", "launch 3", "tell 2", "tell 3", "launch 4", "tell 4"]),
+    ],
+)
+def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_new_images(
+    monkeypatch, prepared, expected
+):
     order, launch = [], FusedSGD.__call__
 
     def noted(self, jobs, objectives):
@@ -89,8 +100,8 @@ def test_a_round_is_told_when_the_next_one_has_been_launched(monkeypatch):
         return launch(self, jobs, objectives)
 
     monkeypatch.setattr(FusedSGD, "__call__", noted)
-    numbers_told(True, lambda number: order.append(f"tell {number}"))
-    assert order == ["launch 1", "launch 2", "tell 1", "launch 3", "tell 2", "launch 4", "tell 3", "tell 4"]
+    numbers_told(True, lambda number: order.append(f"tell {number}"), prepared=prepared)
+    assert order == expected
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -112,6 +123,55 @@ class Idle(FedAvg):
 
     def client_update(self, job):
         return Reply(job.client, weight=1, arrays={}), {}
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overlaps):
+    """The losses can be read only after `known`, as if a GPU still computed them."""
+    known, returned = threading.Event(), threading.Event()
+
+    def read(values):
+        assert known.wait(LIMIT)
+        return values.tolist()
+
+    monkeypatch.setattr(fused, "values_of", lambda values: partial(read, values))
+    engine, replies = FusionEngine(worker(FedAvg()), SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3), []
+    engine.overlaps = overlaps
+    broadcast = FedAvg().init(engine.worker.model, Fleet(np.array(SIZES), 3))
+
+    def train():
+        replies.extend(engine.map(Task.TRAIN, broadcast, [0, 1, 2], 0))
+        returned.set()
+
+    training = threading.Thread(target=train, daemon=True)
+    training.start()
+    assert returned.wait(LIMIT if overlaps else 0.5) == overlaps
+    known.set()
+    training.join(LIMIT)
+    engine.close()
+    assert all(np.isfinite(float(reply.awaited().metrics["loss"])) for reply in replies)
+    assert len(replies) == 3
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_also_if_it_is_read_later():
+    own = worker(FedAvg())
+    own.train = own.train.model_copy(update={"lr": 1e30})
+    engine, numbers = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3), []
+    engine.overlaps = True
+    own.prepare(range(len(SIZES)))
+    server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
+    with pytest.raises(RunError, match=r"round \d: the loss is"):
+        federate(
+            FedAvg(),
+            engine,
+            server,
+            SCHEDULE,
+            lambda state: dict,
+            (),
+            lambda record, _: numbers.append(record["round"]),
+        )
+    engine.close()
+    assert numbers == []
 
 
 def test_clients_that_do_not_train_keep_nobody_waiting():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 
@@ -51,8 +52,15 @@ class Engine:
     """Work for the host, to be done once: reading the results of the round before."""
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """Do the task; the clients' replies in the order of client ids. A client may have no reply."""
+        """Do the task; the clients' replies in the order of client ids. A client may have no reply.
+
+        If the engine overlaps, clients may still train on the GPU: metrics are then awaited.
+        """
         raise NotImplementedError
+
+    def beside(self) -> AbstractContextManager[None]:
+        """A context for tests of the model; if the engine overlaps, they run beside the next clients' training."""
+        return nullcontext()
 
     def work_meanwhile(self) -> None:
         """Do the work of `meanwhile`, unless it is done."""
@@ -77,9 +85,11 @@ class Engine:
 def add_up_to(seconds: float, replies: Iterable[Reply]) -> list[Reply]:
     """Scale what clients that worked at the same time report, so that it adds up to `seconds`."""
     kinds, replies = ("prepare_seconds", "train_seconds"), list(replies)
-    busy = sum(reply.metrics.get(kind, 0.0) for reply in replies for kind in kinds)
+    busy = sum(float(reply.metrics.get(kind, 0.0)) for reply in replies for kind in kinds)
     share = min(1.0, seconds / busy) if busy else 1.0
-    return [
-        replace(reply, metrics={key: value * share if key in kinds else value for key, value in reply.metrics.items()})
-        for reply in replies
-    ]
+
+    def scaled(reply: Reply) -> Reply:
+        known = {kind: float(reply.metrics[kind]) * share for kind in kinds if kind in reply.metrics}
+        return replace(reply, metrics={**reply.metrics, **known})
+
+    return [scaled(reply) for reply in replies]

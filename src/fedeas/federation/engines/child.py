@@ -12,13 +12,13 @@ import pickle
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import torch
 
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     """The result of a job, as sent back by a worker process."""
 
     weight: int
-    metrics: dict[str, float]
+    metrics: Mapping[str, SupportsFloat]
     arrays: Places
     state: Places
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -26,9 +25,8 @@ from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
+from fedeas.gpu.side_streams import beside_training
 from fedeas.models.stacked import Stack
-
-Result = TypeVar("Result")
 
 MOST = 32
 """Most clients that are trained together; more are not faster, since the GPU is fully used."""
@@ -48,19 +46,15 @@ class JointTraining:
     def join(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Wait for the other clients and be trained with them; a waiting thread lets the next one run.
 
-        The training may still run on the GPU. Each client prepares its reply in the meantime, until it reads the loss.
+        The training may still run on the GPU when this returns.
         """
         self.present[job.client] = job, objective
-        self._while_others_work(self.barrier.wait)
-        result = self.results[job.client]
-        return replace(result, read_loss=partial(self._while_others_work, result.read_loss))
-
-    def _while_others_work(self, wait: Callable[[], Result]) -> Result:
         self.turn.release()
         try:
-            return wait()
+            self.barrier.wait()
         finally:
             self.turn.acquire()
+        return self.results[job.client]
 
     def _train_all(self) -> None:
         jobs, objectives = zip(*(self.present[client] for client in self.clients), strict=True)
@@ -83,8 +77,8 @@ class JointWorkspace:
 
     @property
     def preparing(self) -> float:
-        """Seconds spent so far on compiling and recording."""
-        return self.training.fused.preparing
+        """The client's share of the seconds spent so far on compiling and recording."""
+        return self.training.fused.preparing / len(self.training.clients)
 
 
 class FusionEngine(LocalEngine):
@@ -112,6 +106,8 @@ class FusionEngine(LocalEngine):
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.count.start(len(clients))
+        if not self.worker.has_prepared(clients):
+            self.work_meanwhile()  # making images takes long, and its time is measured apart
         self.worker.prepare(clients)
         start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
@@ -127,7 +123,13 @@ class FusionEngine(LocalEngine):
                 self.count.add(len(together))
                 continue
             self._halve()  # out of the handler, because the error holds on to memory
-        return add_up_to(time.perf_counter() - start, sorted(replies, key=lambda reply: reply.client))
+        replies.sort(key=lambda reply: reply.client)
+        return replies if self.overlaps else add_up_to(time.perf_counter() - start, replies)
+
+    def beside(self) -> AbstractContextManager[None]:
+        """On a GPU, a stream of its own."""
+        device = self.normalise.scale.device
+        return beside_training(device) if self.overlaps and device.type == "cuda" else nullcontext()
 
     def close(self) -> None:
         """End the threads, and free the memory of the stacked model and its recorded steps."""
@@ -160,7 +162,8 @@ class FusionEngine(LocalEngine):
             try:
                 with joint.turn:
                     state = self.states.get(client, {})
-                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, JointWorkspace(model, joint))
+                    space = JointWorkspace(model, joint)
+                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, space, not self.overlaps)
             except BaseException:
                 joint.barrier.abort()  # the others must not wait for this one
                 raise
