@@ -3,6 +3,7 @@
 import copy
 import threading
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedeas.algorithms.base import Fleet, Reply
 from fedeas.algorithms.fused import FusedSGD
 from fedeas.data.client import Normaliser
 from fedeas.errors import RunError
+from fedeas.federation import rounds
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.metrics import Evaluation, probe_gamma_hat
@@ -67,8 +69,8 @@ def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
     assert_same(result, its_result)
 
 
-def numbers_told(overlaps, note, load=lambda client, usual: usual(client), prepared=False):
-    """Train for all rounds without states or tests; `note` gets the number of each round that is told."""
+def train_and_note(overlaps, note, load=lambda client, usual: usual(client), prepared=False):
+    """Train for all rounds without states or tests; `note` gets each record."""
     own = worker(FedAvg())
     usual = own.load_client
     own.load_client = lambda client: load(client, usual)
@@ -78,7 +80,7 @@ def numbers_told(overlaps, note, load=lambda client, usual: usual(client), prepa
         own.prepare(range(len(SIZES)))
     server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
     try:
-        federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record["round"]))
+        federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record))
     finally:
         engine.close()
 
@@ -100,8 +102,23 @@ def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_n
         return launch(self, jobs, objectives)
 
     monkeypatch.setattr(FusedSGD, "__call__", noted)
-    numbers_told(True, lambda number: order.append(f"tell {number}"), prepared=prepared)
+    train_and_note(True, lambda record: order.append(f"tell {record['round']}"), prepared=prepared)
     assert order == expected
+
+
+@pytest.mark.parametrize(("overlaps", "waits"), [(False, ROUNDS), (True, 1)])
+def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, overlaps, waits):
+    """By a clock that goes on by one at each look; what `on_round` does belongs to no round if the loop waits for it."""
+    times = []
+
+    def look():
+        times.append(float(len(times)))
+        return times[-1]
+
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=look))
+    seconds = []
+    train_and_note(overlaps, lambda record: seconds.extend(record["seconds"].values()), prepared=True)
+    assert sum(seconds) == pytest.approx(times[-1] - waits)
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -114,7 +131,7 @@ def test_if_clients_fail_the_round_before_is_told_nevertheless(overlaps):
         return usual(client)
 
     with pytest.raises(RunError, match="no data"):
-        numbers_told(overlaps, numbers.append, load)
+        train_and_note(overlaps, lambda record: numbers.append(record["round"]), load)
     assert numbers == [1]
 
 
