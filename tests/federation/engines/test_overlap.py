@@ -108,7 +108,7 @@ def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_n
 
 @pytest.mark.parametrize(("overlaps", "waits"), [(False, ROUNDS), (True, 1)])
 def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, overlaps, waits):
-    """By a clock that goes on by one at each look; what `on_round` does belongs to no round if the loop waits for it."""
+    """By a clock that goes on by one at each look; `on_round` belongs to no round if the loop waits for it."""
     times = []
 
     def look():
