@@ -13,12 +13,13 @@ from rich.progress import Progress
 
 from fedeas.config import EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.core.arrays import cores
+from fedeas.core.sentences import listed
 from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute
 from fedeas.federation.split import split_data
 from fedeas.planning.beta import select_beta
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.comparison import Seeds, conclusion, listed, paired_difference
+from fedeas.runs.comparison import Seeds, conclusion, paired_difference
 from fedeas.runs.store import Record, Run, RunStore, read_run
 
 REFERENCE = "fedeas"

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedeas.cli.progress import duration
 from fedeas.core.foreign_text import printable
+from fedeas.core.sentences import listed
 from fedeas.federation.split import Split
 from fedeas.paper.claims import Claim, Status
 from fedeas.paper.estimate import Estimate, measured_on
@@ -23,7 +24,7 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.summary import Extreme, Summary
-from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed, listed
+from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 

@@ -7,10 +7,11 @@ from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
+from fedeas.core.sentences import listed
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
 from fedeas.paper.findings import BALANCED, EQUAL_STEPS, Compared, Findings
 from fedeas.paper.studies import FEDAVG
-from fedeas.runs.comparison import Difference, Verdict, listed, signed
+from fedeas.runs.comparison import Difference, Verdict, signed
 
 STEPS = f", {EQUAL_STEPS}"
 """Ends the name of a method that is compared at equal steps."""

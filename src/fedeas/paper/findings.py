@@ -9,12 +9,13 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fedeas.core.sentences import listed
 from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
-from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, listed, signed
+from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}

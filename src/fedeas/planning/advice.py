@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fedeas.core.sentences import listed
+
 
 class Shown(NamedTuple):
     """A policy to recommend, and the datasets on which it is higher than FedEAS; none for FedEAS itself."""
@@ -49,11 +51,11 @@ class Advice(NamedTuple):
 
 
 def _where(datasets: tuple[str, ...]) -> str:
-    return f" (higher than FedEAS on {' and '.join(datasets)})" if datasets else ""
+    return f" (higher than FedEAS on {listed(datasets)})" if datasets else ""
 
 
 SHOWN = Advice(
-    server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist")),
+    server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist", "cifar10")),
     clients=Shown("kl", ("digits", "fashion-mnist")),
 )
 """What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""

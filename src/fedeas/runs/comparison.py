@@ -13,6 +13,7 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Any, Self
 
+from fedeas.core.sentences import listed
 from fedeas.runs.accuracy_curves import Window
 
 CONFIDENCE = 0.95
@@ -191,15 +192,6 @@ def conclusion(
     }
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
     return " ".join(f"{start} {listed(names[verdict])}." for verdict, start in starts.items() if names[verdict])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names for a sentence.
-
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def fixed(value: float, decimals: int) -> str:
