@@ -19,7 +19,7 @@ from fedeas.paper.studies import study, with_seeds
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
 
-RESULTS = Path(__file__).parents[2] / "results" / "beyond"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @given(st.floats(-5, 5), st.floats(0.01, 3), st.integers(2, 12), st.integers(1, 50))
@@ -34,7 +34,7 @@ def test_more_comparisons_widen_the_interval_and_never_turn_a_verdict(mean, spre
 
 @pytest.fixture(scope="module")
 def packed():
-    return all_findings(Results([RESULTS, RESULTS.parent]))
+    return all_findings(Results([RESULTS]))
 
 
 def test_digits_and_the_first_settings_of_fashion_mnist_have_all_their_comparisons_and_seeds(packed):

@@ -9,7 +9,7 @@ from fedeas.paper.results import Results
 from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference
 
-RESULTS = Path(__file__).parents[2] / "results" / "beyond"
+RESULTS = Path(__file__).parents[2] / "results"
 BETAS = 2
 HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)
 KL = Advice(clients=Shown("kl", ("digits",)))
@@ -86,4 +86,4 @@ def test_one_seed_recommends_nothing_and_leaves_its_row_empty():
 
 
 def test_the_advice_of_the_planner_is_what_the_results_show():
-    assert advice_of(all_findings(Results([RESULTS, RESULTS.parent]))) == SHOWN
+    assert advice_of(all_findings(Results([RESULTS]))) == SHOWN

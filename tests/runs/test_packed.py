@@ -37,8 +37,10 @@ def test_a_file_that_was_written_again_is_read_again(runs, tmp_path):
             assert [run.config for run in unpack(path)] == [run.config for run in some]
 
 
-def test_results_find_packed_runs(runs, tmp_path):
-    pack(runs, tmp_path / f"some{ENDING}")
+@pytest.mark.parametrize("folder", [".", "beyond"])
+def test_results_find_packed_runs_in_a_folder_and_its_subfolders(runs, tmp_path, folder):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    pack(runs, tmp_path / folder / f"some{ENDING}")
     found = Results([tmp_path])
     assert all(found.has(run.config) for run in runs)
 

@@ -123,7 +123,7 @@ def keep(run: Run, folder: Path) -> Path:
 
 def _find_finished(folder: Path) -> Iterator[Run]:
     """The finished runs in the folder and its subfolders; damaged ones and other versions are logged and left out."""
-    for path in sorted(folder.glob(f"*{ENDING}")):
+    for path in sorted([*folder.glob(f"*{ENDING}"), *folder.glob(f"[!.]*/*{ENDING}")]):
         try:
             yield from unpack(path)
         except InputError as error:
