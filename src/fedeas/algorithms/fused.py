@@ -183,10 +183,8 @@ class FusedSGD:
         def share() -> float:
             return max(0.0, read_seconds() - prepared) / len(parts)
 
-        return [
-            part.result(Awaited(lambda client=client: read_totals()[client]), share)  # type: ignore[misc]
-            for client, part in enumerate(parts)
-        ]
+        totals = [Awaited(partial(_value, read_totals, client)) for client in range(len(parts))]
+        return [part.result(total, share) for part, total in zip(parts, totals, strict=True)]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
@@ -289,6 +287,10 @@ class FusedSGD:
         images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
         images = normalised(images, self.normalise, dtype)
         return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
+
+
+def _value(read: Callable[[], list[float]], number: int) -> float:
+    return read()[number]
 
 
 def _dtype(job: ClientJob) -> torch.dtype:
