@@ -91,6 +91,17 @@ def test_many_experiments_are_counted_and_single_budgets_are_named():
     assert "other (clean) at beta = 12" in mixed
 
 
+def test_an_answer_gives_the_mean_over_experiments_if_that_shows_the_same():
+    levels = [-1.0, -1.1, -1.2]
+    shown = [experiment(f"set-{number}", level=level) for number, level in enumerate(levels)]
+    found = mean_of_experiments(shown, "Uniform")
+    assert found.verdict is Verdict.LOWER
+    assert f"mean over experiments is −{-found.mean:.2f} points" in answer(UNIFORM, shown)
+    outlier = experiment("other", level=9.0)
+    assert mean_of_experiments([*shown, outlier], "Uniform").verdict is Verdict.UNDECIDED
+    assert "mean over" not in answer(UNIFORM, [*shown, outlier])
+
+
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))
 def test_the_mean_of_experiments_has_experiments_as_units(levels):
     found = mean_of_experiments([experiment("one", level=level) for level in levels], "Uniform")

@@ -103,9 +103,17 @@ def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict
         if len(whole) > FEW:
             made = sum(method in overall(each) for each in experiments)
             texts = [f"in {len(whole)} of {made} experiments", *([f"on {listed(partly)}"] if partly else [])]
-            yield f"{method}: {verdict} than FedEAS {listed(texts)}"
+            yield f"{method}: {verdict} than FedEAS {listed(texts)}{_mean_shown(experiments, method, verdict)}"
         elif whole or partly:
             yield f"{method}: {verdict} than FedEAS on {listed([*whole, *partly])}"
+
+
+def _mean_shown(experiments: Sequence[Findings], method: str, verdict: Verdict) -> str:
+    """The mean over experiments, if it has the same verdict."""
+    found = mean_of_experiments(experiments, method)
+    if found is None or found.seeds < LEAST or found.verdict is not verdict:
+        return ""
+    return f"; its mean over experiments is {signed(found.mean, 2)} points ({found.range_text(2)})"
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
