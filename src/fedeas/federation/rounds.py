@@ -102,9 +102,11 @@ def federate(
         clock.lap("aggregate")
         with engine.beside():
             testing = evaluate(server) if schedule.evaluates(round) else dict
-            clock.lap("evaluate")
+            if not engine.overlaps:  # else the clients still train, and this is part of their time
+                clock.lap("evaluate")
             probing = [probe(before, replies) for probe in probes]
-            clock.lap("probe")
+            if not engine.overlaps:
+                clock.lap("probe")
         last = engine.meanwhile = _Unread(round, clients, replies, before, server, testing, probing, clock, on_round)
         if not engine.overlaps or round + 1 == schedule.rounds:
             engine.work_meanwhile()

@@ -69,9 +69,10 @@ def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
     assert_same(result, its_result)
 
 
-def train_and_note(overlaps, note, load=lambda client, usual: usual(client), prepared=False):
+def train_and_note(overlaps, note, load=lambda client, usual: usual(client), prepared=False, lr=None):
     """Train for all rounds without states or tests; `note` gets each record."""
     own = worker(FedAvg())
+    own.train = own.train.model_copy(update={"lr": lr} if lr else {})
     usual = own.load_client
     own.load_client = lambda client: load(client, usual)
     engine = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3)
@@ -116,9 +117,11 @@ def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, over
         return times[-1]
 
     monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=look))
-    seconds = []
-    train_and_note(overlaps, lambda record: seconds.extend(record["seconds"].values()), prepared=True)
-    assert sum(seconds) == pytest.approx(times[-1] - waits)
+    told = []
+    train_and_note(overlaps, lambda record: told.append(record["seconds"]), prepared=True)
+    assert sum(sum(seconds.values()) for seconds in told) == pytest.approx(times[-1] - waits)
+    looks = 1 if overlaps else 2  # while clients still train, the start of a test is part of their time
+    assert all((seconds["evaluate"], seconds["probe"]) == (looks, looks) for seconds in told)
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -145,9 +148,10 @@ class Idle(FedAvg):
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overlaps):
     """The losses can be read only after `known`, as if a GPU still computed them."""
-    known, returned = threading.Event(), threading.Event()
+    asked, known, returned = threading.Event(), threading.Event(), threading.Event()
 
     def read(values):
+        asked.set()
         assert known.wait(LIMIT)
         return values.tolist()
 
@@ -162,7 +166,8 @@ def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overl
 
     training = threading.Thread(target=train, daemon=True)
     training.start()
-    assert returned.wait(LIMIT if overlaps else 0.5) == overlaps
+    assert (returned if overlaps else asked).wait(LIMIT)
+    assert (asked.is_set(), returned.is_set()) == (not overlaps, overlaps)
     known.set()
     training.join(LIMIT)
     engine.close()
@@ -171,24 +176,10 @@ def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overl
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_also_if_it_is_read_later():
-    own = worker(FedAvg())
-    own.train = own.train.model_copy(update={"lr": 1e30})
-    engine, numbers = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3), []
-    engine.overlaps = True
-    own.prepare(range(len(SIZES)))
-    server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
+    told = []
     with pytest.raises(RunError, match=r"round \d: the loss is"):
-        federate(
-            FedAvg(),
-            engine,
-            server,
-            SCHEDULE,
-            lambda state: dict,
-            (),
-            lambda record, _: numbers.append(record["round"]),
-        )
-    engine.close()
-    assert numbers == []
+        train_and_note(True, told.append, prepared=True, lr=1e30)
+    assert told == []
 
 
 def test_clients_that_do_not_train_keep_nobody_waiting():
