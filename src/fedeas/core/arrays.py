@@ -37,23 +37,24 @@ def frozen_integers(values: ArrayLike) -> IntArray:
     return frozen(array.astype(np.int64))
 
 
-def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of rows that together hold about `BLOCK_CELLS` cells.
+def row_blocks(rows: int, columns: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:
+    """Slices of rows that together hold about this many cells.
 
     >>> [block.stop - block.start for block in row_blocks(100_000, 2**14)][:2]
     [2, 2]
     """
-    step = max(1, BLOCK_CELLS // max(1, columns))
+    step = max(1, cells // max(1, columns))
     for start in range(0, rows, step):
         yield slice(start, start + step)
 
 
-def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int) -> None:
+def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int, cells: int = BLOCK_CELLS) -> None:
     """Call `work` for every block, on all cores if the table is large: numpy releases the interpreter lock.
 
-    Blocks must not depend on each other, so that their order does not change the result.
+    Blocks must not depend on each other, so that their order does not change the result. If a block is little work, on
+    many cores the threads wait for the lock: give more `cells`.
     """
-    blocks = list(row_blocks(rows, columns))
+    blocks = list(row_blocks(rows, columns, cells))
     threads = min(cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
     if threads == 1:
         for block in blocks:

@@ -23,7 +23,15 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.arrays import ByteArray, IntArray, digest_of_arrays, for_row_blocks, frozen, frozen_integers
+from fedeas.core.arrays import (
+    BLOCK_CELLS,
+    ByteArray,
+    IntArray,
+    digest_of_arrays,
+    for_row_blocks,
+    frozen,
+    frozen_integers,
+)
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
@@ -125,10 +133,10 @@ class Dataset:
         images, sums = np.asarray(self.images), []
 
         def add(rows: slice) -> None:
-            pixels = images[rows].astype(np.float64)
-            sums.append([pixels.sum(axis=(0, 2, 3)), np.einsum("nchw,nchw->c", pixels, pixels)])
+            pixels = images[rows].astype(np.float64).reshape(-1, self.shape[0], math.prod(self.shape[1:]))
+            sums.append([pixels.sum(axis=(0, 2)), np.einsum("ncp,ncp->c", pixels, pixels)])
 
-        for_row_blocks(add, len(images), math.prod(self.shape))
+        for_row_blocks(add, len(images), math.prod(self.shape), 8 * BLOCK_CELLS)
         count = images.size // self.shape[0]
         pairs = np.sum(sums, axis=0).astype(np.int64).T.tolist()
         return [(s / count / 255, math.sqrt(count * squares - s * s) / count / 255) for s, squares in pairs]

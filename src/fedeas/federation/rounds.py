@@ -84,9 +84,9 @@ def federate(
 
     `evaluate` starts a test of the server's model and returns the function that waits for its result, and so do the
     probes: a GPU tests the model while the host works on the probes. If the engine overlaps, a GPU has its next work
-    before it ends the last: tests run beside the training of the next clients, and results are read only when this has
-    been launched. `on_round` gets each round's record and the state after it; if it returns
-    True, the loop ends. Rounds are numbered from 0 in the code and from 1 in records.
+    before it ends the last: results are read only when the training of the next clients has been launched. `on_round`
+    gets each round's record and the state after it; if it returns True, the loop ends. Rounds are numbered from 0 in
+    the code and from 1 in records.
     """
     last, clock = None, _Clock()
     for round in range(schedule.start, schedule.rounds):
@@ -100,14 +100,13 @@ def federate(
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
-        with engine.beside():
-            testing = evaluate(server) if schedule.evaluates(round) else dict
-            if not engine.overlaps:  # else the clients still train, and this is part of their time
-                clock.lap("evaluate")
-            probing = [probe(before, replies) for probe in probes]
-            if not engine.overlaps:
-                clock.lap("probe")
-        last = engine.meanwhile = _Unread(round, clients, replies, before, server, testing, probing, clock, on_round)
+        testing = evaluate(server) if schedule.evaluates(round) else dict
+        if not engine.overlaps:  # else the clients still train, and this is part of their time
+            clock.lap("evaluate")
+        probing = [probe(before, replies) for probe in probes]
+        if not engine.overlaps:
+            clock.lap("probe")
+        last = engine.meanwhile = _Unread(round, clients, replies, server, testing, probing, clock, on_round)
         if not engine.overlaps or round + 1 == schedule.rounds:
             engine.work_meanwhile()
             if last.ends:
@@ -123,8 +122,6 @@ class _Unread:
     round: int
     clients: list[int]
     replies: list[Reply]
-    before: Arrays
-    """The state before the round, kept here because a GPU may still read it."""
     server: Arrays
     testing: Read
     probing: list[Read]

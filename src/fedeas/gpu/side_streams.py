@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache, partial
 
 import torch
@@ -36,14 +36,6 @@ def branch(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
     with _following(stream):
         result = work()
     return result, partial(current.wait_stream, stream)
-
-
-def beside_training(device: torch.device) -> AbstractContextManager[None]:
-    """A context whose work runs beside what is launched after it, and after all that was launched before it.
-
-    What it reads must be kept until its results have been read.
-    """
-    return _following(_stream(device, "results"))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 
@@ -57,10 +56,6 @@ class Engine:
         If the engine overlaps, clients may still train on the GPU: metrics are then awaited.
         """
         raise NotImplementedError
-
-    def beside(self) -> AbstractContextManager[None]:
-        """A context for tests of the model; if the engine overlaps, they run beside the next clients' training."""
-        return nullcontext()
 
     def work_meanwhile(self) -> None:
         """Do the work of `meanwhile`, unless it is done."""

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +24,6 @@ from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory
-from fedeas.gpu.side_streams import beside_training
 from fedeas.models.stacked import Stack
 
 MOST = 32
@@ -125,11 +123,6 @@ class FusionEngine(LocalEngine):
             self._halve()  # out of the handler, because the error holds on to memory
         replies.sort(key=lambda reply: reply.client)
         return replies if self.overlaps else add_up_to(time.perf_counter() - start, replies)
-
-    def beside(self) -> AbstractContextManager[None]:
-        """On a GPU, a stream of its own."""
-        device = self.normalise.scale.device
-        return beside_training(device) if self.overlaps and device.type == "cuda" else nullcontext()
 
     def close(self) -> None:
         """End the threads, and free the memory of the stacked model and its recorded steps."""
