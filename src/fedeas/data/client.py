@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedeas.core.arrays import IntArray
+from fedeas.gpu.devices import uploaded
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,9 @@ class ClientData:
     @staticmethod
     def of(images: NDArray[np.uint8], labels: IntArray, normalise: Normaliser) -> ClientData:
         """Real samples only."""
-        device = normalise.scale.device
-        tensors = torch.from_numpy(np.array(images)).to(device), torch.from_numpy(np.array(labels)).to(device)
-        return ClientData(*tensors, num_real=len(labels), normalise=normalise)
+        given = (torch.from_numpy(np.array(each)) for each in (images, labels))
+        pixels, classes = (uploaded(each, normalise.scale.device) for each in given)
+        return ClientData(pixels, classes, num_real=len(labels), normalise=normalise)
 
     def joined(self, images: NDArray[np.uint8], labels: IntArray) -> ClientData:
         """The same client with these synthetic samples added."""

@@ -73,9 +73,10 @@ class Worker:
         spent = time.perf_counter() - start
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
 
-    def has_prepared(self, clients: Iterable[int]) -> bool:
-        """Whether these clients have their data and images."""
-        return set(clients) <= self.clients.keys()
+    def makes_images_for(self, clients: Iterable[int]) -> bool:
+        """Whether images must be made before these clients can train."""
+        newcomers = sorted(set(clients) - self.clients.keys())
+        return self.generator is not None and bool(self.allocation[newcomers].any())
 
     def run(
         self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays,

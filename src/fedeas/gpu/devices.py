@@ -162,10 +162,15 @@ class Awaited:
 
 
 def upload(tensor: Tensor, target: Tensor) -> None:
-    """Copy a tensor to another place; one that goes from the host to a GPU does not wait for the GPU's other work."""
+    """Copy a tensor to another place; the host does not wait for a GPU."""
     if target.is_cuda and not tensor.is_cuda:
         tensor = tensor.pin_memory()
     target.copy_(tensor, non_blocking=True)
+
+
+def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device; the host does not wait for a GPU."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def free_memory() -> None:

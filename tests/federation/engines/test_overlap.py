@@ -69,16 +69,25 @@ def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
     assert_same(result, its_result)
 
 
-def train_and_note(overlaps, note, load=lambda client, usual: usual(client), prepared=False, lr=None):
+class Grey:
+    """A generator of grey images."""
+
+    batch_size = 1
+
+    def sample(self, labels, index):
+        return np.full((len(labels), *SHAPE), 128, dtype=np.uint8)
+
+
+def train_and_note(overlaps, note, load=lambda client, usual: usual(client), makes_images=False, lr=None):
     """Train for all rounds without states or tests; `note` gets each record."""
     own = worker(FedAvg())
+    if makes_images:
+        own.generator, own.allocation = Grey(), np.ones((len(SIZES), 3), dtype=np.int64)
     own.train = own.train.model_copy(update={"lr": lr} if lr else {})
     usual = own.load_client
     own.load_client = lambda client: load(client, usual)
-    engine = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES), 3)
+    engine = FusionEngine(own, SHAPE, Normaliser.of((0.5,), (0.25,)), max(SIZES) + 3, 3)
     engine.overlaps = overlaps
-    if prepared:
-        own.prepare(range(len(SIZES)))
     server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
     try:
         federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record))
@@ -87,14 +96,14 @@ def train_and_note(overlaps, note, load=lambda client, usual: usual(client), pre
 
 
 @pytest.mark.parametrize(
-    ("prepared", "expected"),
+    ("makes_images", "expected"),
     [
-        (True, ["launch 1", "launch 2", "tell 1", "launch 3", "tell 2", "launch 4", "tell 3", "tell 4"]),
-        (False, ["launch 1", "tell 1", "launch 2", "launch 3", "tell 2", "tell 3", "launch 4", "tell 4"]),
+        (False, ["launch 1", "launch 2", "tell 1", "launch 3", "tell 2", "launch 4", "tell 3", "tell 4"]),
+        (True, ["launch 1", "tell 1", "launch 2", "launch 3", "tell 2", "tell 3", "launch 4", "tell 4"]),
     ],
 )
 def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_new_images(
-    monkeypatch, prepared, expected
+    monkeypatch, makes_images, expected
 ):
     order, launch = [], FusedSGD.__call__
 
@@ -103,7 +112,7 @@ def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_n
         return launch(self, jobs, objectives)
 
     monkeypatch.setattr(FusedSGD, "__call__", noted)
-    train_and_note(True, lambda record: order.append(f"tell {record['round']}"), prepared=prepared)
+    train_and_note(True, lambda record: order.append(f"tell {record['round']}"), makes_images=makes_images)
     assert order == expected
 
 
@@ -118,7 +127,7 @@ def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, over
 
     monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=look))
     told = []
-    train_and_note(overlaps, lambda record: told.append(record["seconds"]), prepared=True)
+    train_and_note(overlaps, lambda record: told.append(record["seconds"]))
     assert sum(sum(seconds.values()) for seconds in told) == pytest.approx(times[-1] - waits)
     looks = 1 if overlaps else 2  # while clients still train, the start of a test is part of their time
     assert all((seconds["evaluate"], seconds["probe"]) == (looks, looks) for seconds in told)
@@ -178,7 +187,7 @@ def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overl
 def test_a_loss_that_is_not_finite_ends_the_run_also_if_it_is_read_later():
     told = []
     with pytest.raises(RunError, match=r"round \d: the loss is"):
-        train_and_note(True, told.append, prepared=True, lr=1e30)
+        train_and_note(True, told.append, lr=1e30)
     assert told == []
 
 

@@ -104,8 +104,8 @@ class FusionEngine(LocalEngine):
         if task is not Task.TRAIN:
             return super().map(task, broadcast, clients, round)
         self.count.start(len(clients))
-        if not self.worker.has_prepared(clients):
-            self.work_meanwhile()  # making images takes long, and its time is measured apart
+        if self.worker.makes_images_for(clients):
+            self.work_meanwhile()  # this takes long, and its time is measured apart
         self.worker.prepare(clients)
         start, replies = time.perf_counter(), list[Reply]()
         waiting = sorted(clients, key=lambda client: (-self.worker.size(client), client))
