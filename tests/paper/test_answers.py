@@ -160,6 +160,7 @@ def test_an_experiment_is_shown_with_its_first_paired_comparison(place):
     assert len(found.compared) == 1
     assert found.clients == setting(place).title.removeprefix("CIFAR-10, ")
     shown = answers_markdown([nothing, found])
-    assert found.short_title in shown
+    assert f"**{found.dataset}**" in shown
+    assert found.setting in shown
     assert found.seeds in shown
     assert f"1 of {found.budgets} budgets" in shown

@@ -40,8 +40,14 @@ QUESTIONS = (
     Question("Is one pool for all clients better, with as many images as FedEAS makes?", (WHOLE,), "No", "Yes"),
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
+METHODS = tuple(name for question in QUESTIONS for name in question.methods)
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
+
+LEGEND = (
+    "Differences to FedEAS in points of accuracy, each the mean over all budgets, or over those that have been run. ▲ "
+    "and ▼: shown to be higher or lower, with all comparisons of the experiment in mind. △ and ▽: only taken alone."
+)
 
 FEW = 2
 """As many experiments are named in an answer; more are counted."""
@@ -151,21 +157,39 @@ def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
-    """The answers, and the differences that they rest on: a row for each method, a column for each experiment."""
+    """The answers, and what they rest on: each method's means, and its differences by dataset and experiment."""
     begun = [each for each in experiments if each.compared]
     if not begun:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
-    means = {"mean over experiments (95 %)": mean_of_experiments, "over datasets (95 %)": mean_of_datasets}
-    heads = ["instead of FedEAS", *means, *(each.short_title for each in begun)]
-    rows = [heads, ["---"] * len(heads)]
-    rows += [
-        [name, *(_mean_cell(of(begun, name)) for of in means.values()), *(_cell(each, name) for each in begun)]
-        for question in QUESTIONS
-        for name in question.methods
-    ]
-    rows.append(["seeds", *[""] * len(means), *(each.seeds for each in begun)])
-    return "\n".join([*lines, "", *(f"| {' | '.join(row)} |" for row in rows)])
+    datasets = dict.fromkeys(each.dataset for each in begun)
+    tables = {"All experiments": _means(begun)}
+    tables |= {name: _differences([each for each in begun if each.dataset == name]) for name in datasets}
+    shown = [f"**{title}**\n\n{_table(rows)}" for title, rows in tables.items()]
+    return "\n\n".join(["\n".join(lines), *shown, LEGEND])
+
+
+def _means(experiments: Sequence[Findings]) -> list[list[str]]:
+    """A row for each method that has a mean over experiments."""
+    rows = [["instead of FedEAS", "mean over experiments (95 %)", "over datasets (95 %)"]]
+    for name in METHODS:
+        means = [_mean_cell(of(experiments, name)) for of in (mean_of_experiments, mean_of_datasets)]
+        rows += [[name, *means]] if any(means) else []
+    return rows
+
+
+def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
+    """A row for each method that has been compared, a column for each experiment, and how many seeds these have."""
+    rows = [["instead of FedEAS", *(each.setting for each in experiments)]]
+    for name in METHODS:
+        cells = [_cell(each, name) for each in experiments]
+        rows += [[name, *cells]] if any(cells) else []
+    return [*rows, ["seeds", *(each.seeds for each in experiments)]]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
 
 
 def _cell(found: Findings, method: str) -> str:

@@ -113,7 +113,12 @@ class Findings:
         >>> Findings("cifar10", "clean", (), planned=3, planned_seeds=5, clients="K=20").short_title
         'cifar10 (K=20, clean)'
         """
-        return f"{self.dataset} ({', '.join(filter(None, (self.clients, self.protocol)))})"
+        return f"{self.dataset} ({self.setting})"
+
+    @property
+    def setting(self) -> str:
+        """Number and skew of the clients, and the protocol."""
+        return ", ".join(filter(None, (self.clients, self.protocol)))
 
     @property
     def tables(self) -> list[str]:
