@@ -172,7 +172,6 @@ def _patches(x: Tensor, geometry: Geometry) -> Tensor:
 class StackedBatchNorm(NormThenRelu):
     """Batch norm of each client over its own valid rows; the other rows become zero and give no gradient."""
 
-    tickets: Tensor | None = None
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -186,6 +185,8 @@ class StackedBatchNorm(NormThenRelu):
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             like = getattr(norm, name)
             self.register_buffer(name, like.new_zeros(clients, *like.shape))
+        kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them anew each time
+        self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
@@ -201,8 +202,6 @@ class StackedBatchNorm(NormThenRelu):
 
     def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
         kernels = _kernels_for(x)
-        if kernels is not None and self.tickets is None:
-            self.tickets = kernels.tickets_for(len(self.weight), self.num_features, x.device)
         if kernels is None or not (self.training or not torch.is_grad_enabled()):
             result = self._trained(x) if self.training else self._evaluated(x)
             result = result if shortcut is None else result + shortcut
