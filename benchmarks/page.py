@@ -11,8 +11,7 @@ TITLE = """# Performance
 
 Rendered by `make bench` from `benchmarks/results/`; each table was measured on the machine named under it. A table was
 measured in one run, except those of whole federated runs: each of their rows was measured by itself, some with earlier
-versions. In the two rows of c10-k100-a0.1-fedavg with the imagenet stem, seconds of training that passed while the host
-started tests are missing under train; some are under evaluate. Their whole commands are right.
+versions.
 """
 
 
