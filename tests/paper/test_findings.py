@@ -77,7 +77,7 @@ def test_an_unfinished_experiment_says_how_many_seeds_it_has():
 def test_one_seed_shows_nothing():
     found = smoke_findings(lambda config: 1)
     assert {each.verdict for each in found.compared} == {Verdict.ONE_SEED}
-    assert Verdict.ONE_SEED in findings_markdown(found)
+    assert findings_markdown(found).count("(one seed)") == len(found.compared)
     assert len(conclusions(found)) == 1
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from fedeas.paper.findings import Compared, Findings, all_findings
 from fedeas.paper.recommendation import advice_markdown, advice_of
 from fedeas.paper.results import Results
+from fedeas.paper.studies import FEDEAS
 from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference
 
@@ -82,7 +83,7 @@ def test_one_seed_recommends_nothing_and_leaves_its_row_empty():
     assert advice_of([found]) == Advice()
     (row,) = (line for line in advice_markdown([found]).splitlines() if found.title in line and line.startswith("|"))
     assert found.seeds in row
-    assert "fedeas" not in row
+    assert FEDEAS.title not in row
 
 
 def test_the_advice_of_the_planner_is_what_the_results_show():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import listed
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
-from fedeas.paper.findings import BALANCED, EQUAL_STEPS, Compared, Findings
+from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, Compared, Findings, marked
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, signed
 
@@ -43,11 +43,6 @@ QUESTIONS = (
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
-
-LEGEND = (
-    "Differences to FedEAS in points of accuracy, each the mean over all budgets, or over those that have been run. ▲ "
-    "and ▼: shown to be higher or lower, with all comparisons of the experiment in mind. △ and ▽: only taken alone."
-)
 
 FEW = 2
 """As many experiments are named in an answer; more are counted."""
@@ -103,7 +98,7 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
     """Each method of the question, with the experiments in which it has this verdict."""
     for method in question.methods:
-        places = {each.short_title: where_shown(each, method, verdict) for each in experiments}
+        places = {each.title: where_shown(each, method, verdict) for each in experiments}
         whole = [title for title, at in places.items() if at == ""]
         partly = [title + at for title, at in places.items() if at]
         if len(whole) > FEW:
@@ -166,7 +161,8 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     tables = {"All experiments": _means(begun)}
     tables |= {name: _differences([each for each in begun if each.dataset == name]) for name in datasets}
     shown = [f"**{title}**\n\n{_table(rows)}" for title, rows in tables.items()]
-    return "\n\n".join(["\n".join(lines), *shown, LEGEND])
+    budgets = "Each cell is the mean over all budgets, or over those that have been run."
+    return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {budgets}"])
 
 
 def _means(experiments: Sequence[Findings]) -> list[list[str]]:
@@ -197,14 +193,7 @@ def _cell(found: Findings, method: str) -> str:
     if each is None:
         return ""
     partly = f" ({each.budgets} of {found.budgets} budgets)" if each.budgets < found.budgets else ""
-    return f"{signed(each.difference.mean, 2)}{_mark(each)}{partly}"
-
-
-def _mark(each: Overall) -> str:
-    """A full triangle for a verdict, an empty one for a verdict if the comparison is taken alone."""
-    alone = each.difference.verdict
-    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼", Verdict.ONE_SEED: " (one seed)"}
-    return full.get(each.verdict) or {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(alone, "")
+    return f"{marked(each.difference, each.verdict)}{partly}"
 
 
 def _mean_cell(found: Difference | None) -> str:

@@ -103,14 +103,9 @@ class Findings:
 
     @property
     def title(self) -> str:
-        """The experiment's name."""
-        return ", ".join(filter(None, (self.dataset, self.clients, f"{self.protocol} protocol")))
+        """The experiment's name.
 
-    @property
-    def short_title(self) -> str:
-        """The same for lists and narrow columns.
-
-        >>> Findings("cifar10", "clean", (), planned=3, planned_seeds=5, clients="K=20").short_title
+        >>> Findings("cifar10", "clean", (), planned=3, planned_seeds=5, clients="K=20").title
         'cifar10 (K=20, clean)'
         """
         return f"{self.dataset} ({self.setting})"
@@ -181,7 +176,25 @@ def _name(compared: Comparison) -> str:
 def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
     heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
-    return "\n\n".join(head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True))
+    shown = [head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True)]
+    return "\n\n".join([*shown, LEGEND])
+
+
+LEGEND = (
+    "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
+    "experiment in mind. △ and ▽: only taken alone."
+)
+
+
+def marked(difference: Difference, verdict: Verdict) -> str:
+    """A difference, with a full triangle for its verdict among all comparisons, or an empty one for that alone.
+
+    >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
+    ('+2.00 △', '+2.00 ▲')
+    """
+    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼", Verdict.ONE_SEED: " (one seed)"}
+    alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}
+    return signed(difference.mean, 2) + (full.get(verdict) or alone.get(difference.verdict, ""))
 
 
 def _setting_markdown(found: Findings) -> str:
@@ -189,14 +202,9 @@ def _setting_markdown(found: Findings) -> str:
         return "Nothing has been compared yet."
     lines = ["| | " + " | ".join(found.tables) + " |", "|---|" + "---|" * len(found.tables)]
     for name in _methods(found.compared):
-        cells = {each.table: _cell(each) for each in found.compared if each.method == name}
+        cells = {each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name}
         lines.append(f"| {name} | " + " | ".join(cells.get(table, "") for table in found.tables) + " |")
     return "\n".join([*lines, "", *(f"- {line}" for line in conclusions(found))])
-
-
-def _cell(each: Compared) -> str:
-    shown = "**{}**" if each.verdict is Verdict.HIGHER else "{}"
-    return shown.format(f"{signed(each.difference.mean, 2)}, {each.difference.verdict_text(each.verdict)}")
 
 
 def conclusions(found: Findings) -> list[str]:

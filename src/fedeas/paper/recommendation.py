@@ -7,6 +7,7 @@ from itertools import product
 
 from fedeas.paper.answers import overall, where_shown
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
+from fedeas.paper.studies import FEDEAS
 from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import Verdict
 
@@ -44,7 +45,7 @@ def _is_higher(found: Findings, method: str) -> bool:
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
     """What each experiment recommends, a row each, and what follows from all of them."""
-    heads = ("experiment", "seeds", "comparisons", *ADVICE_HEADS)
+    heads = ("experiment", "comparisons; seeds", *ADVICE_HEADS)
     rows = [heads, ["---"] * len(heads), *map(_advice_row, experiments)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     running = [each.title for each in experiments if not each.is_finished]
@@ -60,9 +61,15 @@ def _advice_row(found: Findings) -> list[str]:
     """An experiment's advice; a cell is empty as long as nothing that could change it has been compared."""
     advice = advice_of([found])
     cells = (
-        (POOLS, advice.server.policy),
-        (ALLOCATIONS, advice.clients.policy),
+        (POOLS, _title(advice.server.policy)),
+        (ALLOCATIONS, _title(advice.clients.policy)),
         (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
     )
     shown = [text if found.shows(methods) else "" for methods, text in cells]
-    return [found.title, found.seeds, f"{len(found.compared)} of {found.planned}", *shown]
+    return [found.title, f"{len(found.compared)} of {found.planned}; {found.seeds}", *shown]
+
+
+def _title(policy: str) -> str:
+    """The title of the method with this policy."""
+    titles = {policy: title for title, policy in {**POOLS, **ALLOCATIONS}.items()}
+    return titles.get(policy, FEDEAS.title)

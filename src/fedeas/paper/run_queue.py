@@ -92,8 +92,8 @@ def _check_precision(name: str) -> None:
         check_precision(name, chosen_device("auto"))
     except InputError:
         raise InputError(
-            f"precision {name} needs a GPU; without one use --profile digits or smoke, or --precision fp32, which "
-            "takes days for the full profile"
+            f"precision {name} needs a GPU; without one, --show shows what has been run, and a CPU can run --profile "
+            "digits or smoke, or --precision fp32, which takes days"
         ) from None
 
 

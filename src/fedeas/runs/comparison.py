@@ -93,15 +93,6 @@ class Difference(Measured):
         low, high = interval
         return Verdict.HIGHER if low > 0 else Verdict.LOWER if high < 0 else Verdict.UNDECIDED
 
-    def verdict_text(self, verdict: Verdict) -> str:
-        """Its verdict among several comparisons, in words that also say if it would have another one alone.
-
-        >>> Difference(2.0, 0.5, 3).verdict_text(Verdict.UNDECIDED)
-        'higher taken alone'
-        """
-        hidden = verdict is Verdict.UNDECIDED and self.verdict is not verdict
-        return f"{self.verdict} taken alone" if hidden else str(verdict)
-
     def range_text(self, decimals: int) -> str:
         """Format the ends of the interval; empty if there is none.
 
