@@ -112,8 +112,8 @@ class Reproduction:
         needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
         return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
 
-    def write(self, folder: PathLike) -> None:
-        """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG."""
+    def write(self, folder: PathLike, tell: Callable[[str], None] = log.info) -> None:
+        """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG; `tell` is told of long work."""
         from fedeas.paper.figures.gallery import figures
         from fedeas.plotting.figures import save_all
 
@@ -123,6 +123,7 @@ class Reproduction:
             _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
             save_all(figures(artefact.name, self.book), out)
             if artefact.name == "samples":
+                tell("drawing samples of the generator; on a CPU this takes minutes")
                 _save_samples(self.study, out / "samples.png")
 
 
@@ -158,7 +159,7 @@ def reproduce(
         places: folders of runs, results, data and images.
         out: folder for tables and figures, if they should be written.
         watch: called with each run; the context that it returns is called with each round.
-        tell: called with a line of text about each run that has ended.
+        tell: called with a line of text about each run that has ended, and before work that takes long.
         on_start: called with the time that the runs will take, before the first one trains.
 
     >>> found = reproduce("references", profile="smoke", train=False)
@@ -175,7 +176,7 @@ def reproduce(
         keep_all(configs, book.results, places)
     done = Reproduction(book, wanted, configs, outcomes)
     if folder is not None and not done.is_fruitless:
-        done.write(folder)
+        done.write(folder, tell)
     return done
 
 
