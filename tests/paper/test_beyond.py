@@ -5,9 +5,10 @@ import pytest
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.beyond import WHOLE, comparisons_in, sheets_in
 from fedeas.paper.published import setting
-from fedeas.paper.run_plans import allocation_of
+from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import HEADLINE, PROFILES, study
 from fedeas.paper.table_spec import images_to_make
+from fedeas.planning.scores import synthetic_share
 
 (BEYOND,) = artefacts("beyond")
 
@@ -87,6 +88,20 @@ def test_other_settings_compare_fewer_methods_at_every_budget(profile, place):
     assert len(sheets) == len(chosen.profile.betas)
     for sheet in sheets:
         assert {"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
+
+
+def test_cifar100_compares_what_further_settings_of_other_profiles_do():
+    usual, own = (study(profile, "clean") for profile in ("fashion", "cifar100"))
+    further, here = sheets_in(usual, usual.beyond[1]), sheets_in(own, own.beyond[0])
+    assert [list(sheet.rows) for sheet in here] == [list(sheet.rows) for sheet in further]
+
+
+@pytest.mark.parametrize("profile", ["digits", "fashion", "cifar100"])
+def test_budgets_are_about_5_and_15_and_40_percent_of_the_data(profile):
+    chosen = study(profile, "clean")
+    plans = [each.runs["FedEAS"] for each in comparisons_in(chosen, setting(HEADLINE)) if not each.equal_steps]
+    shares = [100 * synthetic_share(counts_of(plan), allocation_of(plan)) for plan in plans]
+    assert shares == pytest.approx([5, 15, 40], abs=1)
 
 
 def test_the_papers_protocol_is_compared_in_the_first_setting_alone():

@@ -29,7 +29,7 @@ POOLS = {
 BALANCED = tuple(f"{title}, {BALANCED_TITLE}" for title in (FEDEAS.title, "KL"))
 
 EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
-    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("full", "clean"),
+    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("full", "clean"), ("cifar100", "clean"),
 )  # fmt: skip
 """Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own."""
 
@@ -177,7 +177,7 @@ def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
     heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
     shown = [head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True)]
-    return "\n\n".join([*shown, LEGEND])
+    return "\n\n".join([*shown, *([LEGEND] if any(found.compared for found in settings) else [])])
 
 
 LEGEND = (
