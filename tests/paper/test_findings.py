@@ -1,12 +1,16 @@
 """Verdicts with all comparisons in mind."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.markdown import Markdown
 
+from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.findings import (
     all_findings,
@@ -14,6 +18,7 @@ from fedeas.paper.findings import (
     findings_markdown,
     findings_of,
 )
+from fedeas.paper.recommendation import advice_markdown
 from fedeas.paper.results import Results
 from fedeas.paper.studies import study, with_seeds
 from fedeas.runs.comparison import Difference, Verdict
@@ -41,6 +46,14 @@ def test_digits_and_fashion_mnist_have_all_their_comparisons_and_seeds(packed):
     digits, fashion = ([each for each in packed if each.dataset == name] for name in ("digits", "fashion-mnist"))
     assert [len(digits), len(fashion)] == [5, 4]
     assert all(each.is_finished for each in [*digits, *fashion])
+
+
+def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed):
+    by_profile = [[each for each in packed if each.dataset == name] for name in ("digits", "fashion-mnist", "cifar10")]
+    for text in (answers_markdown(packed), advice_markdown(packed), *(findings_markdown(*each) for each in by_profile)):
+        console = Console(width=80, file=StringIO())
+        console.print(Markdown(text))
+        assert "…" not in console.file.getvalue()
 
 
 def smoke_results(seeds_of):
