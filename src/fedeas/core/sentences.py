@@ -1,8 +1,8 @@
-"""Parts of sentences."""
+"""Parts of texts: lists of names in a sentence, and tables in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def listed(names: Sequence[str]) -> str:
@@ -12,3 +12,14 @@ def listed(names: Sequence[str]) -> str:
     ('a', 'a, b and c')
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown_table(["name", "value"], [["a", "1"]]))
+    | name | value |
+    | --- | --- |
+    | a | 1 |
+    """
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))

@@ -7,7 +7,7 @@ from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed
+from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
 from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, Compared, Findings, marked
 from fedeas.paper.studies import FEDAVG
@@ -160,7 +160,7 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     datasets = dict.fromkeys(each.dataset for each in begun)
     tables = {"All experiments": _means(begun)}
     tables |= {name: _differences([each for each in begun if each.dataset == name]) for name in datasets}
-    shown = [f"**{title}**\n\n{_table(rows)}" for title, rows in tables.items()]
+    shown = [f"**{title}**\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
     budgets = "Each cell is the mean over all budgets, or over those that have been run."
     return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {budgets}"])
 
@@ -181,11 +181,6 @@ def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
         cells = [_cell(each, name) for each in experiments]
         rows += [[name, *cells]] if any(cells) else []
     return [*rows, ["seeds", *(each.seeds for each in experiments)]]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
 
 
 def _cell(found: Findings, method: str) -> str:

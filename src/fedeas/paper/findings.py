@@ -9,7 +9,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed
+from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting
@@ -200,11 +200,12 @@ def marked(difference: Difference, verdict: Verdict) -> str:
 def _setting_markdown(found: Findings) -> str:
     if not found.compared:
         return "Nothing has been compared yet."
-    lines = ["| | " + " | ".join(found.tables) + " |", "|---|" + "---|" * len(found.tables)]
+    rows = []
     for name in _methods(found.compared):
         cells = {each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name}
-        lines.append(f"| {name} | " + " | ".join(cells.get(table, "") for table in found.tables) + " |")
-    return "\n".join([*lines, "", *(f"- {line}" for line in conclusions(found))])
+        rows.append([name, *(cells.get(table, "") for table in found.tables)])
+    table = markdown_table(["instead of FedEAS", *found.tables], rows)
+    return "\n".join([table, "", *(f"- {line}" for line in conclusions(found))])
 
 
 def conclusions(found: Findings) -> list[str]:

@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
+from fedeas.core.sentences import markdown_table
 from fedeas.paper.measures import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
@@ -283,11 +284,11 @@ def _chain(names: Sequence[str]) -> str:
 
 def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
     """The ledger as a table, with remarks below it."""
-    table = ["| statement | paper | ours, clean protocol | ours, the paper's protocol |", "| --- | --- | --- | --- |"]
-    for line in lines:
-        cells = (each.markdown for each in line.found.values())
-        table.append(f"| {line.says}; {line.where} | {line.paper} | {' | '.join(cells)} |")
-    return "\n".join([*table, "", remarks, ""])
+    heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
+    rows = [
+        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
+    ]
+    return "\n".join([markdown_table(heads, rows), "", remarks, ""])
 
 
 def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:

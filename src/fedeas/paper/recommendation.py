@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import overall, where_shown
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from fedeas.paper.studies import FEDEAS
@@ -45,13 +46,11 @@ def _is_higher(found: Findings, method: str) -> bool:
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
     """What each experiment recommends, a row each, and what follows from all of them."""
-    heads = ("experiment", "comparisons; seeds", *ADVICE_HEADS)
-    rows = [heads, ["---"] * len(heads), *map(_advice_row, experiments)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    table = markdown_table(("experiment", "comparisons; seeds", *ADVICE_HEADS), map(_advice_row, experiments))
     running = [each.title for each in experiments if not each.is_finished]
     remarks = [f"Recommended: {'; '.join(advice_of(experiments).clauses)}."]
     remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
-    return "\n".join([*lines, "", *(f"- {line}" for line in remarks)])
+    return "\n".join([table, "", *(f"- {line}" for line in remarks)])
 
 
 ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "balanced softmax")

@@ -186,6 +186,13 @@ class Profile:
     start: str = SCRATCH
 
 
+HELD_OUT_SAYS = (
+    "{dataset} with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: 10,000 "
+    "of the {images} training images go to no client. They are the images that policies place, as if a generator were "
+    "perfect; two clients may get the same one."
+)
+"""A description of training in which real images stand for synthetic ones."""
+
 PROFILES = {
     "full": Profile(
         "The paper's training: 200 rounds of ten local epochs, ResNet-18, SGD with learning rate 0.001, batches of 64.",
@@ -200,20 +207,10 @@ PROFILES = {
         planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
     ),
     "fashion": Profile(
-        "Fashion-MNIST with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: "
-        "10,000 of the 60,000 training images go to no client. They are the images that policies place, as if a "
-        "generator were perfect; two clients may get the same one.",
+        HELD_OUT_SAYS.format(dataset="Fashion-MNIST", images="60,000"),
         (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
         held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=20,
         planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
-    ),
-    "cifar100": Profile(
-        "CIFAR-100 with the small CNN: 150 rounds of two local epochs with learning rate 0.05, as on Fashion-MNIST. A "
-        "split of our own: 10,000 of the 50,000 training images go to no client. They are the images that policies "
-        "place, as if a generator were perfect; two clients may get the same one.",
-        (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="cifar100",
-        held_out=10_000, clients={20: 20, 100: 100}, betas=(1.2, 2, 5.2), equal_steps=16,
-        planned_seeds=5, compares_most=False,
     ),
     "smoke": Profile(
         "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
@@ -222,6 +219,10 @@ PROFILES = {
         algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
     ),
 }  # fmt: skip
+PROFILES["cifar100"] = replace(
+    PROFILES["fashion"], says=HELD_OUT_SAYS.format(dataset="CIFAR-100", images="50,000"), dataset="cifar100",
+    betas=(1.2, 2, 5.2), equal_steps=16, beyond=(HEADLINE,), compares_most=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

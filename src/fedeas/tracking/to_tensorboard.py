@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from fedeas.core.sentences import markdown_table
 from fedeas.runs.store import Run
 from fedeas.tracking.base import Image
 
@@ -22,8 +23,7 @@ class TensorBoard:
         """Open the event file; TensorBoard drops rounds that an earlier file has and that are done again."""
         folder = Path(self.place) / run.path.name if self.place else run.path / "tensorboard"
         self.writer: Any = SummaryWriter(str(folder), purge_step=first_round)
-        table = ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in settings.items())]
-        self.writer.add_text("settings", "\n".join(table), first_round)
+        self.writer.add_text("settings", markdown_table(["setting", "value"], settings.items()), first_round)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Add the scalars of a round, and make them visible at once."""
