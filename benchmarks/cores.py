@@ -2,15 +2,20 @@
 
 Small networks cannot use several cores for one client. 32 clients of 640 samples train five epochs in a round: one
 after the other on one core, in a process for each core on more, and the same on Flower, whose actors train with the
-same local loop. What the processes take to start is left out on both sides. Processes that exchange nothing and never
-wait for each other show what the machine itself allows: cores that are threads of one core, or slow down together, are
-worth less than one each.
+same local loop. What the processes take to start and to end is left out on both sides. Processes that exchange nothing
+and never wait for each other show what the machine itself allows: cores that are threads of one core, or slow down
+together, are worth less than one each.
+
+A core of a shared machine may be half as fast a minute later. So all numbers of cores are measured in turn, several
+times, and the medians are compared.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -32,6 +37,7 @@ from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
 
 CLIENTS, ROUNDS, EPOCHS, SHAPE, SAMPLES = 32, 3, 5, (1, 8, 8), 640
+TIMES = 3
 
 
 def new_worker() -> Worker:
@@ -46,11 +52,11 @@ def seconds(number: int) -> float:
     """Seconds a round on this number of cores."""
     worker = new_worker()
     with closing(ProcessesEngine(worker, number) if number > 1 else LocalEngine(worker)) as engine:
-        for rounds in (1, ROUNDS):  # the first is for the processes to start
-            start = time.perf_counter()
-            initial, schedule = model_arrays(worker.model), Schedule(rounds, CLIENTS, CLIENTS, 0)
-            federate(FedAvg(), engine, initial, schedule, lambda state: dict)
-    return (time.perf_counter() - start) / ROUNDS
+        initial = model_arrays(worker.model)
+        engine.map(Task.TRAIN, initial, range(number), 0)  # the processes start
+        start = time.perf_counter()
+        federate(FedAvg(), engine, initial, Schedule(ROUNDS, CLIENTS, CLIENTS, 0), lambda state: dict)
+        return (time.perf_counter() - start) / ROUNDS
 
 
 def seconds_apart(number: int) -> float:
@@ -70,7 +76,7 @@ def train_apart(clients: int, together: Any, spent: Any) -> None:
     torch.set_num_threads(1)
     worker = new_worker()
     engine, initial = LocalEngine(worker), model_arrays(worker.model)
-    engine.map(Task.TRAIN, initial, range(clients), 0)
+    engine.map(Task.TRAIN, initial, range(1), 0)
     together.wait()
     start = time.perf_counter()
     for number in range(ROUNDS):
@@ -78,11 +84,16 @@ def train_apart(clients: int, together: Any, spent: Any) -> None:
     spent.put(time.perf_counter() - start)
 
 
+def medians(measure: Callable[[int], float], numbers: Sequence[int]) -> dict[int, float]:
+    """The median of several measurements for each number of cores, taken in turn."""
+    measured = [{number: measure(number) for number in numbers} for _ in range(TIMES)]
+    return {number: statistics.median(each[number] for each in measured) for number in numbers}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
-    ours = {number: seconds(number) for number in numbers}
-    apart = {number: seconds_apart(number) for number in numbers}
+    ours, apart = medians(seconds, numbers), medians(seconds_apart, numbers)
     print(f"seconds a round by cores: {ours}, without exchange {apart}; now Flower", flush=True)
     flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, [EPOCHS], number, ROUNDS)[0] for number in numbers}
     rows = [

@@ -329,6 +329,9 @@ class Dying:
     def take(self):
         return None
 
+    def kill(self):
+        pass
+
     def end(self):
         pass
 

@@ -86,9 +86,13 @@ class Child:
         self.client = -1
         return answer
 
-    def end(self) -> None:
-        """Kill it; it holds no state."""
+    def kill(self) -> None:
+        """Let it end soon; it holds no state."""
         self.popen.kill()
+
+    def end(self) -> None:
+        """Kill it and wait for its end."""
+        self.kill()
         self.popen.wait()
         self.pipe.close()
 

@@ -95,7 +95,9 @@ class ProcessesEngine(LocalEngine):
         return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
 
     def close(self) -> None:
-        """End the processes; later jobs start new ones."""
+        """End the processes, all at once; later jobs start new ones."""
+        for process in self.team:
+            process.kill()
         for process in self.team:
             process.end()
         self.team = []
