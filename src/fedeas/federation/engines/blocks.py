@@ -44,6 +44,7 @@ class Block:
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = _nameless_file() if descriptor is None else descriptor
         self.map: mmap.mmap | None = None
+        self.tensors: dict[Place, Tensor] = {}  # most places are read in every round
         self.end = 0
 
     def write(self, arrays: Mapping[str, Tensor], start: int = 0) -> Places:
@@ -64,9 +65,14 @@ class Block:
 
     def read(self, places: Places) -> Arrays:
         """The tensors at these places, without a copy."""
-        return {name: self._tensor(*place) for name, place in places.items()}
+        return {name: self._tensor(place) for name, place in places.items()}
 
-    def _tensor(self, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Tensor:
+    def _tensor(self, place: Place) -> Tensor:
+        if place not in self.tensors:
+            self.tensors[place] = self._mapped(*place)
+        return self.tensors[place]
+
+    def _mapped(self, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Tensor:
         count = math.prod(shape)
         if count == 0:
             return torch.empty(shape, dtype=dtype)
