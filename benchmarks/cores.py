@@ -5,24 +5,20 @@ after the other on one core, in a process for each core on more, and the same on
 same local loop. What the processes take to start and to end is left out on both sides. Processes that exchange nothing
 and never wait for each other show what the machine itself allows: cores that are threads of one core, or slow down
 together, are worth less than one each.
-
-A core of a shared machine may be half as fast a minute later. So all numbers of cores are measured in turn, several
-times, and the medians are compared.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import time
-from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from flower_simulation import seconds_a_round
-from measure import save
+from measure import medians, save
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import model_arrays
@@ -37,7 +33,6 @@ from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
 
 CLIENTS, ROUNDS, EPOCHS, SHAPE, SAMPLES = 32, 3, 5, (1, 8, 8), 640
-TIMES = 3
 
 
 def new_worker() -> Worker:
@@ -84,18 +79,14 @@ def train_apart(clients: int, together: Any, spent: Any) -> None:
     spent.put(time.perf_counter() - start)
 
 
-def medians(measure: Callable[[int], float], numbers: Sequence[int]) -> dict[int, float]:
-    """The median of several measurements for each number of cores, taken in turn."""
-    measured = [{number: measure(number) for number in numbers} for _ in range(TIMES)]
-    return {number: statistics.median(each[number] for each in measured) for number in numbers}
-
-
 def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
-    ours, apart = medians(seconds, numbers), medians(seconds_apart, numbers)
+    ours, apart = (
+        medians({number: partial(measure, number) for number in numbers}) for measure in (seconds, seconds_apart)
+    )
     print(f"seconds a round by cores: {ours}, without exchange {apart}; now Flower", flush=True)
-    flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, [EPOCHS], number, ROUNDS)[0] for number in numbers}
+    flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, EPOCHS, number, ROUNDS) for number in numbers}
     rows = [
         {
             "cores": number,

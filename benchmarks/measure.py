@@ -8,10 +8,13 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+
+Case = TypeVar("Case")
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -24,6 +27,12 @@ def seconds(call: Callable[[], object], repeats: int = 3) -> float:
         call()
         best = min(best, time.perf_counter() - start)
     return best
+
+
+def medians(measurements: Mapping[Case, Callable[[], float]], times: int = 3) -> dict[Case, float]:
+    """The median of each measurement, all taken in turn: a shared machine may be half as fast a minute later."""
+    turns = [{case: measure() for case, measure in measurements.items()} for _ in range(times)]
+    return {case: float(np.median([turn[case] for turn in turns])) for case in measurements}
 
 
 def in_fresh_process(script: str, *arguments: object) -> dict[str, float]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from flower_simulation import seconds_a_round
-from measure import save
+from measure import medians, save
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Arrays, Fleet, model_arrays
@@ -60,6 +60,11 @@ def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
     with closing(ProcessesEngine(worker, cores) if cores > 1 else LocalEngine(worker)) as engine:
         run(engine, 2)  # processes start, clients load their data
         return run(engine, rounds)
+
+
+def flowers(epochs: int, cores: int) -> float:
+    """The same on Flower's simulation."""
+    return seconds_a_round(new_worker, CLIENTS, PARTICIPANTS, epochs, cores, ROUNDS)
 
 
 def new_worker() -> Worker:
@@ -115,20 +120,18 @@ def growth() -> list[dict[str, object]]:
 
 def against_flower(epochs: list[int], numbers: list[int]) -> list[dict[str, object]]:
     """A row for each number of local epochs on each number of cores."""
-    mine = {(each, number): ours(each, number) for each in epochs for number in numbers}
-    spent = {number: seconds_a_round(new_worker, CLIENTS, PARTICIPANTS, epochs, number, ROUNDS) for number in numbers}
-    theirs = {number: dict(zip(epochs, spent[number], strict=True)) for number in numbers}
+    cases = [(each, number) for each in epochs for number in numbers]
+    spent = medians({(run, *case): partial(run, *case) for case in cases for run in (ours, flowers)})
     return [
         {
             "local epochs": each,
             "cores": number,
-            "fedeas, rounds a second": round(1 / mine[each, number], 2),
-            "times one core": round(mine[each, 1] / mine[each, number], 2),
-            "Flower, rounds a second": round(1 / theirs[number][each], 2),
-            "times faster": round(theirs[number][each] / mine[each, number], 1),
+            "fedeas, rounds a second": round(1 / spent[ours, each, number], 2),
+            "times one core": round(spent[ours, each, 1] / spent[ours, each, number], 2),
+            "Flower, rounds a second": round(1 / spent[flowers, each, number], 2),
+            "times faster": round(spent[flowers, each, number] / spent[ours, each, number], 1),
         }
-        for each in epochs
-        for number in numbers
+        for each, number in cases
     ]
 
 
