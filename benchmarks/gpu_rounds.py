@@ -2,6 +2,7 @@
 
 ``throughput STEM``  images a second of each algorithm against the eager fp32 reference, on the paper's client sizes
 ``steps STEM``       milliseconds of a recorded step for one to ten clients, beside what the chip allows
+``kernels STEM``     microseconds of the kernels of a step, by kind
 ``growth STEM``      images a second as clients grow, and as the federation grows at fixed participants
 ``correctness STEM`` weights after an epoch, the fast engine against the reference, in fp32
 ``ablation``         what each part of the fast engines brings, on both stems
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
 from statistics import stdev
@@ -30,6 +31,8 @@ from unittest import mock
 import numpy as np
 import torch
 from measure import RESULTS, save
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from fedeas.algorithms import fused, parse_algorithm
 from fedeas.algorithms.base import Fleet
@@ -54,6 +57,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"  # only to see that it runs
 SHAPE, MODEL = ((1, 8, 8), "small-cnn") if SMALL else ((3, 32, 32), "resnet18")
 WARM_UP = 2
+WATCHED = ProfilerActivity.CPU if SMALL else ProfilerActivity.CUDA
 SUFFIX = {"3x3": "", "imagenet": "-imagenet-stem"}
 NORMALISE = Normaliser.of((0.5,) * SHAPE[0], (0.25,) * SHAPE[0], DEVICE)
 
@@ -185,6 +189,39 @@ def steps(stem: str) -> None:
     engine.close()
     rates = f"{speeds[0] / 1e12:.0f} TFLOP/s and {speeds[1] / 1e12:.1f} TB/s measured"
     save(f"gpu-rounds-steps{SUFFIX[stem]}", f"One step of SGD, batches of 64, {precision}, {stem} stem; {rates}", rows)
+
+
+KINDS = {
+    "convolutions": ("conv", "wgrad", "dgrad", "fprop", "gemm", "nvjet", "cutlass", "_gather", "_sum_back"),
+    "batch norms": ("_statistics", "_result", "_slope"),
+    "SGD and short weights": ("multi_tensor_apply", "_descend"),
+    "other kernels": ("",),
+}
+"""Kinds of kernels, by what their names contain; the first that fits."""
+
+
+def kernels(stem: str) -> None:
+    """What a step of one client spends on the GPU, by kind of kernel, if no other client trains."""
+    sizes, precision = [640], "fp32" if SMALL else "bf16"
+    own = worker("fedavg", sizes, precision, 10, stem)
+    with closing(fast(own, sizes, "lanes", lanes=1)) as engine:
+        images_per_second(engine, sizes, [0], 1)
+        broadcast = own.algorithm.broadcast(own.algorithm.init(own.model, Fleet(np.array(sizes), 10)), 0)
+        with torch_precision(precision, DEVICE), profile(activities=[WATCHED]) as profiled:
+            engine.map(Task.TRAIN, broadcast, [0], 0)
+            wait()
+    steps = own.train.epochs * sizes[0] // own.train.batch_size
+    spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    on_gpu = [event for event in profiled.events() if SMALL or event.device_type == DeviceType.CUDA]
+    for event in on_gpu:
+        kind = next(kind for kind, parts in KINDS.items() if any(part in event.name for part in parts))
+        spent[kind].append(event.time_range.elapsed_us())
+    rows: list[dict[str, object]] = [
+        {"kind": kind, "kernels": round(len(each) / steps), "microseconds": round(sum(each) / steps)}
+        for kind, each in spent.items()
+    ]
+    question = f"Kernels of a step of one client, alone in a lane, batch 64, {precision}, {stem} stem"
+    save(f"gpu-rounds-kernels{SUFFIX[stem]}", question, rows)
 
 
 def milliseconds(step: Captured, number: torch.Tensor, times: int = 40) -> float:
@@ -409,5 +446,5 @@ def seconds_of(summary: dict[str, Any]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    tasks = [throughput, steps, growth, correctness, rounding, ablation, agreement, whole]
+    tasks = [throughput, steps, kernels, growth, correctness, rounding, ablation, agreement, whole]
     {task.__name__: task for task in tasks}[sys.argv[1]](*sys.argv[2:])
