@@ -65,5 +65,15 @@ def test_earlier_tensors_stay_when_a_block_grows():
     assert block.read({"first": (first.dtype, (10,), 0)})["first"].tolist() == [2] * 10
 
 
+def test_a_place_that_was_read_shows_later_values_even_if_the_block_has_grown():
+    mine = Block()
+    other = Block(os.dup(mine.descriptor))
+    places = mine.write({"first": torch.zeros(10)})
+    assert other.read(places)["first"].sum() == 0
+    mine.append({"second": torch.zeros(100_000)})
+    assert mine.write({"first": torch.ones(10)}) == places
+    assert other.read(places)["first"].sum() == 10
+
+
 def test_a_block_leaves_no_file_behind():
     assert os.fstat(Block().descriptor).st_nlink == 0
