@@ -17,6 +17,9 @@ from fedeas.algorithms.base import Arrays
 ALIGNMENT = 64
 """Alignment in bytes, the same as torch's, since the last bits of a matrix product may depend on it."""
 
+MOST_TENSORS = 1000
+"""A block remembers so many tensors: those of a model are read in every round, those of a client's data rarely."""
+
 
 class Place(NamedTuple):
     """Type, shape and position of a tensor in a block."""
@@ -44,7 +47,7 @@ class Block:
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = _nameless_file() if descriptor is None else descriptor
         self.map: mmap.mmap | None = None
-        self.tensors: dict[Place, Tensor] = {}  # most places are read in every round
+        self.tensors: dict[Place, Tensor] = {}
         self.end = 0
 
     def write(self, arrays: Mapping[str, Tensor], start: int = 0) -> Places:
@@ -69,6 +72,8 @@ class Block:
 
     def _tensor(self, place: Place) -> Tensor:
         if place not in self.tensors:
+            if len(self.tensors) >= MOST_TENSORS:
+                self.tensors.clear()
             self.tensors[place] = self._mapped(*place)
         return self.tensors[place]
 
