@@ -4,7 +4,7 @@ Small networks cannot use several cores for one client. 32 clients of 640 sample
 after the other on one core, in a process for each core on more, and the same on Flower, whose actors train with the
 same local loop. What the processes take to start and to end is left out on both sides. Processes that exchange nothing
 and never wait for each other show what the machine itself allows: cores that are threads of one core, or slow down
-together, are worth less than one each.
+together, are worth less than one each. All of this is measured in turn, and Flower, which is slow to start, once.
 """
 
 from __future__ import annotations
@@ -82,19 +82,17 @@ def train_apart(clients: int, together: Any, spent: Any) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     numbers = [number for number in (1, 2, 4, 8, 16) if number <= cores()]
-    ours, apart = (
-        medians({number: partial(measure, number) for number in numbers}) for measure in (seconds, seconds_apart)
-    )
-    print(f"seconds a round by cores: {ours}, without exchange {apart}; now Flower", flush=True)
+    spent = medians({(run, number): partial(run, number) for run in (seconds, seconds_apart) for number in numbers})
+    print("our rounds are measured; now Flower", flush=True)
     flowers = {number: seconds_a_round(new_worker, CLIENTS, CLIENTS, EPOCHS, number, ROUNDS) for number in numbers}
     rows = [
         {
             "cores": number,
-            "fedeas, rounds a second": round(1 / ours[number], 2),
-            "times one core": round(ours[1] / ours[number], 2),
-            "without exchange": round(ours[1] / apart[number], 2),
+            "fedeas, rounds a second": round(1 / spent[seconds, number], 2),
+            "times one core": round(spent[seconds, 1] / spent[seconds, number], 2),
+            "without exchange": round(spent[seconds, 1] / spent[seconds_apart, number], 2),
             "Flower, rounds a second": round(1 / flowers[number], 2),
-            "times Flower": round(flowers[number] / ours[number], 1),
+            "times Flower": round(flowers[number] / spent[seconds, number], 1),
         }
         for number in numbers
     ]

@@ -192,7 +192,7 @@ def steps(stem: str) -> None:
 
 
 KINDS = {
-    "convolutions": ("conv", "wgrad", "dgrad", "fprop", "gemm", "nvjet", "cutlass", "_gather", "_sum_back"),
+    "convolutions, last layer": ("conv", "wgrad", "dgrad", "fprop", "gemm", "nvjet", "cutlass", "_gather", "_sum_back"),
     "batch norms": ("_statistics", "_result", "_slope"),
     "SGD and short weights": ("multi_tensor_apply", "_descend"),
     "other kernels": ("",),
@@ -212,8 +212,9 @@ def kernels(stem: str) -> None:
             wait()
     steps = own.train.epochs * sizes[0] // own.train.batch_size
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    on_gpu = [event for event in profiled.events() if SMALL or event.device_type == DeviceType.CUDA]
-    for event in on_gpu:
+    for event in profiled.events():
+        if not SMALL and event.device_type != DeviceType.CUDA:
+            continue
         kind = next(kind for kind, parts in KINDS.items() if any(part in event.name for part in parts))
         spent[kind].append(event.time_range.elapsed_us())
     rows: list[dict[str, object]] = [

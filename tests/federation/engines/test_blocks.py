@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedeas.federation.engines import blocks as module
 from fedeas.federation.engines.blocks import ALIGNMENT, Block
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -73,6 +74,16 @@ def test_a_place_that_was_read_shows_later_values_even_if_the_block_has_grown():
     mine.append({"second": torch.zeros(100_000)})
     assert mine.write({"first": torch.ones(10)}) == places
     assert other.read(places)["first"].sum() == 10
+
+
+def test_a_block_forgets_tensors_before_it_remembers_too_many(monkeypatch):
+    monkeypatch.setattr(module, "MOST_TENSORS", 3)
+    block = Block()
+    written = {str(number): torch.full((2,), number) for number in range(8)}
+    places = block.write(written)
+    assert len(block.tensors) <= 3
+    assert_same(block.read(places), written)
+    assert len(block.tensors) <= 3
 
 
 def test_a_block_leaves_no_file_behind():
