@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured
+from fedeas.gpu.cuda_graphs import WARM_UP, Captured, on_recordable_stream
 
 
 def test_without_a_gpu_the_function_is_simply_called():
@@ -59,3 +59,20 @@ class TestOnAGpu:
         captured = Captured(lambda: torch.rand(1000, generator=streams[0], device=device), device, (streams[0],))
         for _ in range(WARM_UP + 5):
             assert torch.equal(captured(), torch.rand(1000, generator=streams[1], device=device))
+
+    def test_a_backward_pass_is_recorded_although_an_earlier_one_is_still_referred_to(self):
+        device = torch.device("cuda")
+        weight = torch.arange(3.0, device=device, requires_grad=True)
+
+        def slope():
+            weight.grad = None
+            (weight * weight).sum().backward()
+            return weight.grad.clone()
+
+        with on_recordable_stream(device):
+            earlier = weight * weight
+        captured = Captured(slope, device)
+        for _ in range(WARM_UP + 3):
+            assert captured().tolist() == [0.0, 2.0, 4.0]
+        assert captured.graph is not None
+        assert earlier.grad_fn is not None

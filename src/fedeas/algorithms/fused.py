@@ -33,7 +33,7 @@ from fedeas.algorithms.sgd import Descent
 from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
 from fedeas.gpu.compiling import compile_ahead
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool
+from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool, on_recordable_stream
 from fedeas.gpu.devices import Awaited, copy_all, load_kernels, upload, values_of
 from fedeas.gpu.side_streams import beside_backward
 from fedeas.gpu.timing import Stopwatch
@@ -220,7 +220,7 @@ class FusedSGD:
         drawn, job = tuple(parts[0].plan.drawn), parts[0].job
         weights = list(self.stacks[self.clients].model.state_dict().values())
         before = [tensor.clone() for tensor in weights]
-        with exclusively():
+        with exclusively(), on_recordable_stream(self.device):
             self._batch(self._narrowed(len(parts))[0], drawn, _dtype(job), None)  # torch may index by its labels
             compile_ahead(*(self._work(width, objective, drawn, job) for width in (len(parts), 1)))
         copy_all(weights, before)

@@ -31,7 +31,7 @@ from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Probe, Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
-from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
+from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads, waking
 from fedeas.models.build import parameter_names
 from fedeas.models.norm import fuse_norms
 from fedeas.runs.store import Record, Run, RunStore
@@ -65,7 +65,8 @@ def execute(
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
     device = chosen_device(config.engine.device, "engine.device")
     with torch_threads(config.engine.threads), torch_precision(config.engine.precision, device):
-        parts = Parts.of(config, device)
+        with waking(device):
+            parts = Parts.of(config, device)
         run = store.at(parts.config)
         if run.finished:
             return run

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,6 +21,16 @@ WARM_UP = 3
 """Calls before the recording: in the first ones libraries choose their kernels and allocate memory."""
 
 _ONE_AT_A_TIME = threading.Lock()
+
+
+class _Streams(threading.local):
+    """The streams of a thread, by device."""
+
+    def __init__(self) -> None:
+        self.streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+_OF_THIS_THREAD = _Streams()
 
 
 class Captured:
@@ -73,7 +82,7 @@ class Captured:
             if self.calls <= self.warm_up:
                 # torch has one thread for all backward passes: an eager pass must not run in the middle of a
                 # recording. That is the likely cause of an error that cuDNN once raised.
-                with exclusively(), self._on_recordable_stream():
+                with exclusively(), on_recordable_stream(self.device):
                     if self.pure and self.calls == 1:
                         compile_ahead(lambda: self.function(*self.inputs))
                     result = self.function(*self.inputs)
@@ -84,28 +93,12 @@ class Captured:
         self.graph.replay()
         return self.output
 
-    @contextmanager
-    def _on_recordable_stream(self) -> Iterator[None]:
-        """Use the current stream or, if that is the default stream, which cannot be recorded, a stream of its own."""
-        current = torch.cuda.current_stream(self.device)
-        if current != torch.cuda.default_stream(self.device):
-            yield
-            return
-        self._own_stream.wait_stream(current)
-        with torch.cuda.stream(self._own_stream):
-            yield
-        current.wait_stream(self._own_stream)
-
-    @cached_property
-    def _own_stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record without `torch.cuda.graph`, which would wait for all streams and stop the other lanes."""
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with exclusively(), self._on_recordable_stream(), _own_workspaces():
+        with exclusively(), on_recordable_stream(self.device), _own_workspaces():
             graph.capture_begin(self.pool, "thread_local")
             try:
                 self.output = self.function(*self.inputs)
@@ -115,6 +108,27 @@ class Captured:
                 raise
             graph.capture_end()
         return graph
+
+
+@contextmanager
+def on_recordable_stream(device: torch.device) -> Iterator[None]:
+    """Use the current stream or, if that is the default stream, which cannot be recorded, one of this thread.
+
+    Everything that a thread does before a recording must run on the same stream. Torch sums the gradients of a weight
+    on the stream of an earlier pass if something still refers to that pass, and a recording must not wait for another
+    stream.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        yield
+        return
+    if device not in _OF_THIS_THREAD.streams:
+        _OF_THIS_THREAD.streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    own = _OF_THIS_THREAD.streams[device]
+    own.wait_stream(current)
+    with torch.cuda.stream(own):
+        yield
+    current.wait_stream(own)
 
 
 @contextmanager

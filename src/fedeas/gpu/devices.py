@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from types import ModuleType
 
@@ -44,6 +45,33 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
         reason = str(error).splitlines()[0]
         raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
     return device
+
+
+@contextmanager
+def waking(device: torch.device) -> Iterator[None]:
+    """A context for work of the host, beside which a GPU's libraries start: its first step would wait for them."""
+    if device.type != "cuda":
+        yield
+        return
+    beside = threading.Thread(target=_wake, args=(device,))
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()  # nothing may be loaded while steps are recorded
+
+
+def _wake(device: torch.device) -> None:
+    """Use cuBLAS, cuDNN and Triton once; the last one reads all its own files first."""
+    with suppress(RuntimeError):  # such as a lack of memory, which the first step meets again and reports
+        rows = torch.ones(64, 64, device=device, dtype=torch.bfloat16)
+        torch.mm(rows, rows)
+        images = torch.ones(8, 8, 8, 8, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+        functional.conv2d(images, images)
+        kernels = load_kernels("norm_kernels")
+        if kernels is not None:
+            weight = torch.ones(8, device=device)
+            kernels.evaluated(images, weight, weight, weight, weight, 1e-5)
 
 
 def check_precision(name: str, device: torch.device) -> None:
