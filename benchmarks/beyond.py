@@ -2,9 +2,11 @@
 
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
+    python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*-kl-*' '*-k20*'
     python benchmarks/beyond.py --profile full --merge RUNS more.runs.gz
 
-The last line makes no runs but adds those that were made elsewhere, from run directories or packed files.
+The third line makes the runs whose labels match, those of the first pattern first. The last line makes no runs but
+adds those that were made elsewhere, from run directories or packed files.
 
 Seeds come one after the other, for all methods, so that an experiment that is stopped early still has paired seeds.
 Started again, it goes on: runs in the packed file are not repeated and stay in it.
@@ -17,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from many_runs import make_runs, on_device
+from many_runs import make_runs, on_device, selected
 
 from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
@@ -98,7 +100,7 @@ def main() -> None:
         asked.error(f"profile {given.profile} needs a GPU: use --device cuda, or --merge runs that were made on one")
     if not given.merge:
         end, seeds = time.time() + 60 * given.minutes, given.seeds or PROFILES[given.profile].planned_seeds
-        wanted = configs(given.profile, seeds, given.protocol, given.data_root, given.device)
+        wanted = selected(configs(given.profile, seeds, given.protocol, given.data_root, given.device), given.only)
         make_folder(given.runs)
         make_runs(missing(wanted, packed, RESULTS.parent), given.runs, end, given.processes)
     pack_more(given.profile, given.merge or [given.runs], packed)
@@ -110,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--profile", default="digits", choices=list(PROFILES))
     asked.add_argument("--seeds", type=int, help="by default as many as the profile plans")
     asked.add_argument("--protocol", nargs="*", default=())
+    asked.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="labels of runs, most urgent first")
     asked.add_argument("--device", default="cpu", help="cpu, with one core for each run, or cuda")
     asked.add_argument("--processes", type=int, default=1)
     asked.add_argument("--minutes", type=float, default=600)

@@ -93,6 +93,18 @@ def test_runs_are_selected_in_the_order_of_the_patterns_and_each_once(two_runs):
     assert many_runs.selected(configs, ["c"]) == []
 
 
+def test_only_runs_that_match_are_made(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(beyond, "make_runs", lambda wanted, *others: made.extend(wanted))
+    places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    monkeypatch.setattr(
+        sys, "argv", ["beyond", "--profile", "smoke", "--protocol", "clean", "--only", "*-kl-*", *places]
+    )
+    beyond.main()
+    labels = {config.label for config in beyond.configs("smoke", seeds=1, protocols=["clean"])}
+    assert {config.label for config in made} == {label for label in labels if "-kl-" in label} != set()
+
+
 def test_a_run_that_would_not_end_in_time_is_not_started(two_runs, tmp_path, monkeypatch):
     class Slow:
         minutes = 1.0
