@@ -2,7 +2,7 @@
 
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
-    python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*-kl-*' '*-k20*'
+    python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*' '*'
     python benchmarks/beyond.py --profile full --merge RUNS more.runs.gz
 
 The third line makes the runs whose labels match, those of the first pattern first. The last line makes no runs but
