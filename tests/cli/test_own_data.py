@@ -6,12 +6,14 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import fedeas
 from fedeas.cli.runs import PlainLines
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
+from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.split import split_data
 
 CLASSES = ("ant", "bee")
@@ -129,6 +131,45 @@ def test_the_time_left_is_that_of_the_remaining_rounds_without_images(capsys):
     for number, seconds in ((1, {"train": 10.0, "generate": 90.0}), (2, {"train": 20.0})):
         lines({"round": number, "seconds": seconds, "train_loss": 1.0, "generated": 7})
     assert [line.rsplit(", ", 1)[1] for line in capsys.readouterr().out.splitlines()] == ["40 s left", "45 s left"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 9 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes. Error code 12"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_too_little_memory_is_one_line_and_the_same_command_resumes(run, monkeypatch, error):
+    command = ("run", "partition.clients=3", "engine.processes=1", "rounds.total=3", *SMALL[1:])
+    train = LocalEngine.map
+
+    def fail_later(self, task, broadcast, clients, round):
+        if round == 2:
+            raise error
+        return train(self, task, broadcast, clients, round)
+
+    monkeypatch.setattr(LocalEngine, "map", fail_later)
+    code, _, err = run(*command)
+    assert code == 3
+    assert len(err.splitlines()) == 1
+    assert "GPU 0" not in err
+    monkeypatch.setattr(LocalEngine, "map", train)
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "round 1 of 3" not in out
+    assert "round 3 of 3" in out
+
+
+def test_other_errors_are_not_hidden(run, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(LocalEngine, "map", fail)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        run("run", "partition.clients=3", "engine.processes=1", *SMALL)
 
 
 def test_ctrl_c_says_after_which_round_and_the_same_command_resumes(run, monkeypatch):

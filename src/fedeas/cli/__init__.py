@@ -24,7 +24,7 @@ from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
-from fedeas.errors import FedEASError
+from fedeas.errors import FedEASError, RunError
 
 TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
 """Packages of the extra ``train``; planning works without them, generation and training do not."""
@@ -68,6 +68,19 @@ def main(arguments: list[str] | None = None) -> None:
         if missing not in TRAINING_PACKAGES:
             raise
         _stop(f"this needs the package {missing}: pip install 'fedeas[train]'", FedEASError.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if not _means_too_little_memory(error):
+            raise
+        what = ": ".join(filter(None, ("too little memory", str(error).partition(". GPU")[0])))
+        _stop(
+            f"{what}; end other programs that use it, or use smaller batches; what is done is kept", RunError.exit_code
+        )
+
+
+def _means_too_little_memory(error: BaseException) -> bool:
+    """Whether Python, numpy or torch could not allocate memory, on a GPU or not; without importing torch."""
+    names = (MemoryError.__name__, "OutOfMemoryError")
+    return any(kind.__name__ in names for kind in type(error).__mro__) or "can't allocate memory" in str(error)
 
 
 @cache  # Typer builds every option of every command, which takes longer than a short command runs
