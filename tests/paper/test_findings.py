@@ -42,14 +42,16 @@ def packed():
     return all_findings(Results([RESULTS]))
 
 
-def test_digits_and_fashion_mnist_have_all_their_comparisons_and_seeds(packed):
-    digits, fashion = ([each for each in packed if each.dataset == name] for name in ("digits", "fashion-mnist"))
-    assert [len(digits), len(fashion)] == [5, 4]
-    assert all(each.is_finished for each in [*digits, *fashion])
+@pytest.mark.parametrize(("dataset", "experiments"), [("digits", 5), ("fashion-mnist", 4), ("cifar100", 1)])
+def test_experiments_have_all_their_comparisons_and_seeds(packed, dataset, experiments):
+    found = [each for each in packed if each.dataset == dataset]
+    assert len(found) == experiments
+    assert all(each.is_finished for each in found)
 
 
 def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed):
-    by_profile = [[each for each in packed if each.dataset == name] for name in ("digits", "fashion-mnist", "cifar10")]
+    datasets = ("digits", "fashion-mnist", "cifar10", "cifar100")
+    by_profile = [[each for each in packed if each.dataset == name] for name in datasets]
     for text in (answers_markdown(packed), advice_markdown(packed), *(findings_markdown(*each) for each in by_profile)):
         console = Console(width=80, file=StringIO())
         console.print(Markdown(text))

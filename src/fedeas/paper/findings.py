@@ -66,7 +66,7 @@ class Findings:
         compared: the comparisons that have been made.
         planned: how many there will be.
         planned_seeds: how many seeds each will have.
-        clients: number and skew of the clients, if the dataset was trained on in several settings.
+        clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
     """
 
@@ -97,7 +97,7 @@ class Findings:
         )
         return Findings(
             profile.dataset or where.dataset, chosen.protocol, compared, len(pairs), profile.planned_seeds,
-            clients=chosen.title(where).partition(", ")[2] if len(profile.beyond) > 1 else "",
+            clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
         )  # fmt: skip
 

@@ -55,7 +55,7 @@ def _where(datasets: tuple[str, ...]) -> str:
 
 
 SHOWN = Advice(
-    server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist", "cifar10")),
+    server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist", "cifar10", "cifar100")),
     clients=Shown("kl", ("digits", "fashion-mnist", "cifar10")),
 )
 """What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""
