@@ -62,17 +62,33 @@ class TestOnAGpu:
 
     def test_a_backward_pass_is_recorded_although_an_earlier_one_is_still_referred_to(self):
         device = torch.device("cuda")
-        weight = torch.arange(3.0, device=device, requires_grad=True)
+        weight, updated = (torch.arange(3.0, device=device, requires_grad=True) for _ in range(2))
+
+        def product():
+            return OneSlope.apply(weight, updated)
 
         def slope():
             weight.grad = None
-            (weight * weight).sum().backward()
+            product().sum().backward()
             return weight.grad.clone()
 
         with on_recordable_stream(device):
-            earlier = weight * weight
+            earlier = product()
         captured = Captured(slope, device)
         for _ in range(WARM_UP + 3):
-            assert captured().tolist() == [0.0, 2.0, 4.0]
+            assert captured().tolist() == [0.0, 1.0, 2.0]
         assert captured.graph is not None
         assert earlier.grad_fn is not None
+
+
+class OneSlope(torch.autograd.Function):
+    """A product whose second factor gets no gradient, as a weight that is updated during the backward pass."""
+
+    @staticmethod
+    def forward(ctx, first, second):
+        ctx.save_for_backward(second)
+        return first * second
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope * ctx.saved_tensors[0], None

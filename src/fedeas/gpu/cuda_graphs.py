@@ -114,9 +114,9 @@ class Captured:
 def on_recordable_stream(device: torch.device) -> Iterator[None]:
     """Use the current stream or, if that is the default stream, which cannot be recorded, one of this thread.
 
-    Everything that a thread does before a recording must run on the same stream. Torch sums the gradients of a weight
-    on the stream of an earlier pass if something still refers to that pass, and a recording must not wait for another
-    stream.
+    What a thread does before a recording must run on the same stream. If something still refers to an earlier pass,
+    torch makes the end of a backward pass wait for that pass's stream (pytorch/pytorch#189591), and a recording must
+    not wait for a stream that is not recorded.
     """
     current = torch.cuda.current_stream(device)
     if current != torch.cuda.default_stream(device):
