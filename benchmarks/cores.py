@@ -90,7 +90,7 @@ def main() -> None:
             "cores": number,
             "fedeas, rounds a second": round(1 / spent[seconds, number], 2),
             "times one core": round(spent[seconds, 1] / spent[seconds, number], 2),
-            "without exchange": round(spent[seconds, 1] / spent[seconds_apart, number], 2),
+            "times one core, exchanging nothing": round(spent[seconds, 1] / spent[seconds_apart, number], 2),
             "Flower, rounds a second": round(1 / flowers[number], 2),
             "times Flower": round(flowers[number] / spent[seconds, number], 1),
         }
