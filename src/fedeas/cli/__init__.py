@@ -79,8 +79,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _means_too_little_memory(error: BaseException) -> bool:
     """Whether Python, numpy or torch could not allocate memory, on a GPU or not; without importing torch."""
-    names = (MemoryError.__name__, "OutOfMemoryError")
-    return any(kind.__name__ in names for kind in type(error).__mro__) or "can't allocate memory" in str(error)
+    on_gpu, by_torch = type(error).__name__ == "OutOfMemoryError", "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or on_gpu or by_torch
 
 
 @cache  # Typer builds every option of every command, which takes longer than a short command runs

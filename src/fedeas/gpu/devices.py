@@ -63,7 +63,9 @@ def waking(device: torch.device) -> Iterator[None]:
 
 def _wake(device: torch.device) -> None:
     """Use cuBLAS, cuDNN and Triton once; the last one reads all its own files first."""
-    with suppress(RuntimeError):  # such as a lack of memory, which the first step meets again and reports
+    # An error, such as a lack of memory, meets the first step again, which reports it. Triton launches on the current
+    # device of the thread, wherever the tensors are.
+    with suppress(Exception), torch.cuda.device(device):
         rows = torch.ones(64, 64, device=device, dtype=torch.bfloat16)
         torch.mm(rows, rows)
         images = torch.ones(8, 8, 8, 8, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
