@@ -1,4 +1,4 @@
-"""Threads and precision are settings of the whole process: a context sets them and brings the earlier ones back."""
+"""Devices; and settings of the whole process, threads and precision, which end with their context."""
 
 from contextlib import suppress
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedeas.errors import InputError
-from fedeas.gpu.devices import torch_precision, torch_threads
+from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -27,6 +27,11 @@ def test_a_precision_ends_with_its_context(name, error):
         if error:
             raise error
     assert settings() == before
+
+
+def test_another_gpu_than_the_first_is_refused_with_the_setting_that_makes_it_the_first():
+    with pytest.raises(InputError, match=r"engine\.device 'cuda:3'.*CUDA_VISIBLE_DEVICES=3"):
+        chosen_device("cuda:3", "engine.device")
 
 
 def test_a_refused_precision_changes_nothing():

@@ -33,13 +33,18 @@ def load_kernels(name: str) -> ModuleType | None:
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
-    """The device ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one. Errors name it by `setting`."""
+    """The device ``cpu`` or ``cuda``; ``auto`` is a GPU if there is one. Errors name it by `setting`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         if device.type not in COMPUTING:
             raise InputError(f"{setting} {name!r} cannot be used (it computes nothing); use cpu, cuda or auto")
+        if device.type == "cuda" and device.index:  # Triton launches on a thread's current GPU, which is the first one
+            raise InputError(
+                f"{setting} {name!r} cannot be used, only the first GPU; set CUDA_VISIBLE_DEVICES={device.index}, "
+                "which makes this one the first, and use cuda"
+            )
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
