@@ -8,6 +8,7 @@
 ``ablation``         what each part of the fast engines brings, on both stems
 ``agreement CONFIG DATA_ROOT``   accuracy in bf16 against fp32, and the spread over three seeds
 ``rounding STEM``    how far fp32 and fp64 end apart after the same epoch: what correctness can be at best
+``preparation STEM DATA_ROOT CONFIG``  seconds of short runs, one after the other in one process
 ``whole STEM DATA_ROOT RUNS CONFIG...``  seconds of whole commands, with an empty folder RUNS
 """
 
@@ -417,6 +418,21 @@ def agreement(config: str, root: str) -> None:
     save("gpu-rounds-agreement", "Accuracy over 20 rounds of five epochs by precision and seed, K = 100", rows)
 
 
+def preparation(stem: str, root: str, config: str) -> None:
+    """Seconds of three runs of eight rounds in one process: the later ones use what the first one has recorded."""
+    rows = list[dict[str, object]]()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(3):
+            given = load_config(config, [f"seed={seed}", "rounds.total=8", f'data.root="{root}"'])
+            spent = execute(given, RunStore(folder)).summary()["seconds"]
+            phases = {name: round(spent[name], 2) for name in ("prepare", "engine", "train", "evaluate", "total")}
+            rows.append({"run of the process": seed + 1, **phases})
+            print(rows[-1], flush=True)
+    precision = load_config(config).engine.precision
+    title = f"Seconds of runs of eight rounds, one after the other in one process, {precision}, {stem} stem"
+    save(f"gpu-rounds-preparation{SUFFIX[stem]}", title, rows)
+
+
 def whole(stem: str, root: str, runs: str, *configs: str) -> None:
     """Seconds of ``fedeas run CONFIG``, start-up included, and where those of the rounds went.
 
@@ -447,5 +463,5 @@ def seconds_of(summary: dict[str, Any]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    tasks = [throughput, steps, kernels, growth, correctness, rounding, ablation, agreement, whole]
+    tasks = [throughput, steps, kernels, growth, correctness, rounding, ablation, agreement, preparation, whole]
     {task.__name__: task for task in tasks}[sys.argv[1]](*sys.argv[2:])
