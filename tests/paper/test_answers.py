@@ -52,7 +52,13 @@ def experiment(dataset, method="Uniform", table="beta = 4", level=1.0, seeds=5):
     values = {seed: level + 0.01 * seed for seed in range(seeds)}
     difference = Difference.of(list(values.values()))
     compared = (Compared(table, method, difference, difference.verdict, 1.0, values),)
-    return Findings(dataset, "clean", compared, 1, 5)
+    return Findings(dataset, "clean", compared, ((table, method),), 5)
+
+
+def with_budget(found, table, level):
+    """The same experiment with a further budget."""
+    (more,) = experiment(found.dataset, table=table, level=level).compared
+    return replace(found, compared=(*found.compared, more), planned=(*found.planned, (table, more.method)))
 
 
 def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opposite():
@@ -70,9 +76,7 @@ def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opp
 
 
 def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
-    higher, small = experiment("one"), experiment("other", level=5.0)
-    (large,) = experiment("other", table="beta = 12", level=-5.04).compared
-    both = replace(small, compared=(*small.compared, large))
+    higher, both = experiment("one"), with_budget(experiment("other", level=5.0), "beta = 12", -5.04)
     assert overall(both)["Uniform"].verdict is Verdict.UNDECIDED
     found = answer(UNIFORM, [higher, both])
     assert found.startswith(f"**{MIXED}**")
@@ -82,11 +86,11 @@ def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
 def test_many_experiments_are_counted_and_single_budgets_are_named():
     shown = [experiment(f"set-{number}", level=-1.0) for number in range(FEW + 1)]
     assert "set-0" in answer(UNIFORM, shown[:FEW])
-    small = experiment("other", level=5.0)
-    (large,) = experiment("other", table="beta = 12", level=-5.04).compared
-    found = answer(UNIFORM, [*shown, replace(small, compared=(large,), protocol="paper"), experiment("one", seeds=1)])
+    more = [replace(experiment("other", level=-1.0), protocol="paper"), experiment("open", level=-0.02)]
+    more += [experiment("unfinished", level=-1.0, seeds=4)]
+    found = answer(UNIFORM, [*shown, *more])
     assert f"in {FEW + 2} of {FEW + 3} experiments" in found
-    mixed = answer(UNIFORM, [*shown, replace(small, compared=(*small.compared, large))])
+    mixed = answer(UNIFORM, [*shown, with_budget(experiment("other", level=5.0), "beta = 12", -5.04)])
     assert f"in {FEW + 1} of {FEW + 2} experiments" in mixed
     assert "other (clean) at beta = 12" in mixed
 
@@ -136,10 +140,17 @@ def test_comparisons_at_equal_steps_are_apart():
 def test_more_methods_widen_the_intervals():
     alone = experiment("one", level=0.005)
     (compared,) = alone.compared
-    others = [compared._replace(method=name) for question in QUESTIONS for name in question.methods]
-    many = Findings("one", "clean", tuple(each for each in others if not each.method.endswith(STEPS)), 8, 5)
+    others = tuple((compared.table, name) for question in QUESTIONS for name in question.methods)
     assert overall(alone)["Uniform"].verdict is Verdict.HIGHER
-    assert overall(many)["Uniform"].verdict is Verdict.UNDECIDED
+    assert overall(replace(alone, planned=others))["Uniform"].verdict is Verdict.UNDECIDED
+
+
+def test_a_mean_is_judged_when_all_its_budgets_have_all_their_seeds():
+    found = experiment("one")
+    assert overall(found)["Uniform"].verdict is Verdict.HIGHER
+    assert overall(replace(found, planned_seeds=6))["Uniform"].verdict is Verdict.UNFINISHED
+    later = (*found.planned, ("beta = 12", "Uniform"))
+    assert overall(replace(found, planned=later))["Uniform"].verdict is Verdict.UNFINISHED
 
 
 def cifar_findings(place, methods):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
-from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, Compared, Findings, marked
+from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, Compared, Findings, marked, verdict_among
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, signed
 
@@ -52,7 +52,10 @@ LEAST = 3
 
 
 class Overall(NamedTuple):
-    """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run."""
+    """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run.
+
+    It has a verdict once all budgets have all seeds.
+    """
 
     difference: Difference
     verdict: Verdict
@@ -62,10 +65,14 @@ class Overall(NamedTuple):
 @cache
 def overall(found: Findings) -> dict[str, Overall]:
     """Each method of the questions, if it has been compared; the verdicts hold together with 95 % (Bonferroni)."""
-    values = {name: _by_budget(found, name) for question in QUESTIONS for name in question.methods}
-    means = {name: difference for name in values if (difference := mean_of(values[name])) is not None}
-    number = sum(each.interval is not None for each in means.values())
-    return {name: Overall(each, each.verdict_among(number), len(values[name])) for name, each in means.items()}
+    planned = {name: tables for name in METHODS if (tables := _planned(found, name))}
+    means = dict[str, Overall]()
+    for name, tables in planned.items():
+        values = [each.by_seed for each in _comparisons(found, name)]
+        if (difference := mean_of(values)) is not None:
+            complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
+            means[name] = Overall(difference, verdict_among(len(planned), difference, complete), len(values))
+    return means
 
 
 def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
@@ -78,14 +85,16 @@ def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
     return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 
 
-def _by_budget(found: Findings, name: str) -> list[Mapping[int, float]]:
-    return [each.by_seed for each in _comparisons(found, name)]
+def _planned(found: Findings, name: str) -> list[str]:
+    """The tables in which a method will be compared, one for each budget."""
+    wanted = name.removesuffix(STEPS), name.endswith(STEPS)
+    return [table for table, method in found.planned if (method, table.endswith(EQUAL_STEPS)) == wanted]
 
 
 def _comparisons(found: Findings, name: str) -> list[Compared]:
-    """The comparisons of a method, one for each budget."""
-    wanted = name.removesuffix(STEPS), name.endswith(STEPS)
-    return [each for each in found.compared if (each.method, each.is_control) == wanted]
+    """The comparisons of a method that have been made."""
+    tables = _planned(found, name)
+    return [each for each in found.compared if each.table in tables and each.method == name.removesuffix(STEPS)]
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
@@ -102,8 +111,8 @@ def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict
         whole = [title for title, at in places.items() if at == ""]
         partly = [title + at for title, at in places.items() if at]
         if len(whole) > FEW:
-            made = sum(method in overall(each) for each in experiments)
-            texts = [f"in {len(whole)} of {made} experiments", *([f"on {listed(partly)}"] if partly else [])]
+            judged = sum(overall(each)[method].verdict.is_given for each in experiments if method in overall(each))
+            texts = [f"in {len(whole)} of {judged} experiments", *([f"on {listed(partly)}"] if partly else [])]
             yield f"{method}: {verdict} than FedEAS {listed(texts)}{_mean_shown(experiments, method, verdict)}"
         elif whole or partly:
             yield f"{method}: {verdict} than FedEAS on {listed([*whole, *partly])}"
@@ -146,7 +155,7 @@ def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[
         whole = overall(each).get(method)
         if whole is None or each.protocol != "clean":
             continue
-        if whole.verdict is not Verdict.ONE_SEED and whole.budgets == each.budgets:
+        if whole.verdict.is_given and whole.budgets == each.budgets:
             found.setdefault(each.dataset, []).append(whole.difference.mean)
     return found
 

@@ -35,7 +35,7 @@ EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
 
 
 class Compared(NamedTuple):
-    """A method's difference to FedEAS in one table, its verdict among all comparisons, and its relative work.
+    """A method's difference to FedEAS in one table, its verdict among all planned comparisons, and its relative work.
 
     `by_seed` holds the differences behind the mean.
     """
@@ -64,7 +64,7 @@ class Findings:
 
     Attributes:
         compared: the comparisons that have been made.
-        planned: how many there will be.
+        planned: table and method of each comparison, made or not.
         planned_seeds: how many seeds each will have.
         clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
@@ -73,7 +73,7 @@ class Findings:
     dataset: str
     protocol: str
     compared: tuple[Compared, ...]
-    planned: int
+    planned: tuple[tuple[str, str], ...]
     planned_seeds: int
     clients: str = ""
     budgets: int = 1
@@ -88,15 +88,15 @@ class Findings:
             for title in each.runs
             if title not in (CEILING, FEDEAS.title)
         ]
-        differences = [_differences(each, title, results) for each, title in pairs]
-        number = sum(len(by_seed) > 1 for by_seed in differences)
-        compared = tuple(
-            Compared(_name(each), title, found, found.verdict_among(number), _work(each, title, results), by_seed)
-            for (each, title), by_seed in zip(pairs, differences, strict=True)
-            if (found := Difference.of(list(by_seed.values()))) is not None
-        )
+        planned = tuple((_name(each), title) for each, title in pairs)
+        compared = list[Compared]()
+        for (each, title), (table, _) in zip(pairs, planned, strict=True):
+            by_seed = _differences(each, title, results)
+            if (found := Difference.of(list(by_seed.values()))) is not None:
+                verdict = verdict_among(len(planned), found, len(by_seed) >= profile.planned_seeds)
+                compared.append(Compared(table, title, found, verdict, _work(each, title, results), by_seed))
         return Findings(
-            profile.dataset or where.dataset, chosen.protocol, compared, len(pairs), profile.planned_seeds,
+            profile.dataset or where.dataset, chosen.protocol, tuple(compared), planned, profile.planned_seeds,
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
         )  # fmt: skip
@@ -105,7 +105,7 @@ class Findings:
     def title(self) -> str:
         """The experiment's name.
 
-        >>> Findings("cifar10", "clean", (), planned=3, planned_seeds=5, clients="K=20").title
+        >>> Findings("cifar10", "clean", (), planned=(), planned_seeds=5, clients="K=20").title
         'cifar10 (K=20, clean)'
         """
         return f"{self.dataset} ({self.setting})"
@@ -124,26 +124,26 @@ class Findings:
     def seeds(self) -> str:
         """How many seeds comparisons have, of how many that are planned.
 
-        >>> Findings("digits", "clean", (), planned=3, planned_seeds=5).seeds
+        >>> Findings("digits", "clean", (), planned=(), planned_seeds=5).seeds
         '0 of 5'
         """
         found = sorted({each.difference.seeds for each in self.compared} or {0})
         return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) + f" of {self.planned_seeds}"
 
     @property
-    def verdicts(self) -> int:
-        """How many comparisons have a verdict; one seed gives none."""
-        return sum(each.verdict is not Verdict.ONE_SEED for each in self.compared)
-
-    @property
     def is_finished(self) -> bool:
         """Whether all comparisons have all their seeds."""
         enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
-        return enough and len(self.compared) == self.planned
+        return enough and len(self.compared) == len(self.planned)
 
     def shows(self, methods: Collection[str]) -> bool:
         """Whether a comparison of one of these methods has a verdict."""
-        return any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in self.compared)
+        return any(each.method in methods and each.verdict.is_given for each in self.compared)
+
+
+def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
+    """A verdict among all planned comparisons, once all runs are there: who looks earlier sees more by chance."""
+    return difference.verdict_among(comparisons) if complete else Verdict.UNFINISHED
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
@@ -182,7 +182,7 @@ def findings_markdown(*settings: Findings) -> str:
 
 LEGEND = (
     "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
-    "experiment in mind. △ and ▽: only taken alone."
+    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked."
 )
 
 
@@ -191,10 +191,14 @@ def marked(difference: Difference, verdict: Verdict) -> str:
 
     >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
     ('+2.00 △', '+2.00 ▲')
+    >>> marked(Difference(2.0, 0.1, 2), Verdict.UNFINISHED)
+    '+2.00 (2 seeds)'
     """
-    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼", Verdict.ONE_SEED: " (one seed)"}
+    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}
     alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}
-    return signed(difference.mean, 2) + (full.get(verdict) or alone.get(difference.verdict, ""))
+    few = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
+    mark = full.get(verdict) or alone.get(difference.verdict, "") if verdict.is_given else few
+    return signed(difference.mean, 2) + mark
 
 
 def _setting_markdown(found: Findings) -> str:
@@ -211,9 +215,9 @@ def _setting_markdown(found: Findings) -> str:
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause."""
     usual = [each for each in found.compared if not each.is_control]
-    if not found.verdicts:
-        return [f"{_progress(found)} One seed has no interval, so nothing is shown yet."]
-    level = 100 * (1 - (1 - CONFIDENCE) / found.verdicts)
+    if not any(each.verdict.is_given for each in found.compared):
+        return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
+    level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
     return [
         f"{_progress(found)} {together}",
@@ -226,8 +230,8 @@ def conclusions(found: Findings) -> list[str]:
 
 
 def _progress(found: Findings) -> str:
-    made = f"{len(found.compared)} of {found.planned} planned comparisons with FedEAS were made"
-    open_end = "" if found.is_finished else " The experiment is not finished: verdicts may change."
+    made = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made"
+    open_end = "" if found.is_finished else " The experiment is not finished."
     return f"{made}, with {found.seeds} planned seeds.{open_end}"
 
 
@@ -235,8 +239,8 @@ def _says(
     compared: Sequence[Compared], what: str, methods: Collection[str], more: Callable[[Compared], str] = lambda each: ""
 ) -> str:
     """The methods that are higher or lower than FedEAS, each with the budgets at which it is."""
-    if not any(each.method in methods and each.verdict is not Verdict.ONE_SEED for each in compared):
-        return f"{what}: no seeds to compare yet."
+    if not any(each.method in methods and each.verdict.is_given for each in compared):
+        return f"{what}: none has all its seeds yet."
     said = []
     for verdict in (Verdict.HIGHER, Verdict.LOWER):
         there = [each for each in compared if each.verdict is verdict]

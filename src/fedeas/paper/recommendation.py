@@ -37,11 +37,9 @@ def _higher_on(experiments: Sequence[Findings], methods: Sequence[str]) -> tuple
 
 
 def _is_higher(found: Findings, method: str) -> bool:
-    """Whether it is higher over all budgets, with all planned seeds: few seeds may agree by chance."""
+    """Whether it is higher over all budgets of the experiment."""
     whole = overall(found).get(method)
-    if whole is None or whole.verdict is not Verdict.HIGHER:
-        return False
-    return whole.budgets == found.budgets and whole.difference.seeds >= found.planned_seeds
+    return whole is not None and whole.verdict is Verdict.HIGHER and whole.budgets == found.budgets
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
@@ -65,7 +63,7 @@ def _advice_row(found: Findings) -> list[str]:
         (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
     )
     shown = [text if found.shows(methods) else "" for methods, text in cells]
-    return [found.title, f"{len(found.compared)} of {found.planned}; {found.seeds}", *shown]
+    return [found.title, f"{len(found.compared)} of {len(found.planned)}; {found.seeds}", *shown]
 
 
 def _title(policy: str) -> str:

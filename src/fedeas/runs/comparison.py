@@ -27,6 +27,12 @@ class Verdict(StrEnum):
     LOWER = "lower"
     UNDECIDED = "no difference shown"
     ONE_SEED = "one seed: no interval"
+    UNFINISHED = "runs are missing"
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there were enough runs for a conclusion."""
+        return self not in (Verdict.ONE_SEED, Verdict.UNFINISHED)
 
 
 @dataclass(frozen=True)
