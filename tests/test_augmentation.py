@@ -481,6 +481,7 @@ def test_a_client_takes_its_row_of_a_plan(budget):
         ({"budget": [1, -2]}, "must have 2 numbers"),
         ({"budget": [1, 0.5]}, "whole numbers"),
         ({"budget": PLAN, "client": "eve"}, "no client 'eve'"),
+        ({"budget": PLAN}, "the plan has 2 clients"),
         ({"client": "ann"}, "a name needs a plan"),
         ({"budget": PLAN, "policy": "full-balance"}, "not both"),
     ],

@@ -77,6 +77,16 @@ def test_runs_start_from_a_dictionary_a_file_or_a_config(tmp_path):
     assert page.read_text().startswith("<!")
 
 
+def test_a_run_takes_the_policy_of_a_plan_for_its_own_clients(tmp_path):
+    small = {"rounds": {"total": 1}, "partition": {"clients": 3}, "train": {"steps": 1}, "engine": {"threads": 1}}
+    first = fedeas.run(small, runs=tmp_path, policy="no-generation")
+    plan = fedeas.plan(first.allocation()[0], beta=2)
+    run = fedeas.run({**small, "generator": "gaussian"}, runs=tmp_path, plan=plan)
+    assert np.array_equal(run.allocation()[1].n, plan.n)
+    with pytest.raises(InputError, match="the plan is for other counts"):
+        fedeas.run(small, runs=tmp_path, plan=fedeas.plan(TABLE, beta=6))
+
+
 def test_public_names_are_shown_and_work():
     assert {"plan", "generate", "run", "report", "augment"} <= set(dir(fedeas))
     assert not {"planning", "core", "import_module"} & set(dir(fedeas))

@@ -135,7 +135,7 @@ def augment(
     policy: AllocationPolicy | str | None = None,
     cache: PathLike | None = None,
     *,
-    client: int | str = 0,
+    client: int | str | None = None,
     budget: Plan | Allocation | ArrayLike | None = None,
     transform: Transform | None = None,
 ) -> Augmented:
@@ -151,7 +151,7 @@ def augment(
         policy: a local policy, which needs only this client's counts, or its spec; FedEAS(12) if there is no `budget`.
         cache: folder of an image bank; without one, images are generated again at each call.
         client: this client's number in the federation, so that no two clients get the same images; its name, if
-            `budget` is a plan with names.
+            `budget` is a plan with names. Without a plan of several clients it is 0 by default.
         budget: synthetic samples of each class, instead of a policy: a plan, of which this client's row is taken, or
             the row itself.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
@@ -193,12 +193,16 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
 
 
 def _row(
-    policy: AllocationPolicy | str | None, budget: Any, client: int | str, classes: IntArray, num_classes: int
+    policy: AllocationPolicy | str | None, budget: Any, client: int | str | None, classes: IntArray, num_classes: int
 ) -> tuple[int, IntArray]:
     """The client's number, and its synthetic samples of each class."""
     if policy is not None and budget is not None:
         raise InputError("give a policy or a budget, not both")
     plan = budget.allocation if isinstance(budget, Plan) else budget
+    if client is None:
+        if isinstance(plan, Allocation) and len(plan.n) > 1:
+            raise InputError(f"the plan has {len(plan.n):,} clients; give client, the name or number of this one")
+        client = 0
     if isinstance(plan, Allocation):
         number = plan.row_of(client)
         row = plan.n[number]

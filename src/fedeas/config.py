@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -464,8 +464,8 @@ def _in_words(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(first["loc"][-1]), _all_keys(), n=1)
-        return f"unknown key {_shortened(key)}" + (f"; did you mean {near[0]!r}?" if near else "")
+        near = _nearest_key(key)
+        return f"unknown key {_shortened(key)}" + (f"; did you mean {near!r}?" if near else "")
     if first["type"] == "value_error":  # raised by this module, with a full message
         return str(first["ctx"]["error"])
     return f"{key}: {first['msg']}, not {_shortened(first['input'])}"
@@ -480,6 +480,31 @@ def _shortened(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
-def _all_keys() -> list[str]:
-    sections = (field.annotation for field in RunConfig.model_fields.values() if isinstance(field.default, _Section))
-    return [name for section in (*sections, RunConfig) for name in section.model_fields]  # type: ignore[union-attr]
+OTHER_NAMES = {
+    "learning_rate": "train.lr", "local_epochs": "train.epochs", "num_rounds": "rounds.total",
+    "num_clients": "partition.clients", "fraction_fit": "rounds.participation", "optimizer": "algorithm",
+    "model_name": "model.name", "beta": "policy",
+}  # fmt: skip
+"""What other tools call our keys."""
+
+
+def _nearest_key(unknown: str) -> str | None:
+    """The key, with its section, whose name is most like this one."""
+    section, _, name = unknown.rpartition(".")
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    keys: dict[str, list[str]] = {}
+    for key in _all_keys():
+        keys.setdefault(key.rpartition(".")[2], []).append(key)
+    near = difflib.get_close_matches(name, keys, n=1)
+    # If several sections have it: the one that was given, or else none at all.
+    return min(keys[near[0]], key=lambda key: (key.rpartition(".")[0] != section, len(key))) if near else None
+
+
+def _all_keys() -> Iterator[str]:
+    """All keys, those of a section as ``section.key``."""
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.default, _Section):
+            yield from (f"{name}.{key}" for key in type(field.default).model_fields)
+        else:
+            yield name

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedeas.config import RunConfig, checked_config, load_config
 from fedeas.core.files import PathLike
 from fedeas.errors import InputError
@@ -27,7 +29,7 @@ def run(
 
     Args:
         config: a TOML file, a dictionary with its content, a `RunConfig`, or nothing for the defaults.
-        plan: take the policy of this plan.
+        plan: take the policy of this plan, which must be for the clients of the run.
         runs: folder of run directories.
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
         on_round: called with the record of each round.
@@ -39,8 +41,23 @@ def run(
 
     policy = {} if plan is None else {"policy": plan.policy.spec}
     chosen = with_settings(_config(config), {**policy, **settings})
+    if plan is not None:
+        _check_same_clients(plan, chosen)
     store = RunStore(runs)
     return execute(for_this_machine(chosen, store), store, on_round, bank)
+
+
+def _check_same_clients(plan: Plan, config: RunConfig) -> None:
+    """Refuse a plan for others than the run's clients: the policy would give these other images than planned."""
+    from fedeas.federation.split import split_of
+
+    own = split_of(config, needs_indices=False).counts.n
+    if not np.array_equal(own, plan.counts.n):
+        planned, here = (f"{len(n):,} clients with {n.sum():,} samples" for n in (plan.counts.n, own))
+        raise InputError(
+            f"the plan is for other counts ({planned}) than the run's ({here}); plan for these, or give only its "
+            f"policy: policy={plan.policy.spec!r}"
+        )
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from fedeas import FedEAS, LabelCounts, read_counts, write_counts
+from fedeas import FedEAS, FullBalance, LabelCounts, read_counts, write_counts
 from fedeas.data.partition import Partition
 from fedeas.paper import claims
 from fedeas.paper.published import example_counts
@@ -65,6 +65,14 @@ def test_every_way_to_give_a_budget_works(run, counts_file, options):
     code, out, err = run("plan", counts_file, *options.split())
     assert (code, err) == (0, "")
     assert "synthetic samples" in out
+
+
+def test_a_budget_beyond_full_balance_is_pointed_out(run):
+    need = FullBalance().allocate(example_counts()).total
+    for total, beyond in ((need - 5_000, False), (100 * need, True)):
+        code, out, _ = run("plan", "--example", "--total", str(total))
+        assert code == 0
+        assert (f"{need:,}" in out) == beyond
 
 
 def test_a_comparison_shows_every_policy(run):

@@ -134,6 +134,23 @@ def test_a_table_of_samples_and_clients_is_a_split(tmp_path, ending):
     assert identified(asked).participants == 1
 
 
+def test_numbers_are_rows_of_the_file_also_if_some_are_set_aside_for_testing(tmp_path):
+    """Every image shows its own row, so that a client's images tell which rows it was given."""
+    rows = np.arange(60)
+    images = np.broadcast_to(rows.astype(np.uint8)[:, None, None, None], (60, 1, 4, 4))
+    np.savez(tmp_path / "data.npz", images=images, labels=rows % 3)
+    path = write_table(tmp_path / "split.csv", {"sample": rows.tolist(), "client": (rows // 20).tolist()})
+    asked = load_config(None, [f"data.dataset=npz:{tmp_path / 'data.npz'}", f"partition.file={path}"])
+    found = split_data(asked, load_dataset(asked.data.dataset))
+    shown = [found.images[part][:, 0, 0, 0] for part in found.partition.indices]
+    assert [set((part // 20).tolist()) for part in shown] == [{0}, {1}, {2}]
+    assert sorted([*np.concatenate(shown), *found.test_images[:, 0, 0, 0]]) == rows.tolist()
+    assert "12 rows name test images" in found.notes[-1]
+    write_table(path, {"sample": [0, 60], "client": ["a", "b"]})
+    with pytest.raises(InputError, match="row 2: 60 is no training sample; give 0 to 59"):
+        split_data(asked, load_dataset(asked.data.dataset))
+
+
 def test_images_are_named_by_their_paths(tmp_path):
     base = write_images(tmp_path, {"images": {"ant": 30, "bee": 20}}) / "images"
     names = [path.relative_to(base).as_posix() for path in sorted(base.rglob("*.png"))]

@@ -167,7 +167,7 @@ BAD_CSV = {
     "client\na\n": "has no class columns; give one column of counts for each class",
     "client,x,y\n": "the table of counts is empty; give at least one client",
     "": "cannot be read (Empty CSV file)",
-    "client,x,y\na,1\n": "cannot be read (CSV parse error: Expected 3 columns, got 2",
+    "client,x,y\na,1\n": "row 1 has 2 cells, the header 3",
     "client,x,y\na,true,false\n": "column 'x' holds bool, not counts; give whole numbers",
     "client,label\na,\n": "row 1: missing label; give one",
     "client,label\n": "the table of counts is empty",
@@ -369,6 +369,10 @@ AMBIGUOUS = {
     "client,label,count\na,x,3\na,x,4\nb,y,5\n": "--count-column count",
     "client,label,count,n\na,x,3,1\nb,y,5,1\n": "--count-column",
     "client,city,cat,dog\na,Bonn,1,2\nb,Kiel,3,4\n": "column 'city' holds text",
+    "hospital,path\na,1.png\na,2.png\nb,3.png\n": "--label-column path",
+    "client,cat,dog,total\na,1,2,3\nb,3,4,8\n": "column 'total' is not the sum",
+    "client,cat,dog\na,1,2\nb,3,4\nTotal,4,6\n": "row 3: 'Total' is the sum of the rows above",
+    "client,cat,dog\na,1,2\nb,3,4,5\nc,3,4\n": "row 2 has 4 cells, the header 3",
 }
 
 

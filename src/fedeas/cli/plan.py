@@ -33,7 +33,7 @@ from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.advice import SHOWN
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import POLICIES, Policy
+from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_file, reads_in_parts, write_plan
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
@@ -109,6 +109,7 @@ def plan(
     _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
     if (source := own or file) is not None:
         _remark(f"read {counts} as {source.how}", as_json)
+    _point_to_full_balance(table, allocation, as_json)
     _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, allocation))
@@ -176,6 +177,13 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
+
+
+def _point_to_full_balance(counts: LabelCounts, allocation: Allocation, as_json: bool) -> None:
+    """Say so if a plan has more images than are needed to remove all imbalance."""
+    enough = FullBalance().allocate(counts).total
+    if allocation.total > enough:
+        _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
 
 
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:

@@ -190,7 +190,10 @@ def _execute(
         try:
             if config.engine.name != "flower":
                 start = None if quiet else on_start
-                return execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
+                run = execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
+                if not quiet:
+                    print(run.path if last else f"{run.path}: was finished before and is only shown", file=sys.stderr)
+                return run
             if pause is not None:
                 raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
             return _simulate(config, store, on_round)

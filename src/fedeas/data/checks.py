@@ -14,7 +14,8 @@ def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | Non
     labels = np.asarray(values)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
-        raise InputError(f"{place}: labels must be a list of whole numbers, one for each image")
+        names = "; their names go into classes" if labels.dtype.kind in "US" else ""
+        raise InputError(f"{place}: labels must be a list of whole numbers, one for each image{names}")
     wrong = np.flatnonzero((labels < 0) | (labels >= (len(classes) if classes else np.inf)))
     if wrong.size:
         limits = f"from 0 to {len(classes) - 1}" if classes else "0 or more"
@@ -30,7 +31,8 @@ def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tu
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if missing.size:
         name = classes[missing[0]]
-        raise InputError(f"{place}: class {name!r} has no images in the training part; add some or remove the class")
+        remedy = "count labels from 0" if missing[0] == 0 else "add some or remove the class"
+        raise InputError(f"{place}: class {name!r} has no images in the training part; {remedy}")
 
 
 def numbers_upto(labels: IntArray) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class Dataset:
     owners: IntArray | None = field(default=None, repr=False)
     """The client of each training image, by its place in `clients`."""
     sample_names: tuple[str, ...] = field(default=(), repr=False)
-    """Names of the training images, if they have any; likewise of the test images."""
+    """Names of the training images, if they have any; likewise of the test images. Rows of a file have numbers."""
     test_names: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     """What a user should know of how the dataset was read."""
@@ -218,7 +218,9 @@ def _from_npz(name: str, path: Path) -> Dataset:
     parts = {"images": images[~is_test], "labels": labels[~is_test]}
     parts |= {"test_images": images[is_test], "test_labels": labels[is_test]}
     note = f"no test part: {is_test.sum():,} of {len(labels):,} images, a fifth of each class, are for testing"
-    return replace(_from_arrays(name, str(path), parts, classes), notes=(note,))
+    rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
+    found = _from_arrays(name, str(path), parts, classes)
+    return replace(found, notes=(note,), sample_names=rows, test_names=test_rows)
 
 
 def _set_aside(path: Path, images: NDArray[Any], labels: IntArray) -> NDArray[np.bool_]:

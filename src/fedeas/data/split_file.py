@@ -29,8 +29,9 @@ Notes = tuple[str, ...]
 def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     """The split of a dataset's training part that a file describes.
 
-    A table has a column of clients and one of samples: numbers of training samples from 0 on, or, for images in a
-    folder, their paths below it. Samples that the table does not name go to no client.
+    A table has a column of clients and one of samples: numbers of training samples from 0 on, or names. Those of images
+    in a folder are their paths below it; those of a file without a test part are the numbers of its rows. Samples that
+    the table does not name go to no client.
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
@@ -104,7 +105,8 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
     for row, sample in enumerate(samples):
         number = place.get(sample, -1 if sample in testing else None)
         if number is None:
-            known = f"0 to {dataset.labels.size - 1}" if not dataset.sample_names else "paths below the folder"
+            last = len(place) + len(testing) - 1
+            known = "paths below the folder" if isinstance(sample, str) and dataset.sample_names else f"0 to {last}"
             raise InputError(f": {sample!r} is no training sample; give {known}", row=row)
         if number >= 0 and seen.setdefault(number, row) != row:
             raise InputError(
@@ -115,10 +117,12 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
 
 
 def _places(samples: Sequence[Any], dataset: Dataset) -> tuple[dict[Any, int], set[Any]]:
-    """Training samples by number, or by path below the folder or its folder train; and the test images' paths."""
-    if not isinstance(samples[0], str):
-        return {number: number for number in range(dataset.labels.size)}, set()
+    """Training samples by number, or by path below the folder or its folder train; and the test images likewise."""
     names = {name: number for number, name in enumerate(dataset.sample_names)}
+    if not isinstance(samples[0], str):
+        if all(map(str.isdigit, names)) and names:  # rows of a file, of which some were set aside for testing
+            return {int(name): number for name, number in names.items()}, {*map(int, dataset.test_names)}
+        return {number: number for number in range(dataset.labels.size)}, set()
     short = {name.removeprefix("train/"): number for name, number in names.items()}
     return short | names, {*dataset.test_names}
 

@@ -48,7 +48,7 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu, cuda or auto") from None
+        raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu or auto") from None
     return device
 
 

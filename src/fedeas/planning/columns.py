@@ -22,8 +22,9 @@ _PARTIES = (
 _CLIENT = re.compile(rf"({'|'.join(_PARTIES)})s?(_?(id|name|nr|no|number))?|cid|.+_id")
 _LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|diagnosis")
 _COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
+_SAMPLE = re.compile(r"(sample|image|img|picture|file|path)(_?(id|index|number|name|path|nr))?")
 _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
-_TOTAL = re.compile(r"total(_.*)?|sum|all")
+_TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 
 FEW_ROWS = 3
@@ -196,6 +197,11 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     if len(labels) == 1 and (labels[0].is_text or others == labels):
         return labels[0].name
     if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
+        if others[0].named_like(_SAMPLE):
+            raise InputError(
+                f"column {others[0].name!r} names samples, and no column their classes; add a column label, or give "
+                f"--label-column {others[0].name} if these are classes"
+            )
         _check_certain(client, others[0], asked)
         return others[0].name  # a wide table has two columns of numbers at least, and each client once
     return None
@@ -242,7 +248,7 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
 
 
 def _without_totals(layout: Layout, classes: Sequence[Column]) -> Layout:
-    """Leave out a column that is called total and is the sum of all others."""
+    """Leave out a column that is called total and is the sum of all others; refuse one that is not."""
     for total in [column for column in classes if column.named_like(_TOTAL)]:
         others = [column for column in classes if column is not total]
         if len(others) > 1 and total.is_number and all(column.is_number for column in others):
@@ -250,7 +256,15 @@ def _without_totals(layout: Layout, classes: Sequence[Column]) -> Layout:
             if table.size and list(table.sum(axis=0)) == list(total.head()):
                 left_out = (*layout.left_out, total.name)
                 return replace(layout, classes=_names(others), left_out=left_out)
+            raise InputError(
+                f"column {total.name!r} is not the sum of the others; correct it, remove it, or rename the class"
+            )
     return layout
+
+
+def is_total(name: str) -> bool:
+    """Whether a row or a column of this name may hold sums."""
+    return Column(name, True, False, list).named_like(_TOTAL)
 
 
 def _names(columns: Any) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,19 +37,44 @@ _WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 def read_csv(path: str | os.PathLike[str]) -> pa.Table:
     """Read a table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
     import pyarrow as pa
-    from pyarrow import csv
 
     encoding, lines = _detect_encoding(Path(path))
     separator = _separator(lines)
     check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
-    table = csv.read_csv(
-        path,
-        csv.ReadOptions(encoding=encoding),
-        csv.ParseOptions(delimiter=separator),
-        csv.ConvertOptions(strings_can_be_null=True),
-    )
+    table = _parsed(path, encoding, separator)
     columns = [_without_escapes(column) for column in table.columns]
     return pa.table(columns, names=[from_csv(name) for name in table.column_names])
+
+
+def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.Table:
+    """The cells of a table; a row with too many or too few is refused by its number."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    wrong: list[csv.InvalidRow] = []
+
+    def remember(row: csv.InvalidRow) -> str:
+        wrong.append(row)
+        return "error"
+
+    def read(all_cores: bool) -> pa.Table:
+        reading = csv.ReadOptions(encoding=encoding, use_threads=all_cores)
+        parsing = csv.ParseOptions(delimiter=separator, invalid_row_handler=remember)
+        return csv.read_csv(path, reading, parsing, csv.ConvertOptions(strings_can_be_null=True))
+
+    try:
+        return read(all_cores=True)
+    except pa.ArrowInvalid:
+        if not wrong:
+            raise
+    with suppress(pa.ArrowInvalid):
+        read(all_cores=False)  # only one core knows the number of a row
+    row = wrong[-1]
+    raise InputError(
+        f" has {row.actual_columns:,} cells, the header {row.expected_columns:,}; give it as many, and put names that "
+        f"contain {separator!r} in quotes",
+        row=row.number - 2,  # the header is row 1
+    )
 
 
 def open_parquet(path: str | os.PathLike[str]) -> Any:

@@ -17,7 +17,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
 from fedeas.errors import InputError
-from fedeas.planning.columns import ColumnNames, Layout, layout_of
+from fedeas.planning.columns import ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, format_of
 from fedeas.planning.tables.opening import (
@@ -104,7 +104,9 @@ class CountTable:
                 return _tally(self._read(), self.layout, num_classes, accept)
             accept(self._rows, len(self.layout.classes))
             counts, names = _from_wide(self._read(), self.layout, 0)
-            return LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
+            found = LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
+            _check_no_sums(found)
+            return found
 
     @property
     def in_parts(self) -> bool:
@@ -154,6 +156,13 @@ class CountTable:
         else:
             parts = self._source.iter_batches(HEAD_ROWS, columns=[name])
         return [value for part in islice(parts, 1) for value in part.column(0).to_pylist() if value is not None]
+
+
+def _check_no_sums(counts: LabelCounts) -> None:
+    """Refuse a last row that is called total and is the sum of the others: it would be a client."""
+    *_, last = counts.clients or ("",)
+    if is_total(last) and len(counts.n) > 2 and np.array_equal(counts.n[:-1].sum(axis=0), counts.n[-1]):
+        raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(counts.n) - 1)
 
 
 @contextmanager
