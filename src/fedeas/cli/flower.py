@@ -37,7 +37,7 @@ on the server, once for each node:
   fedeas flower register {key}.pub --client 0 --connection {folder}/connection.toml
 on each node, with its key and {made.authority.name}:
   python -m fedeas.flower.deployment.node --superlink {server}:{port} --root-certificate {made.authority} \\
-    --key {key} --node-config 'partition-id=0 num-partitions={nodes} state-dir="state"'
+    --key {key} --node-config 'partition-id=0 num-partitions={partitions} state-dir="state"'
 on the server:
   fedeas flower run --connection {folder}/connection.toml CONFIG.toml
 
@@ -135,7 +135,9 @@ def run(
     shown.print_error()
     print(f"run {outcome.run_id}: {outcome.status}")
     if not outcome.completed:
-        print(outcome.details or "the reason is in the SuperLink's log")
+        stopped = outcome.status == "finished:stopped"
+        resume = "it was stopped; the same command resumes it"
+        print(outcome.details or (resume if stopped else "the reason is in the SuperLink's log"))
         raise typer.Exit(1)
 
 
@@ -222,7 +224,8 @@ def keys(
     for path in private:
         make_node_key(path)
     ports = {"port": NODES_PORT, "operator_port": OPERATOR_PORT, "server": (host or ["127.0.0.1"])[0]}
-    print(MACHINES.format(folder=folder, made=made, nodes=nodes, key=folder / "node0", **ports))
+    node = {"key": private[0] if private else "NODE", "partitions": nodes or "CLIENTS"}
+    print(MACHINES.format(folder=folder, made=made, nodes=nodes, **node, **ports))
 
 
 def _superlink(folder: Path, connection: Path | None) -> SuperLink:

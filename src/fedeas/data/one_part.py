@@ -84,7 +84,9 @@ def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Decoded:
     arrays, classes = npz_arrays(path, names)
     pictures, numbers = (arrays[keys[0]] for keys in names)
     images, labels = channels_first(pictures, str(path)), checked_labels(str(path), numbers, classes)
-    if len(images) != len(labels) or not len(labels):
+    if not len(labels):
+        raise InputError(f"{path}: holds no images; add some")
+    if len(images) != len(labels):
         raise InputError(f"{path}: {len(images):,} images, {len(labels):,} labels; there must be one label for each")
     return Decoded(frozen(images), labels, images[:0], labels[:0], classes or numbers_upto(labels))
 

@@ -88,7 +88,10 @@ class Participant:
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
-        self.device = chosen_device(node.device, "the node's device")
+        try:
+            self.device = chosen_device(node.device, "the node's device")
+        except InputError as error:
+            raise TellableError(f"client {client}: {error}") from None
         if config.partition.scheme == OWN and not node.data:
             raise TellableError(
                 f"client {client}: clients of this run bring their own data; set data in its node's config"

@@ -91,12 +91,14 @@ class FlowerEngine(Engine):
         said = start
         while self._unmet():
             late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
-            self._meet_newcomers(anew, again_after=PATIENCE)
+            left = max(min(PATIENCE, self.settings.timeout), start + self.settings.timeout - time.monotonic())
+            self._meet_newcomers(anew, again_after=PATIENCE, timeout=left)
             if self.refusal:
                 raise NotReadyError(self.refusal)
             missing = self._unmet()
             if missing and late:
-                awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes"
+                awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes, "
+                awaited += "or start them again if they run but do not answer"
                 raise NotReadyError(awaited + self._reason())
             if missing and time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
@@ -114,7 +116,7 @@ class FlowerEngine(Engine):
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
-        self._meet_newcomers(anew=False, again_after=math.inf)
+        self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)
         headers = {client: self._round_header(client, round) for client in sorted(clients)}
         self.count.start(len(clients))
         if task is Task.SETUP:
@@ -192,7 +194,7 @@ class FlowerEngine(Engine):
         """Clients that have not introduced themselves."""
         return sorted(set(range(self.num_clients)) - set(self.nodes))
 
-    def _meet_newcomers(self, anew: bool, again_after: float) -> None:
+    def _meet_newcomers(self, anew: bool, again_after: float, timeout: float) -> None:
         """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
@@ -201,7 +203,7 @@ class FlowerEngine(Engine):
         self.asked_at.update(dict.fromkeys(strangers, now))
         messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
         if messages:
-            self._exchange(messages, self._note_client, min(self.settings.timeout, INTRODUCTION))
+            self._exchange(messages, self._note_client, min(timeout, INTRODUCTION))
 
     def _listed(self, nodes: Sequence[int]) -> list[int]:
         """The nodes whose keys are listed as clients; the others are told once and never asked."""
