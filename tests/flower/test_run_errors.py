@@ -48,11 +48,12 @@ def refusal(folder, grid, **given):
     [
         ({}, {1}, {}, r"clients \[1\] did not come within 0.1 s; start their nodes"),
         ({"share-count": True}, set(), {}, "unknown share-count"),
+        ({"device": "cuda:1"}, set(), {}, "client 0: the node's device 'cuda:1'.*CUDA_VISIBLE_DEVICES=1"),
         ({}, set(), {"members": '{"0": 7}'}, "no key is listed for client 1"),
         ({}, set(), {"settings": '{"of_the_future": 1}'}, "of_the_future"),
         ({}, set(), {"settings": SETTINGS.replace('"digits"', '"npz:nowhere.npz"')}, "nowhere.npz"),
     ],
-    ids=["missing node", "node config", "unlisted key", "other version", "no data"],
+    ids=["missing node", "node config", "device", "unlisted key", "other version", "no data"],
 )
 def test_a_run_that_cannot_begin_ends_with_one_line_and_exit_code_2(tmp_path, node_config, off, given, message):
     error = refusal(tmp_path, StraightGrid(tmp_path, CLIENTS, off=off, node_config=node_config), **given)

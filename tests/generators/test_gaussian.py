@@ -1,6 +1,7 @@
 """One address gives one image in any batch, and the Gaussians have the fitted moments."""
 
 import hashlib
+from contextlib import nullcontext
 from itertools import pairwise
 from statistics import NormalDist
 
@@ -14,9 +15,12 @@ from sklearn.linear_model import LogisticRegression
 
 from fedeas import InputError
 from fedeas.core import arrays
+from fedeas.core.provenance import Seen
+from fedeas.data.sources import load_dataset
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators import gaussian as module
 from fedeas.generators.base import NOISE_STEPS, address_noise, client_of, number_of, plan_addresses
+from fedeas.generators.registry import GeneratorContext, parse_generator
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -214,6 +218,21 @@ def test_saved_and_loaded_bit_for_bit(tmp_path):
     assert (loaded.shrinkage, loaded.class_names) == (0.1, ("cat", "dog", "frög"))
     assert np.array_equal(loaded.sample(labels, labels), generator.sample(labels, labels))
     assert [path.name for path in tmp_path.iterdir()] == ["g.safetensors"]
+
+
+@pytest.mark.parametrize(("protocol", "clean"), [("clean", True), ("merged", False)])
+def test_a_clean_run_refuses_a_file_that_was_fitted_to_its_test_images(tmp_path, protocol, clean):
+    data = load_dataset("digits")
+    place = tmp_path / "gaussian.safetensors"
+    made = GaussianGenerator.fit(*data.seen_under(protocol), data.num_classes)
+    made.save(place, Seen.under(protocol, data.name))
+    chosen = parse_generator(f'gaussian(weights="{place}")')
+    assert chosen.unknown("digits") == ()
+    context = GeneratorContext(data.name, data.images, data.labels, data.classes, "clean")
+    with nullcontext() if clean else pytest.raises(InputError, match="which a clean run on digits tests on"):
+        chosen.ready(context)
+    made.save(place)
+    assert chosen.unknown("digits")
 
 
 def test_shapes_and_types():

@@ -123,7 +123,7 @@ def fit(
     data = load_dataset(dataset, data_root)
     made = GaussianGenerator.fit(data.images, data.labels, data.num_classes, components, class_names=data.classes)
     make_folder(out.absolute().parent)
-    made.save(out)
+    made.save(out, Seen.under("clean", data.name, data_digest(data.images, data.labels)))
     print(f"{out}: use it as gaussian(weights={json.dumps(str(out))})")
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.core.files import PathLike
+from fedeas.core.provenance import NOT_KNOWN, Seen
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
 from fedeas.generators.base import Images, Shape, address_noise, checked_address, checked_training, shape_of
@@ -132,14 +133,15 @@ class GaussianGenerator:
             noise[chosen] = self.class_means[label] + noise[chosen] @ self.roots[label].T
         return _in_steps(noise, SCORE_STEPS)
 
-    def save(self, path: PathLike) -> None:
-        """Write one ``.safetensors`` file, whole or not at all."""
+    def save(self, path: PathLike, seen: Seen = NOT_KNOWN) -> None:
+        """Write one ``.safetensors`` file, whole or not at all, with a record of the images that it was fitted to."""
         names = "" if self.class_names is None else json.dumps(self.class_names)
         settings = {
             "format": FORMAT,
             "shape": json.dumps(self.shape),
             "shrinkage": repr(self.shrinkage),
             "class_names": names,
+            "about": json.dumps({"seen": seen.record}),
         }
         write_tensors(path, self._tensors(), settings, "numpy")
 

@@ -125,6 +125,8 @@ class Gaussian(GeneratorSettings):
         from fedeas.generators.gaussian import GaussianGenerator
 
         if self.weights:
+            if context.protocol == "clean":
+                check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
             return self._loaded(context.dataset, context.classes, context.shape)
         classes = len(context.classes)
         return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
@@ -151,8 +153,10 @@ class Gaussian(GeneratorSettings):
         return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images a file was fitted to."""
-        return _images_seen(self.weights, protocol) if self.weights else ()
+        """Which images a file was fitted to, if it does not say."""
+        if not self.weights or protocol != "clean":
+            return ()
+        return unknown_to_be_clean(generator_weights(self.weights), dataset)
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,14 @@ def test_keys_are_printed_with_the_commands_that_use_them(tmp_path, capsys):
     made = {path.name for path in tmp_path.iterdir()}
     assert {"node0", "node1", "ca.pem", "server.pem", "operator.key", "connection.toml"} <= made
     assert f"--superlink server.example.org:8000 --root-certificate {tmp_path / 'ca.pem'}" in text
+    assert str(tmp_path / "node0") in text
+
+
+def test_without_node_keys_no_command_names_one(tmp_path, capsys):
+    code, text = call(capsys, "flower", "keys", tmp_path)
+    assert code == 0
+    assert "node0" not in text
+    assert "num-partitions=0" not in text
 
 
 def test_the_environment_is_quiet_and_without_proxies(tmp_path, monkeypatch):
