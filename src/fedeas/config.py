@@ -430,7 +430,8 @@ def checked_config(content: Mapping[str, Any], source: str = "the config") -> Ru
 
 def _read_toml(path: Path) -> dict[str, Any]:
     if not is_there(path):
-        raise InputError(f"{path}: no such file; give a TOML file or one of {', '.join(packaged_configs())}")
+        dataset = f", or data.dataset={path} for a dataset" if is_place(str(path)) else ""
+        raise InputError(f"{path}: no such file; give a TOML file or one of {', '.join(packaged_configs())}{dataset}")
     checked_file(path, MAX_CONFIG_BYTES)
     try:
         return tomllib.loads(path.read_text("utf-8"))

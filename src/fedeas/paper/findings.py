@@ -15,13 +15,14 @@ from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
+from fedeas.planning.advice import WHOLE_POOL
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
     "Pool to the mean": "pool",
-    WHOLE: "pool with generator=shared(each=budget/classes)",
+    WHOLE: WHOLE_POOL,
     LARGEST: "pool(fill=max)",
 }
 """Policies by the titles of their methods."""

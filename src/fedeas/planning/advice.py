@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import listed
 
+WHOLE_POOL = "pool with generator=shared(each=budget/classes)"
+"""The pool with as many images as the budget has, in words."""
+
 
 class Shown(NamedTuple):
     """A policy to recommend, and the datasets on which it is higher than FedEAS; none for FedEAS itself."""
@@ -49,13 +52,22 @@ class Advice(NamedTuple):
         """The advice in one line."""
         return f"policies to compare, by our experiments: {'; '.join(self.clauses)}"
 
+    def for_budget(self, images: int, classes: int) -> str:
+        """The advice in one line, with the numbers that a budget of so many images gives.
+
+        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(500, 10).partition(";")[0].partition(", pool")[2]
+        '(distinct=500) with generator=shared(each=50)'
+        """
+        numbers = f"pool(distinct={images}) with generator=shared(each={max(1, images // classes)})"
+        return self.text.replace(WHOLE_POOL, numbers)
+
 
 def _where(datasets: tuple[str, ...]) -> str:
     return f" (higher than FedEAS on {listed(datasets)})" if datasets else ""
 
 
 SHOWN = Advice(
-    server=Shown("pool with generator=shared(each=budget/classes)", ("digits", "fashion-mnist", "cifar10", "cifar100")),
+    server=Shown(WHOLE_POOL, ("digits", "fashion-mnist", "cifar10", "cifar100")),
     clients=Shown("kl", ("digits", "fashion-mnist", "cifar10")),
 )
 """What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""

@@ -62,7 +62,9 @@ class Limits:
         if not self.auto:
             ways += [self.max_synthetic, self.min_removed]
         if sum(way is not None for way in ways) > 1:
-            raise InputError("give the budget in one way: beta, total, minutes, auto, or a single limit")
+            raise InputError(
+                "give the budget in one way: beta, total, minutes, auto, or a single limit; for two limits add auto"
+            )
         if (self.minutes is None) != (self.images_per_second is None):
             raise InputError("a time limit needs both: minutes and images per second")
 

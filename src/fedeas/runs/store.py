@@ -239,7 +239,8 @@ def read_run(path: PathLike) -> Run:
         content = parsed(file, file.read_bytes(), REMEDY)
         return Run(Path(path), RunConfig.model_validate(content))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: not a run directory, config.json is missing") from None
+        holds = f"; it holds some: {path}/*" if any(Path(path).glob("*/config.json")) else ""
+        raise InputError(f"{path}: not a run directory, config.json is missing{holds}") from None
     except OSError as error:
         raise unreadable(file, error) from None
     except InputError:
