@@ -483,8 +483,8 @@ def _shortened(value: object) -> str:
 
 OTHER_NAMES = {
     "learning_rate": "train.lr", "local_epochs": "train.epochs", "num_rounds": "rounds.total",
-    "num_clients": "partition.clients", "fraction_fit": "rounds.participation", "optimizer": "algorithm",
-    "model_name": "model.name", "beta": "policy",
+    "num_clients": "partition.clients", "fraction_fit": "rounds.participation", "model_name": "model.name",
+    "beta": "policy",
 }  # fmt: skip
 """What other tools call our keys."""
 

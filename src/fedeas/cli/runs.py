@@ -192,7 +192,8 @@ def _execute(
                 start = None if quiet else on_start
                 run = execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
                 if not quiet:
-                    print(run.path if last else f"{run.path}: was finished before and is only shown", file=sys.stderr)
+                    before = run.finished and not last
+                    print(f"{run.path}: was finished before, only shown" if before else run.path, file=sys.stderr)
                 return run
             if pause is not None:
                 raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")

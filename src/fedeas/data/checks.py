@@ -31,7 +31,7 @@ def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tu
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if missing.size:
         name = classes[missing[0]]
-        remedy = "count labels from 0" if missing[0] == 0 else "add some or remove the class"
+        remedy = "count labels from 0" if name == "0" else "add some or remove the class"
         raise InputError(f"{place}: class {name!r} has no images in the training part; {remedy}")
 
 
