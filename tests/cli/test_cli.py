@@ -247,6 +247,16 @@ def test_a_federation_is_run_listed_and_reported(run, tmp_path):
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_run_names_its_directory_and_says_if_it_was_finished_before(run, tmp_path):
+    texts = [run("run", *QUICK, "--runs", tmp_path)[2] for _ in range(2)]
+    (directory,) = (path.parent for path in tmp_path.glob("*/summary.json"))
+    assert all(str(directory) in text for text in texts)
+    assert ["finished before" in text for text in texts] == [False, True]
+    code, _, err = run("report", tmp_path)
+    assert code == 2
+    assert f"{tmp_path}/*" in err
+
+
 def test_a_dry_run_prints_the_resolved_config_and_trains_nothing(run, tmp_path):
     code, out, _ = run("run", "train.lr=0.5", "--dry-run", "--runs", tmp_path / "runs", "--data-root", tmp_path)
     resolved = json.loads(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,6 @@ from fedeas.planning.columns import Column
 from fedeas.planning.tables import read_columns
 
 FORMATS = (".csv", ".parquet", ".npz")
-
-_SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
-
 
 Notes = tuple[str, ...]
 """What a user should know of how a file was read."""
@@ -88,7 +84,7 @@ def _columns(path: str, columns: dict[str, list[Any]]) -> tuple[str, str]:
     """The column of clients and the column of samples."""
     heads = [Column(name, False, False, list) for name in columns]
     clients = [head.name for head in heads if head.names_clients()]
-    samples = [head.name for head in heads if head.named_like(_SAMPLE)]
+    samples = [head.name for head in heads if head.names_samples()]
     if len(clients) != 1 or len(samples) != 1:
         what = "client" if len(clients) != 1 else "sample"
         raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")

@@ -22,7 +22,7 @@ _PARTIES = (
 _CLIENT = re.compile(rf"({'|'.join(_PARTIES)})s?(_?(id|name|nr|no|number))?|cid|.+_id")
 _LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|diagnosis")
 _COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
-_SAMPLE = re.compile(r"(sample|image|img|picture|file|path)(_?(id|index|number|name|path|nr))?")
+_SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
 _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
 _TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
@@ -54,6 +54,10 @@ class Column:
     def names_clients(self) -> bool:
         """Whether the name says that these are clients."""
         return self.named_like(_CLIENT) and not self.named_like(_LABEL)
+
+    def names_samples(self) -> bool:
+        """Whether the name says that these are samples."""
+        return self.named_like(_SAMPLE)
 
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""
@@ -197,7 +201,7 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     if len(labels) == 1 and (labels[0].is_text or others == labels):
         return labels[0].name
     if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
-        if others[0].named_like(_SAMPLE):
+        if others[0].names_samples():
             raise InputError(
                 f"column {others[0].name!r} names samples, and no column their classes; add a column label, or give "
                 f"--label-column {others[0].name} if these are classes"
