@@ -59,6 +59,7 @@ def test_participants_are_at_least_one():
         ("rounds.participation=1.5", "rounds.participation: Input should be less than or equal to 1"),
         ("partition.scheme=magic", "partition.scheme: Input should be 'auto', 'dirichlet', 'iid'"),
         ("data.protocol=paper", "data.protocol 'paper' and partition.scheme 'paper' go together"),
+        ("policy=pool(distinct=9)", "set generator=shared(of=gaussian("),
         ("train=5", "train: Input should be a valid dictionary or instance of TrainConfig, not 5"),
         ("label=../up", "label: String should match pattern"),
         ("seed", "override 'seed' is not of the form key=value"),

@@ -43,7 +43,8 @@ def test_a_resumed_run_does_not_train_at_the_server_again(tmp_path):
     ],
 )
 def test_every_image_of_the_plan_is_trained_on_once(generator, made):
-    config = load_config(None, [*BASE, "train.server_epochs=1", f"generator={generator}", "policy=pool(distinct=60)"])
+    policy = "pool(distinct=60)" if "shared" in generator else "fedeas(beta=1)"
+    config = load_config(None, [*BASE, "train.server_epochs=1", f"generator={generator}", f"policy={policy}"])
     parts = Parts.of(config, torch.device("cpu"))
     clients = LocalClients.of(parts)
     images = images_of(parts, clients.allocation, clients.worker.generator)

@@ -143,7 +143,9 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"))
     (tmp_path / "counts.csv").write_bytes(downloads.counts_file(COUNTS))
     (tmp_path / "run.toml").write_text(downloads.run_config(federation, chosen))
-    assert load_config(tmp_path / "run.toml").policy == chosen.spec
+    config = load_config(tmp_path / "run.toml")
+    assert config.policy == chosen.spec
+    assert config.generator.startswith("shared(") == (policy == "pool")
     with pytest.raises(SystemExit):
         main([*shlex.split(downloads.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])
     by_command = json.loads((tmp_path / "plan.json").read_text())

@@ -11,7 +11,7 @@ from typing import Any
 from fedeas.client_counts import CountSource
 from fedeas.config import RunConfig
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import Policy
+from fedeas.planning.policies import Policy, Pool
 from fedeas.planning.tables import write_allocation, write_counts
 from fedeas.web.choices import Choice
 
@@ -40,7 +40,8 @@ def commands(federation: CountSource, choice: Choice) -> str:
 
 def run_config(federation: CountSource, policy: Policy) -> str:
     """TOML for ``fedeas run``: this policy, on these clients if a run can have them."""
-    content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **federation.config}
+    shared = {"generator": "shared(of=gaussian)"} if isinstance(policy, Pool) else {}
+    content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **shared, **federation.config}
     RunConfig.model_validate(content)
     known = (
         "on the clients that were planned for" if federation.config else "set [data] and [partition] to your clients"

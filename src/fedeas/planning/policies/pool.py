@@ -32,7 +32,8 @@ class SharedAllocation(Allocation):
 class Pool(Policy):
     """Place as many samples as possible with at most `distinct` different images, which all clients share.
 
-    A run needs the generator ``shared(of=...)`` with it. Fewer images are made if clients lack no more.
+    A run needs the generator ``shared(of=...)`` with it: without sharing, each client would need images of its own.
+    Fewer images are made if clients lack no more.
 
     Args:
         distinct: images to generate: a number, or the total of another policy on the same counts.
