@@ -80,7 +80,7 @@ def test_clients_that_take_twice_the_pool_together_use_all_of_it(clients, number
 
 def test_a_pool_of_fixed_size_is_named_by_its_size_and_refuses_a_client_that_needs_more(tmp_path):
     assert len({SharedPool(Noise(), each).fingerprint for each in (0, 5, 6)}) == 3
-    with pytest.raises(InputError, match="each=2"):
+    with pytest.raises(InputError, match="the pool has 2"):
         execute(config("generator=shared(of=gaussian, each=2)"), RunStore(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
     with pytest.raises(InputError, match="each must be"):

@@ -114,7 +114,7 @@ def plan(
     if compare and not as_json:
         Console().print(comparison_table(table, side_by_side, allocation))
     if limits.auto:
-        _remark(SHOWN.for_budget(allocation.generated, table.num_classes), as_json)
+        _remark(SHOWN.for_budget(allocation.generated, table), as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
         _remark(f"plot: {plot}", as_json)

@@ -339,7 +339,9 @@ class Shared(WrapperSettings):
         self.of.check_plan(plan)
         most = int(plan.max(initial=0))
         if self.each and most > self.each:
-            raise InputError(f"a client needs {most} images of a class, the pool has each={self.each}; set each={most}")
+            raise InputError(
+                f"a client needs {most} images of a class, the pool has {self.each}; set each={most}, or leave each out"
+            )
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""

@@ -16,6 +16,7 @@ from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
 from fedeas.paper.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS
+from fedeas.planning.policies.pool import images_each
 
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
@@ -52,8 +53,8 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
 def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> str:
     """A pool with as many images of each class as the budget has; the plain one if some client needs more of them."""
     plan, images = (allocation_of(study.config(where, method)) for method in (pool, budget))
-    each = images.total // plan.n.shape[1]
-    return SHARED if each < plan.n.max() else f"shared(of={{generator}}, each={each})"
+    each = images_each(plan.n, images.total)
+    return f"shared(of={{generator}}, each={each})" if each else SHARED
 
 
 def _without_images(study: Study) -> list[Method]:

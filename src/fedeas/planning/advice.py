@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedeas.core.sentences import listed
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies.pool import Pool, images_each
 
 WHOLE_POOL = "pool with generator=shared(each=budget/classes)"
 """The pool with as many images as the budget has, in words."""
@@ -52,14 +54,15 @@ class Advice(NamedTuple):
         """The advice in one line."""
         return f"policies to compare, by our experiments: {'; '.join(self.clauses)}"
 
-    def for_budget(self, images: int, classes: int) -> str:
-        """The advice in one line, with the numbers that a budget of so many images gives.
+    def for_budget(self, images: int, counts: LabelCounts) -> str:
+        """The advice in one line, with the numbers that a budget of so many images gives for these clients.
 
-        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(500, 10).partition(";")[0].partition(", pool")[2]
-        '(distinct=500) with generator=shared(each=50)'
+        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).partition(";")[0][-47:]
+        'pool(distinct=10) with generator=shared(each=5)'
         """
-        numbers = f"pool(distinct={images}) with generator=shared(each={max(1, images // classes)})"
-        return self.text.replace(WHOLE_POOL, numbers)
+        pool = Pool(distinct=images)
+        each = images_each(pool.allocate(counts).n, images)
+        return self.text.replace(WHOLE_POOL, f"{pool.spec} with generator=shared{f'({each=})' if each else ''}")
 
 
 def _where(datasets: tuple[str, ...]) -> str:

@@ -82,6 +82,16 @@ def pool_sizes(lacking: IntArray, images: int) -> IntArray:
     return _level_between(sure, falling[place - 1], images)
 
 
+def images_each(plan: IntArray, images: int) -> int:
+    """How many images of each class use up a budget evenly; 0 if a client of the plan needs more of a class.
+
+    >>> images_each(np.array([[5, 2], [5, 0]]), 16), images_each(np.array([[5, 2], [5, 0]]), 8)
+    (8, 0)
+    """
+    each = images // plan.shape[1]
+    return each if each >= plan.max(initial=1) else 0
+
+
 def _level_between(low: IntArray, high: IntArray, total: int) -> IntArray:
     """Numbers between `low` and `high` that sum to `total` and are as even as possible."""
     below, above = 0, int(high.max())

@@ -1,0 +1,23 @@
+"""What the advice names can be typed, and keeps the budget."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import label_counts
+
+from fedeas.config import load_config
+from fedeas.generators.pools import distinct_in_pool
+from fedeas.generators.registry import parse_generator
+from fedeas.planning.advice import WHOLE_POOL, Advice, Shown
+from fedeas.planning.policies import parse_policy
+
+
+@given(label_counts(), st.integers(0, 300))
+def test_a_recommended_pool_serves_all_clients_and_makes_no_more_images_than_the_budget(counts, images):
+    advice = Advice(server=Shown(WHOLE_POOL)).for_budget(images, counts)
+    policy, generator = re.search(r"(pool\(.*?\)) with generator=(shared(?:\(each=\d+\))?)", advice).groups()
+    config = load_config(None, [f"policy={policy}", f"generator={generator}"])
+    plan, pool = parse_policy(config.policy).allocate(counts), parse_generator(config.generator)
+    pool.check_plan(plan.n)
+    assert distinct_in_pool(plan.n, pool.each).sum() <= images
