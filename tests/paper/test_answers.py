@@ -19,6 +19,7 @@ from fedeas.paper.answers import (
     mean_of,
     mean_of_datasets,
     mean_of_experiments,
+    means_markdown,
     overall,
 )
 from fedeas.paper.findings import Compared, Findings
@@ -151,6 +152,13 @@ def test_a_mean_is_judged_when_all_its_budgets_have_all_their_seeds():
     assert overall(replace(found, planned_seeds=6))["Uniform"].verdict is Verdict.UNFINISHED
     later = (*found.planned, ("beta = 12", "Uniform"))
     assert overall(replace(found, planned=later))["Uniform"].verdict is Verdict.UNFINISHED
+
+
+def test_means_are_shown_with_their_experiments_once_there_are_three():
+    found = [experiment(name, level=level) for name, level in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    assert "Uniform" not in means_markdown(found[:2])
+    (row,) = (line for line in means_markdown(found).splitlines() if "Uniform" in line)
+    assert [cell.strip() for cell in row.split("|")][2:4] == ["3 on 3 datasets", "+2.02 (−0.46 to 4.50)"]
 
 
 def cifar_findings(place, methods):

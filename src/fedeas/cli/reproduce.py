@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
-from fedeas.paper.answers import answers_markdown
+from fedeas.paper.answers import answers_markdown, means_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.findings import all_findings, findings_markdown, findings_of
@@ -107,9 +107,15 @@ def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
 
 
 @reproduce.command("answers")
-def reproduce_answers(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+def reproduce_answers(
+    only_means: Annotated[bool, typer.Option("--means", help="Only each method's mean over experiments.")] = False,
+    as_markdown: AsMarkdown = False,
+    results: Kept = RESULTS,
+    folder: Folder = RUNS,
+) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
-    _print(answers_markdown(all_findings(Places(folder, results).scan())), as_markdown)
+    found = all_findings(Places(folder, results).scan())
+    _print(means_markdown(found) if only_means else answers_markdown(found), as_markdown)
 
 
 def _print(text: str, as_markdown: bool) -> None:

@@ -174,13 +174,25 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {budgets}"])
 
 
+def means_markdown(experiments: Sequence[Findings]) -> str:
+    """Each method's mean difference to FedEAS, as a table."""
+    heads, *rows = _means(experiments)
+    return f"{markdown_table(heads, rows)}\n\nDifferences to FedEAS in points of accuracy, with as many images at most."
+
+
 def _means(experiments: Sequence[Findings]) -> list[list[str]]:
     """A row for each method that has a mean over experiments."""
-    rows = [["instead of FedEAS", "mean over experiments (95 %)", "over datasets (95 %)"]]
+    rows = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
     for name in METHODS:
         means = [_mean_cell(of(experiments, name)) for of in (mean_of_experiments, mean_of_datasets)]
-        rows += [[name, *means]] if any(means) else []
+        rows += [[name, _how_many(experiments, name), *means]] if any(means) else []
     return rows
+
+
+def _how_many(experiments: Sequence[Findings], method: str) -> str:
+    """The experiments and datasets of the means."""
+    found = _by_dataset(experiments, method)
+    return f"{sum(map(len, found.values()))} on {len(found)} datasets"
 
 
 def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
