@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from fedeas.paper.findings import Compared, Findings, all_findings
 from fedeas.paper.recommendation import advice_markdown, advice_of
 from fedeas.paper.results import Results
@@ -76,8 +78,10 @@ def test_a_loss_is_recommended_unless_it_is_lower_with_one_of_the_policies():
     assert advice_of([higher, with_loss("other", FedEAS=LOWER)]).balanced_softmax == ()
 
 
-def test_one_seed_recommends_nothing_and_leaves_its_row_empty():
-    found = findings(seeds=1, KL=HIGHER, Pool_to_the_mean=HIGHER)
+@pytest.mark.parametrize(("seeds", "made"), [(1, BETAS), (5, 1)])
+def test_missing_seeds_or_budgets_recommend_nothing_and_leave_the_row_empty(seeds, made):
+    found = findings(seeds=seeds, KL=HIGHER)
+    found = replace(found, compared=found.compared[:made])
     assert advice_of([found]) == Advice()
     (row,) = (line for line in advice_markdown([found]).splitlines() if found.title in line and line.startswith("|"))
     assert found.seeds in row

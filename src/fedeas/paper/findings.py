@@ -137,10 +137,6 @@ class Findings:
         enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
         return enough and len(self.compared) == len(self.planned)
 
-    def shows(self, methods: Collection[str]) -> bool:
-        """Whether a comparison of one of these methods has a verdict."""
-        return any(each.method in methods and each.verdict.is_given for each in self.compared)
-
 
 def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
     """A verdict among all planned comparisons, once all runs are there: who looks earlier sees more by chance."""

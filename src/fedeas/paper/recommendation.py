@@ -55,14 +55,15 @@ ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "ba
 
 
 def _advice_row(found: Findings) -> list[str]:
-    """An experiment's advice; a cell is empty as long as nothing that could change it has been compared."""
+    """An experiment's advice; a cell is empty until one of its methods has been compared at all budgets."""
     advice = advice_of([found])
     cells = (
         (POOLS, _title(advice.server.policy)),
         (ALLOCATIONS, _title(advice.clients.policy)),
         (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
     )
-    shown = [text if found.shows(methods) else "" for methods, text in cells]
+    judged = {method for method, each in overall(found).items() if each.verdict.is_given}
+    shown = [text if judged.intersection(methods) else "" for methods, text in cells]
     return [found.title, f"{len(found.compared)} of {len(found.planned)}; {found.seeds}", *shown]
 
 
