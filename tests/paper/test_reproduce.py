@@ -19,6 +19,7 @@ from fedeas.paper.run_queue import carry_out, stays_here
 from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
 from fedeas.paper.tables import comma_separated, fill
 from fedeas.plotting import figures
+from fedeas.runs.packed import pack
 from fedeas.runs.store import RunStore, read_run, sound_runs
 
 SMOKE = study("smoke")
@@ -181,6 +182,17 @@ def test_a_damaged_run_is_left_out_of_the_figures(everything, tmp_path, caplog):
     call("references", *places(tmp_path), "--show", "--out", tmp_path / "out")
     assert (tmp_path / "out" / "references-courses.png").exists()
     assert "left out of the figures" in caplog.text
+
+
+def test_a_packed_run_has_no_curve_but_is_not_called_damaged(everything, tmp_path, caplog):
+    shutil.copytree(everything / "runs", tmp_path / "runs")
+    run = RunStore(tmp_path / "runs").at(identified(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS)))
+    (tmp_path / "results").mkdir()
+    pack([run], tmp_path / "results" / "some.runs.gz")
+    shutil.rmtree(run.path)
+    call("references", *places(tmp_path), "--show")
+    assert (tmp_path / "out" / "references-courses.png").exists()
+    assert not caplog.text
 
 
 class Done:

@@ -41,6 +41,7 @@ from fedeas.paper.workbook import Workbook
 from fedeas.planning.policies import FedEAS
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured
+from fedeas.runs.packed import PackedRun
 from fedeas.runs.store import Run
 
 Draw = Callable[[Workbook], Figure]
@@ -170,8 +171,10 @@ def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) ->
 
 
 def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
-    """The curves of the runs that can be read."""
+    """The curves of the runs that can be read; packed ones have none."""
     for run in runs:
+        if isinstance(run, PackedRun):
+            continue
         try:
             yield AccuracyCurve.of(run.rounds())
         except InputError as error:
