@@ -179,9 +179,11 @@ def test_accuracies_are_mean_and_sample_deviation_over_seeds(add, page):
 
 
 def test_one_seed_has_no_spread_and_no_interval(add, page):
-    rows = page(add("ours", "fedeas", 0, 0.8), add("none", "no-generation", 0, 0.7)).result()
+    found = page(add("ours", "fedeas", 0, 0.8), add("none", "no-generation", 0, 0.7))
+    rows = found.result()
     assert rows["ours"][ACCURACY] == "80.00"
     assert rows["none"][DIFFERENCE] == "−10.00 one seed: no interval"
+    assert not any("error_x" in trace for chart in found.charts() for trace in chart["data"])
 
 
 def test_the_head_names_the_rounds_and_if_they_differ_each_cell_does(add, page):
@@ -364,7 +366,7 @@ def test_accuracy_by_class_and_client_is_that_of_the_window_and_of_the_clients_o
         values = [of(each) for each in clients]
         assert shown == f"{mean(values):.2f} ± {stdev(values):.2f}"
     assert list(found.result(FAIRNESS)) == ["a"]  # the other run recorded no classes
-    by_class, by_client = found.charts()[3:5]
+    by_class, by_client = found.charts()[2:4]
     assert by_class["data"][0]["y"] == [50, 91]
     assert by_client["data"][0]["y"] == pytest.approx(np.sort(np.mean(clients, axis=0)))
 
@@ -377,7 +379,7 @@ def test_classes_that_are_not_tested_do_not_count_for_clients():
 def test_a_test_set_without_the_last_class_is_shown(add, page):
     found = page(add("a", "fedeas", classes=[0.5]), add("b", "full-balance", classes=[0.7, None]))
     assert found.result(FAIRNESS)["a"][1] == "50.00 class 0"
-    assert [trace["y"] for trace in found.charts()[3]["data"]] == [[50, None], [70, None]]
+    assert [trace["y"] for trace in found.charts()[2]["data"]] == [[50, None], [70, None]]
 
 
 def test_differences_are_drawn_with_their_intervals(five, page):

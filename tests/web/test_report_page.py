@@ -88,6 +88,17 @@ def test_the_report_fits_its_screen_and_shows_all_pictures(page, width, scheme):
     page.screenshot(path=SCREENSHOTS / f"{width}-report-{scheme}.png", full_page=True)
 
 
+def test_the_toolbar_covers_no_part_of_a_chart_and_uploads_nothing(page):
+    for chart in page.locator(".chart").all():
+        chart.hover()
+        toolbar, drawn = chart.locator(".modebar").bounding_box(), chart.locator(".nsewdrag").bounding_box()
+        assert toolbar["height"] > 0
+        assert toolbar["y"] + toolbar["height"] <= drawn["y"]
+    names = page.locator(".chart .modebar-btn").evaluate_all("all => all.map(each => each.dataset.title)")
+    assert names
+    assert not [name for name in names if "Share" in name]
+
+
 def test_a_name_in_the_legend_switches_its_lines_off_and_on(page):
     figure = page.locator("figure", has=page.locator(".key")).first
     counted = [figure.locator(".scatterlayer .trace").count()]

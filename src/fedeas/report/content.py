@@ -142,12 +142,12 @@ def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) ->
 
 
 def _differences(finished: Sequence[MethodRuns]) -> Chart | None:
-    """The paired differences to the reference methods, drawn."""
+    """The paired differences to the reference methods that have an interval, drawn; one seed has none."""
     shown: list[Apart] = []
     for method in finished:
         chosen = reference(method, finished)
         found = None if method is chosen else method.seeds.minus(chosen.seeds)
-        if found is not None:
+        if found is not None and found.interval is not None:
             shown.append(Apart(f"{method.name} minus {chosen.name}", method.look, found))
     if not shown:
         return None
@@ -206,7 +206,8 @@ def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
     drawn = [method for method in methods if method.curves(finished=True) or method.curves(finished=False)]
     if not drawn:
         return None
-    caption = "Line: mean over seeds. Band: from the lowest to the highest seed. Dashed: the threshold."
+    several = any(len(each.curves(finished=True)) > 1 for each in drawn)
+    caption = "Line: mean over seeds. Band: from the lowest to the highest seed. " * several + "Dashed: the threshold."
     caption += " Dotted: runs that are unfinished." if any(each.curves(finished=False) for each in drawn) else ""
     alt = f"Accuracy over rounds of {_names(drawn)}"
     return Chart(figures.convergence(drawn, _thresholds(methods)), alt, caption, drawn)
@@ -215,7 +216,8 @@ def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
 def _price(finished: Sequence[MethodRuns]) -> Chart:
     """Accuracy against the number of synthetic samples."""
     said = "; ".join(f"{each.name}: {each.accuracy.mean:.1f} % with {each.total:,}" for each in finished)
-    caption = "Samples as planned, on a logarithmic scale that begins at 0. Bars: ± one standard deviation over seeds."
+    caption = "Samples as planned, on a logarithmic scale that begins at 0."
+    caption += " Bars: ± one standard deviation over seeds." if any(each.accuracy.spread for each in finished) else ""
     caption += " Points of the same number are side by side." if matched(finished) else ""
     spec = figures.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
     return Chart(spec, f"Accuracy against synthetic samples. {said}", caption, finished)

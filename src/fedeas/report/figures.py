@@ -25,7 +25,8 @@ from fedeas.runs.comparison import Difference, Verdict
 INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
 SYMBOLS = {"solid": "circle", "dashed": "square", "dotted": "diamond"}
-HEIGHT = 420
+HEIGHT = 440
+TOOLBAR = 32  # pixels that Plotly's toolbar takes above a chart
 MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
 
 Spec = dict[str, Any]
@@ -74,13 +75,14 @@ def _spread(method: MethodRuns) -> Spec:
 
 
 def differences(apart: Sequence[Apart]) -> Spec:
-    """Paired differences with their intervals, a row each; hollow where no difference is shown."""
+    """Paired differences that have an interval, a row each; hollow where no difference is shown."""
     names = [for_html(_short(each.name)) for each in apart]
     rows = _axis("", tickvals=list(range(len(apart))), ticktext=names, showgrid=False)
     traces = []
     for row, each in enumerate(apart):
         mean, verdict = each.found.mean, each.found.verdict
-        low, high = each.found.interval or (mean, mean)
+        assert each.found.interval is not None
+        low, high = each.found.interval
         marks = _marks(each.look, str(row))
         if verdict not in (Verdict.HIGHER, Verdict.LOWER):
             marks["marker"] |= {"symbol": f"{marks['marker']['symbol']}-open"}
@@ -89,7 +91,7 @@ def differences(apart: Sequence[Apart]) -> Spec:
         traces.append({"x": [mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
     points = _axis("points of accuracy", zeroline=True, zerolinecolor=SOFT, rangemode="tozero")
     upwards = {**rows, "range": [len(apart) - 0.5, -0.5]}
-    return {"data": traces, "layout": _layout(points, upwards, height=110 + 34 * len(apart))}
+    return {"data": traces, "layout": _layout(points, upwards, height=130 + 34 * len(apart))}
 
 
 def by_class(same: Sequence[Breakdown]) -> Spec:
@@ -164,7 +166,7 @@ def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
 def _layout(across: Spec, upwards: Spec, height: int = HEIGHT, **more: Any) -> Spec:
     return {
         "height": height,
-        "margin": {"l": 8, "r": 16, "t": 12, "b": 8},
+        "margin": {"l": 8, "r": 16, "t": TOOLBAR, "b": 8},
         "font": {"color": INK, "family": "system-ui, sans-serif", "size": 12},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -263,7 +265,7 @@ def _heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int
     }
     across = _axis("class", type="category", showgrid=False)
     upwards = _axis("client", type="category", showgrid=False, autorange="reversed")
-    return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(110 + 16 * len(rows), 260, 560)))}
+    return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(130 + 16 * len(rows), 280, 580)))}
 
 
 def _unit(most: float) -> tuple[str, float]:

@@ -15,7 +15,9 @@
     place, text: place.querySelector("script").textContent, hidden: new Set(),
   }));
   const touch = matchMedia("(pointer: coarse)").matches; // dragging must scroll the page
-  const settings = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // Named one by one: Plotly's own choice has a button that uploads the chart.
+  const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
+  const settings = { responsive: true, displaylogo: false, modeBarButtons: buttons };
 
   // A colour such as var(--ink) becomes the one that the style sheet gives it now.
   const coloured = (text) => {
