@@ -83,7 +83,7 @@ def test_a_comparison_shows_every_policy(run):
         "uniform",
         "by-size",
         "missing-only",
-        "fedeas(beta=12)",
+        "fedeas(beta=12)",  # in the title, as the policy that was chosen
         "greedy",
         "optimal",
         "full-balance",

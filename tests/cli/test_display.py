@@ -4,9 +4,14 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from fedeas.cli.display import runs_tables
+from fedeas.cli.display import comparison_table, runs_tables, states_table
+from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
+from fedeas.paper.published import example_counts
+from fedeas.planning.policies import FullBalance, Uniform
+from fedeas.planning.request import compare_policies
 from fedeas.runs.store import RunStore
 
 SECONDS = {"generate": 1.0, "train": 2.0, "total": 3.0}
@@ -26,11 +31,15 @@ def add(tmp_path):
 
 def shown(runs, reference=None, width=80):
     """The lines of both tables, each as its cells."""
+    return [re.split(r"\s{2,}", line.strip()) for line in printed(runs_tables(runs, reference), width).splitlines()]
+
+
+def printed(table, width=80):
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(runs_tables(runs, reference))
+        console.print(table)
     assert all(len(line) <= width for line in captured.get().splitlines())
-    return [re.split(r"\s{2,}", line.strip()) for line in captured.get().splitlines()]
+    return captured.get()
 
 
 def row(lines, label, place=0):
@@ -77,3 +86,40 @@ def test_runs_with_one_label_are_told_apart_by_their_policy(add):
     lines = shown([add("mine", 0, 0.5), add("mine", 0, 0.6, "full-balance")])
     assert row(lines, "mine: no-generation")[2] == "50.0"
     assert row(lines, "mine: full-balance")[2] == "60.0"
+
+
+def test_directories_are_never_broken_and_less_needed_columns_go_first(add):
+    label = "a-rather-long-label-of-a-study-on-cifar10"
+    run = add(label, 7, 0.8, "uniform(budget=fedeas(beta=12))")
+    assert run.path.name in printed(states_table([run])).split()
+    narrow, wide = (printed(states_table([run]), width) for width in (80, 200))
+    assert "finished" in narrow
+    assert run.config.policy not in narrow
+    assert {run.config.policy, "7"} <= set(wide.split())
+    assert "No room" in narrow
+    assert "No room" not in wide
+
+
+def test_a_comparison_is_whole_in_a_narrow_terminal():
+    counts, policy = example_counts(), Uniform(budget=FullBalance())
+    chosen = policy.allocate(counts)
+    text = printed(comparison_table(counts, compare_policies(counts, policy, chosen), chosen))
+    assert "…" not in text
+    assert "No room" not in text
+    assert f"{chosen.total:,}" in text
+
+
+def test_a_column_that_does_not_fit_makes_room_for_the_next():
+    columns = {"name": ["x" * 10], "long": ["y" * 30], "short": ["z"]}
+    table = FittedTable(Text("title"), {head: [Text(cell) for cell in cells] for head, cells in columns.items()})
+    assert [("y" * 30 in text, "z" in text) for text in (printed(table, 30), printed(table, 80))] == [
+        (False, True),
+        (True, True),
+    ]
+
+
+def test_a_pipe_has_room_for_everything_unless_its_width_is_set(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert output().width > 500
+    monkeypatch.setenv("COLUMNS", "90")
+    assert output().width == 90

@@ -13,7 +13,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from fedeas.cli.display import TIGHT, foreign_text
+from fedeas.cli.display import foreign_text
+from fedeas.cli.fitting import TIGHT, output
 from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError, RunError
 from fedeas.generators.bank import Bank, Kept, Verification
@@ -31,7 +32,7 @@ SHOWN = 10  # damaged images that are listed; the rest is counted
 @bank.command("ls")
 def list_kept(folder: Folder = BANK) -> None:
     """List the generators whose images are kept."""
-    Console().print(kept_table([Bank(folder).kept(name) for name in _chosen(folder, None)]))
+    output().print(kept_table([Bank(folder).kept(name) for name in _chosen(folder, None)]))
 
 
 @bank.command()

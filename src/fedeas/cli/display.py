@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedeas.cli.fitting import TIGHT, FittedTable, stacked
 from fedeas.cli.progress import duration
 from fedeas.core.foreign_text import printable
 from fedeas.core.sentences import listed
@@ -28,10 +28,12 @@ from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 
-TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
-"""Fits eighty columns."""
-
 DASH = "–"
+
+LARGE_CLASSES = (
+    "Of large classes: samples of classes of which the client already holds so many that one more would raise its "
+    "imbalance. Real samples alone decide this: once its small classes are filled, such samples help, too."
+)
 
 STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
 
@@ -53,29 +55,22 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
 
 
 def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
-    """Policies side by side, with `chosen` in bold; samples at pairs of negative gain increase the imbalance."""
-    title = f"Policies that make at most {chosen.generated:,} images, beside no generation and full balance"
-    table = Table(title=title, title_justify="left")
-    table.add_column("policy", no_wrap=True, min_width=min(len(chosen.policy), 40))
-    for name in (
-        "images made", "samples", "distinct if shared", "imbalance removed", "at negative gain", "most for one client"
-    ):  # fmt: skip
-        table.add_column(name, justify="right")
-    worse = scores.negative_gain(counts)
-    for allocation in allocations:
-        table.add_row(
-            foreign_text(allocation.policy if allocation is chosen else allocation.policy.partition("(")[0]),
-            f"{allocation.generated:,}",
-            f"{allocation.total:,}",
-            f"{allocation.distinct:,}",
-            f"{scores.removed(counts, allocation):.2%}",
-            f"{allocation.n[worse].sum():,}",
-            f"{allocation.per_client.max():,}",
-            style="bold" if allocation is chosen else None,
-        )
-    table.caption = "; ".join(filter(None, map(_remark, allocations))) or None
-    table.caption_justify = "left"
-    return table
+    """Policies side by side, with `chosen` in bold."""
+    title = f"{chosen.policy}, policies that make at most as many images, no generation and full balance"
+    large = scores.negative_gain(counts)
+    columns = {
+        "policy": [each.policy.partition("(")[0] for each in allocations],
+        "images made": [f"{each.generated:,}" for each in allocations],
+        "imbalance removed": [f"{scores.removed(counts, each):.2%}" for each in allocations],
+        "samples": [f"{each.total:,}" for each in allocations],
+        "most for one client": [f"{each.per_client.max():,}" for each in allocations],
+        "distinct if shared": [f"{each.distinct:,}" for each in allocations],
+        "of large classes": [f"{each.n[large].sum():,}" for each in allocations],
+    }
+    styles = ["bold" if each is chosen else "" for each in allocations]
+    cells = {head: [*map(foreign_text, texts, styles)] for head, texts in columns.items()}
+    notes = [LARGE_CLASSES, "; ".join(filter(None, map(_remark, allocations)))]
+    return FittedTable(foreign_text(title, "table.title"), cells, "right", [note for note in notes if note])
 
 
 def partition_table(split: Split, dataset: str) -> RenderableType:
@@ -173,16 +168,27 @@ def runs_tables(runs: Sequence[Run], reference: str | None = None) -> Renderable
 
 def states_table(runs: Sequence[Run]) -> RenderableType:
     """The state of each run: running, stopped or finished, its rounds, and the time left."""
-    table = Table(title="Runs", title_justify="left", **TIGHT)
-    for head in ("run", "policy", "seed", "state", "since", "rounds", "time left"):
-        table.add_column(head, justify="right" if head in ("seed", "rounds", "time left") else "left", overflow="fold")
-    for run in runs:
-        now = progress_of(run)
-        left = "" if now.state is State.FINISHED else "?" if now.seconds_left is None else duration(now.seconds_left)
-        since = "" if now.state is State.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}"
-        names = (foreign_text(run.path.name), foreign_text(run.config.policy), f"{run.config.seed}")
-        table.add_row(*names, now.state, since, f"{now.rounds:,} of {now.total:,}", left)
-    return table
+    rows = [_state(run) for run in runs]
+    columns = {head: [foreign_text(row[head]) for row in rows] for head in rows[0]}
+    return FittedTable(
+        foreign_text("Runs", "table.title"),
+        {head: cells for head, cells in columns.items() if any(cell.plain for cell in cells)},
+    )
+
+
+def _state(run: Run) -> dict[str, object]:
+    """The row of a run, by columns, the most needed first."""
+    now = progress_of(run)
+    left = "" if now.state is State.FINISHED else "?" if now.seconds_left is None else duration(now.seconds_left)
+    return {
+        "run": run.path.name,
+        "state": now.state,
+        "rounds": f"{now.rounds:,} of {now.total:,}",
+        "time left": left,
+        "policy": run.config.policy,
+        "seed": run.config.seed,
+        "since": "" if now.state is State.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}",
+    }
 
 
 def run_record(run: Run) -> dict[str, Any]:
@@ -289,7 +295,7 @@ def _numbers(title: str, heads: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left", **TIGHT)
     table.add_column("run", overflow="fold", min_width=12)
     for head in heads:
-        table.add_column(_stacked(head), justify="right", no_wrap=True)
+        table.add_column(stacked(head), justify="right", no_wrap=True)
     return table
 
 
@@ -303,20 +309,11 @@ def filled_table(table: Filled) -> RenderableType:
     shown.add_column("", no_wrap=True)
     for column in table.heads:
         short = column.replace("CIFAR-", "C").replace("alpha", "α")
-        shown.add_column(_stacked(short), justify="right")
+        shown.add_column(stacked(short), justify="right")
     for name in table.rows:
         cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
         shown.add_row(name, *table.lead(name), *cells, end_section=compared)
     return shown
-
-
-def _stacked(head: str) -> str:
-    r"""Each word of a column's head on its own line, which makes the column narrow.
-
-    >>> _stacked("rounds 55-60, %")
-    'rounds\n55-60\n%'
-    """
-    return "\n".join(head.replace(",", "").split())
 
 
 def _entry(entry: Entry | None, count: bool) -> str:

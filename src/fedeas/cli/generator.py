@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedeas.cli.display import foreign_text
+from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
@@ -151,7 +152,7 @@ def check(
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     report = check_generator(made, yardstick, per_class)
-    Console().print(_report_table(report, data.classes))
+    output().print(_report_table(report, data.classes))
     if out is not None:
         make_folder(out)
         write_record(out / "report.json", {"spec": source.spec, "dataset": data.name, **report.as_dict()})
@@ -176,7 +177,7 @@ def info(
     table = Table(show_header=False)
     for row in rows:
         table.add_row(*map(foreign_text, row))
-    Console().print(table)
+    output().print(table)
 
 
 def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from fedeas.cli.display import (
     plan_record,
     summary_table,
 )
+from fedeas.cli.fitting import output
 from fedeas.cli.progress import next_step
 from fedeas.client_counts import CountSource, own_clients
 from fedeas.config import checked_config
@@ -112,7 +113,7 @@ def plan(
     _point_to_full_balance(table, allocation, as_json)
     _write_config(config_file, own, chosen, as_json)
     if compare and not as_json:
-        Console().print(comparison_table(table, side_by_side, allocation))
+        output().print(comparison_table(table, side_by_side, allocation))
     if limits.auto:
         _remark(SHOWN.for_budget(allocation.generated, table), as_json)
     if plot:
@@ -153,7 +154,7 @@ def partition(
     if as_json:
         print(json.dumps(partition_record(split, dataset), indent=1))
     else:
-        Console().print(partition_table(split, dataset))
+        output().print(partition_table(split, dataset))
     for note in split.notes:
         _remark(note, as_json)
     if plot:
@@ -171,7 +172,7 @@ def _show_plan(
         more = {} if compared is None else {"compared": compared}
         print(json.dumps({**plan_record(summary, policy), **more}, indent=1))
     else:
-        Console().print(summary_table(summary, policy))
+        output().print(summary_table(summary, policy))
 
 
 def _remark(text: str, as_json: bool) -> None:

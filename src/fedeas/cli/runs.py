@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from fedeas.cli.display import run_record, runs_tables, states_table
+from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, live_bar
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
@@ -76,7 +77,7 @@ def run(
     if as_json:
         _print_records(done)
     else:
-        Console().print(runs_tables(done))
+        output().print(runs_tables(done))
 
 
 def runs(folder: Folder = RUNS, as_json: AsJson = False) -> None:
@@ -87,7 +88,7 @@ def runs(folder: Folder = RUNS, as_json: AsJson = False) -> None:
     if as_json:
         _print_records(found)
     else:
-        Console().print(states_table(found), runs_tables([run for run in found if run.finished]))
+        output().print(states_table(found), runs_tables([run for run in found if run.finished]))
 
 
 def _print_records(runs: Sequence[Run]) -> None:
@@ -117,7 +118,7 @@ def demo(
     from fedeas.demo import REFERENCE, conclude, run_demo
     from fedeas.report import write_report
 
-    console = Console()
+    console = output()
     finished = run_demo(RunStore(out / "runs"), seeds, console, lambda left: announce(left, "left for the other runs"))
     write_report(finished, out / "report.html", "FedEAS on digits")
     console.print(runs_tables(finished, REFERENCE))

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from fedeas.cli.display import TIGHT, foreign_text
+from fedeas.cli.display import foreign_text
+from fedeas.cli.fitting import TIGHT, output
 from fedeas.core.weight_files import MADE_BY, all_files, search_folders
 
 weights = typer.Typer(no_args_is_help=True, help="List the weights that are found by name, and fetch others.")
@@ -25,7 +25,7 @@ def ls() -> None:
     for name, file in all_files().items():
         use = "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"
         table.add_row(foreign_text(name), use, decimal(file.stat().st_size), foreign_text(file))
-    Console().print(table)
+    output().print(table)
     print("searched, in this order:")
     for folder in search_folders():
         print(f"  {folder}")

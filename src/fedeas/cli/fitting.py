@@ -1,0 +1,73 @@
+"""Tables that fit the terminal without cutting a name or a number, and that are complete in a pipe or a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+"""Fits eighty columns."""
+
+GAP = 2  # columns that a tight table takes beside each of its own
+UNLIMITED = 1000  # columns of a pipe or a file
+
+
+def output() -> Console:
+    """The console for results. A pipe or a file has room for any table, unless COLUMNS sets its width."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNLIMITED
+    return console
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A table by columns, the most needed first. It leaves out columns that do not fit, and names them below."""
+
+    title: Text
+    columns: Mapping[str, Sequence[Text]]
+    justify: Literal["left", "right"] = "left"
+    """Of all columns but the first."""
+    notes: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = self._fitting(options.max_width)
+        hidden = [head for head in self.columns if head not in shown]
+        more = [f"No room for: {', '.join(hidden)}; a wider window or a pipe shows them."] if hidden else []
+        caption = "\n".join([*self.notes, *more]) or None
+        table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left", **TIGHT)
+        for head in shown:
+            first = head == next(iter(shown))
+            table.add_column(
+                stacked(head), justify="left" if first else self.justify, no_wrap=not first, overflow="fold"
+            )
+        for row in zip(*shown.values(), strict=True):
+            table.add_row(*row)
+        yield table
+
+    def _fitting(self, room: int) -> dict[str, Sequence[Text]]:
+        """The first column, and each further one for which there is room."""
+        shown: dict[str, Sequence[Text]] = {}
+        for head, cells in self.columns.items():
+            width = GAP + max(cell_len(line) for line in [*stacked(head).split("\n"), *(cell.plain for cell in cells)])
+            if not shown or width <= room:
+                shown[head] = cells
+                room -= width
+        return shown
+
+
+def stacked(head: str) -> str:
+    r"""Each word of a column's head on its own line, which makes the column narrow.
+
+    >>> stacked("rounds 55-60, %")
+    'rounds\n55-60\n%'
+    """
+    return "\n".join(head.replace(",", "").split())
