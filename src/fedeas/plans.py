@@ -27,8 +27,9 @@ def plan(
     """Plan how many synthetic samples each client generates of each class, as ``fedeas plan`` does.
 
     Args:
-        counts: label counts: an array, nested lists, a pandas or Arrow table or `LabelCounts`; or, as on the command
-            line, the path of a table or of a saved split (.npz), or a dataset with clients such as ``folder:DIR``.
+        counts: label counts: a dictionary {client: {class: count}}, an array, nested lists, a pandas or Arrow table or
+            `LabelCounts`; or, as on the command line, the path of a table or of a saved split (.npz), or a dataset with
+            clients such as ``folder:DIR``.
         policy: a policy or its spec.
         beta: FedEAS's budget parameter.
         total: generate at most this many samples.
@@ -40,6 +41,8 @@ def plan(
 
     >>> plan([[900, 80, 20], [10, 300, 690]], beta=6)
     <fedeas(beta=6): 85 samples for 2 clients x 3 classes>
+    >>> plan({"ann": {"cat": 900, "dog": 100}, "bob": {"dog": 500}}, total=50).allocation.row_of("bob")
+    1
     """
     table, how = _read(os.fspath(counts)) if isinstance(counts, str | os.PathLike) else (as_counts(counts), "")
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)

@@ -154,7 +154,7 @@ def test_the_sampler_gets_the_settings_of_the_spec():
         ({"names": ("a", "b", "c")}, "make 3 classes of 1 x 4 x 4, squares has 2 classes of 1 x 4 x 4"),
         ({"shape": (3, 4, 4)}, "make 2 classes of 3 x 4 x 4, squares has 2 classes of 1 x 4 x 4"),
         ({"shape": (1, 8, 4)}, "make 2 classes of 1 x 8 x 4"),
-        ({"protocol": "merged"}, "which a clean run on squares tests on; train it with --protocol clean"),
+        ({"protocol": "merged"}, "which a clean run on squares tests on; train it with `fedeas generator"),
         ({"protocol": "merged", "dataset": None}, "which a clean run on squares tests on"),
         ({"seen": SAW_TEST.record}, "which a clean run on squares tests on"),
     ],

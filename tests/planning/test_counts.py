@@ -1,3 +1,6 @@
+import re
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -150,10 +153,12 @@ def frame():
         frame(),
         frame().rename_axis("client").reset_index(),
         pa.table({"client": ["ann", "bob"], "cat": [8, 1], "dog": [0, 5]}),
+        {"ann": {"cat": 8}, "bob": {"dog": 5, "cat": 1}},
+        {"ann": Counter(cat=8), "bob": Counter(dog=5, cat=1)},
     ],
-    ids=["frame", "column of names", "arrow"],
+    ids=["frame", "column of names", "arrow", "dictionary", "counters"],
 )
-def test_data_frames_name_their_clients_and_classes(table):
+def test_data_frames_and_dictionaries_name_their_clients_and_classes(table):
     counts = LabelCounts(table)
     assert (counts.n.tolist(), counts.clients, counts.classes) == ([[8, 0], [1, 5]], ("ann", "bob"), ("cat", "dog"))
 
@@ -161,6 +166,31 @@ def test_data_frames_name_their_clients_and_classes(table):
 def test_a_frame_whose_rows_are_only_numbered_has_no_names_of_clients():
     assert LabelCounts(frame().reset_index(drop=True)).clients is None
     assert LabelCounts(frame(), clients=["x", "y"]).clients == ("x", "y")
+
+
+def test_dictionaries_without_names_of_clients_have_none():
+    rows = [Counter({10: 8}), Counter({10: 1, 9: 5})]
+    for table in (rows, tuple(rows), dict(enumerate(rows))):
+        counts = LabelCounts(table)
+        assert (counts.n.tolist(), counts.clients, counts.classes) == ([[0, 8], [5, 1]], None, ("9", "10"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"ann": [8, 0], "bob": [1, 5]}, "client: {class: count}"),
+        ([{"cat": 8, "dog": 1}, [1, 5]], "client: {class: count}"),
+        ({}, "empty"),
+        ({"ann": {}}, "at least two"),
+        ({"ann": {"cat": 1, "dog": 2.5}}, "client 'ann'), class 'dog': fractional"),
+        ({"ann": {"cat": 1, "dog": None}}, "client 'ann'), class 'dog': missing"),
+        ({"ann": {"cat": 1, "dog": 2}, "bob": {}}, "client 'bob'): client with no samples"),
+        ({"ann": {1: 1, "1": 2}}, "duplicate class '1'"),
+    ],
+)
+def test_dictionaries_that_hold_no_counts_are_refused(table, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        LabelCounts(table)
 
 
 @pytest.mark.parametrize("table", [[[8, 0], [1, 5]], np.array([[8, 0], [1, 5]]), frame()])

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import os
 import tracemalloc
@@ -382,6 +383,23 @@ def test_a_table_that_can_be_read_in_two_ways_is_refused_with_the_remedy(tmp_pat
     with pytest.raises(InputError) as caught:
         read_counts(tmp_path / "counts.csv")
     assert AMBIGUOUS[text] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("krankenhaus,cat,dog\n1,3,4\n2,5,6\n3,7,8\n", {"krankenhaus": "client"}),
+        ("befund,krankenhaus,count\nx,a,3\ny,a,4\n", {"befund": "label", "krankenhaus": "client"}),
+        ("client,label,anzahl\na,x,3\na,y,4\nb,x,5\nb,y,6\n", {"anzahl": "count"}),
+        ("hospital,path\na,x\na,y\nb,x\n", {"path": "label"}),
+    ],
+)
+def test_a_frame_that_can_be_read_in_two_ways_is_read_once_its_columns_have_the_names_of_the_error(text, names):
+    frame = pd.read_csv(io.StringIO(text))
+    with pytest.raises(InputError) as caught:
+        LabelCounts(frame)
+    assert all(repr(name) in str(caught.value) for name in names.values())
+    assert LabelCounts(frame.rename(columns=names)).num_classes == 2
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,8 @@ class Diffusion(GeneratorSettings):
 
         weights = self._loaded(context.dataset, context.classes, context.shape)
         if context.protocol == "clean":
-            place = self._place(context.dataset)
-            check_clean(generator_weights(place), context.dataset, "train it with --protocol clean")
+            file, remedy = generator_weights(self._place(context.dataset)), "`fedeas generator train --protocol clean`"
+            check_clean(file, context.dataset, f"train it with {remedy}")
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=context.device, compiled=self.compiled,

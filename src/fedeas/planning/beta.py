@@ -179,7 +179,7 @@ def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
     >>> images_for_share(LabelCounts([[60, 15]]), 0.25)  # 25 of 100 would not be below a quarter
     24
     """
-    _check_share("max_synthetic", max_synthetic)
+    _check_share("the synthetic share", max_synthetic)
     return math.ceil(counts.total * max_synthetic / (1 - max_synthetic) * (1 - ROUNDING_SLACK)) - 1
 
 
@@ -281,4 +281,4 @@ def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
 
 def _check_share(name: str, value: float) -> None:
     if not 0 < value < 1:
-        raise InputError(f"{name} is a share between 0 and 1, not {value}")
+        raise InputError(f"{name} must be between 0 and 1, not {value}")

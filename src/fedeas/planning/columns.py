@@ -121,13 +121,13 @@ class Layout:
         if self.count is not None and pairs_repeat and not self.count_is_asked:
             raise InputError(
                 f"some client and class occur in several rows, so column {self.count!r} may not hold counts; "
-                f"give --count-column {self.count} to add them up, or remove the column"
+                f"add up these rows (--count-column {self.count} does), or remove the column"
             )
         if self.maybe_counts and not pairs_repeat and rows > FEW_ROWS:
             first = self.maybe_counts[0]
             raise InputError(
                 f"each client and class occur in one row, so column {first!r} may hold counts; "
-                f"give --count-column {first}, or remove it if each row is a sample"
+                f"{_call(first, 'count')}, or remove it if each row is a sample"
             )
 
 
@@ -150,10 +150,16 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         label = _label(rest, next((column for column in columns if column.name == client), None), asked)
     if label is None:
         if asked.count is not None:
-            raise InputError(f"column {asked.count!r} is for counts of (client, class) rows; give --label-column, too")
+            raise InputError(
+                f"column {asked.count!r} is for counts of (client, class) rows; "
+                "name the column of labels, too (--label-column)"
+            )
         return _wide(columns, client)
     if client is None:
-        raise InputError(f"no column names the clients; give --client-column (columns: {_listed(_names(columns))})")
+        raise InputError(
+            "no column names the clients; call one 'client', or give --client-column "
+            f"(columns: {_listed(_names(columns))})"
+        )
     rest = [column for column in rest if column.name != label]
     return _long(rest, client, label, asked.count)
 
@@ -183,8 +189,8 @@ def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
         return first.name
     if first is not None and first.numbers_rows() and first.is_number:
         raise InputError(
-            f"column {first.name!r} goes up by one in each row; give --client-column {first.name} if it numbers the "
-            "clients, or add a column client if it holds counts"
+            f"column {first.name!r} goes up by one in each row; {_call(first.name, 'client')} if it numbers the "
+            "clients, or add a column 'client' if it holds counts"
         )
     return None
 
@@ -203,8 +209,8 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
         if others[0].names_samples():
             raise InputError(
-                f"column {others[0].name!r} names samples, and no column their classes; add a column label, or give "
-                f"--label-column {others[0].name} if these are classes"
+                f"column {others[0].name!r} names samples, and no column their classes; add a column 'label', or "
+                f"{_call(others[0].name, 'label')} if these are classes"
             )
         _check_certain(client, others[0], asked)
         return others[0].name  # a wide table has two columns of numbers at least, and each client once
@@ -221,7 +227,7 @@ def _check_certain(client: Column | None, label: Column, asked: ColumnNames) -> 
     if client is not None and asked.client is None and not (client.names_clients() or client.named_like(_ROW_NUMBER)):
         raise InputError(
             f"columns {_listed([client.name, label.name])} may name clients and classes; "
-            "say which with --client-column and --label-column"
+            "call them 'client' and 'label', or say which with --client-column and --label-column"
         )
 
 
@@ -232,7 +238,7 @@ def _long(rest: Sequence[Column], client: str, label: str, asked: str | None) ->
     # Of text that holds some numbers the reader names the row that is wrong.
     found = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
     if len(found) > 1:
-        raise InputError(f"columns {_listed(found)} may both hold counts; choose with --count-column")
+        raise InputError(f"columns {_listed(found)} may both hold counts; keep one, or choose with --count-column")
     left_out = tuple(name for name in _names(rest) if name not in found)
     maybe = () if found else _names(numbers)
     return Layout(client, label, found[0] if found else None, left_out=left_out, maybe_counts=maybe)
@@ -246,7 +252,7 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
     if words is not None:
         raise InputError(
             f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
-            "name the columns with --client-column, --label-column and --count-column"
+            "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
     return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
 
@@ -273,6 +279,11 @@ def is_total(name: str) -> bool:
 
 def _names(columns: Any) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
+
+
+def _call(column: str, part: str) -> str:
+    """How to say what a column holds: by its name, which works everywhere, or by an option of the command line."""
+    return f"call it {part!r} (or give --{part}-column {column})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -18,6 +18,9 @@ from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
 from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
+Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
+"""Label counts as {client: {class: count}}, or as a {class: count} for each client."""
+
 MOST_SHOWN = 30
 """Clients and classes that a notebook shows."""
 
@@ -28,7 +31,9 @@ class LabelCounts:
 
     The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
     is copied. A pandas or Arrow table is read like a file: with a row for each client, each client and class, or each
-    sample; its columns, or pandas' index, name clients and classes.
+    sample; its columns, or pandas' index, name clients and classes. A dictionary is {client: {class: count}}; a list of
+    {class: count}, such as `collections.Counter`, has no names of clients. In both, classes are sorted, and one that a
+    client lacks counts 0.
 
     >>> counts = LabelCounts([[30, 0], [10, 10]])
     >>> counts.sizes
@@ -44,12 +49,15 @@ class LabelCounts:
     """N_k, the number of samples of each client."""
 
     def __init__(
-        self, n: ArrayLike, clients: Iterable[object] | None = None, classes: Iterable[object] | None = None
+        self,
+        n: ArrayLike | Dictionaries,
+        clients: Iterable[object] | None = None,
+        classes: Iterable[object] | None = None,
     ) -> None:
-        n, own_clients, own_classes = without_names(n)
+        values, own_clients, own_classes = without_names(n)
         clients = own_clients if clients is None else clients
         classes = own_classes if classes is None else classes
-        checked = checked_counts(table_of(n, "counts"), clients, classes)
+        checked = checked_counts(table_of(values, "counts"), clients, classes)
         for name, value in zip(("n", "clients", "classes", "sizes"), checked, strict=True):
             object.__setattr__(self, name, value)  # the instance is frozen
 
@@ -247,8 +255,8 @@ def import_pandas(user: str) -> Any:
     return pandas
 
 
-Table = LabelCounts | ArrayLike
-"""Whatever stands for label counts: a `LabelCounts`, an array, nested lists, a pandas or Arrow table."""
+Table = LabelCounts | ArrayLike | Dictionaries
+"""Whatever stands for label counts: a `LabelCounts`, an array, nested lists, dictionaries, a pandas or Arrow table."""
 
 
 def as_counts(table: Table) -> LabelCounts:

@@ -1,8 +1,8 @@
-"""Label counts in pandas and Arrow tables: the numbers, and the names of clients and classes."""
+"""Label counts in pandas and Arrow tables and in dictionaries: the numbers, and the names of clients and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,16 @@ class Named(NamedTuple):
 
 
 def without_names(table: Any) -> Named:
-    """The numbers of a table, and the names that a pandas or Arrow table gives to clients and classes.
+    """The numbers of a table, and the names that a pandas or Arrow table or a dictionary gives to clients and classes.
 
     The columns are recognised as those of a file. pandas' index names the clients, unless it only numbers the rows or
     a column names them.
     """
+    if isinstance(table, Mapping):
+        names = None if _only_numbers_rows([*table]) else [*table]
+        return _from_mappings([*table.values()], names)
+    if isinstance(table, list | tuple) and any(isinstance(row, Mapping) for row in table):
+        return _from_mappings(table)
     columns = _columns(table)
     if columns is None:
         return Named(table)
@@ -41,6 +46,19 @@ def without_names(table: Any) -> Named:
         return _tallied(layout, by_name)
     n = np.stack([by_name[name] for name in layout.classes], axis=1) if layout.classes else np.empty((0, 0))
     return Named(n, None if clients is None or _only_numbers_rows(clients) else list(clients), layout.classes)
+
+
+def _from_mappings(rows: Sequence[Any], clients: Sequence[object] | None = None) -> Named:
+    """Counts of a dictionary {class: count} for each client; a class that it does not name counts 0."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InputError("counts in dictionaries must be {client: {class: count}}, or a list of {class: count}")
+    found = {name for row in rows for name in row}
+    try:
+        classes = sorted(found)
+    except TypeError:  # numbers and text together
+        classes = sorted(found, key=str)
+    n = [[row.get(name, 0) for name in classes] for row in rows]
+    return Named(n or np.empty((0, 0)), clients, classes)
 
 
 def _columns(table: Any) -> dict[object, NDArray[Any]] | None:

@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation
 from fedeas.planning.tables.formats import format_of
 from fedeas.planning.tables.reading import read_columns
 
-REMEDY = "write it with `fedeas plan --out`"
+REMEDY = "write it with `fedeas plan --out` or with `Plan.save`"
 
 
 def read_allocation(path: PathLike) -> Allocation:

@@ -81,7 +81,7 @@ class CountTable:
         with _naming(path):
             if self.suffix == ".npy":
                 if columns is not None and [*columns]:
-                    raise InputError("an array has no columns; leave --client-column and the like out")
+                    raise InputError("an array has no columns; leave their names out (--client-column and the like)")
                 return
             self._source = read_csv(path) if self.suffix == ".csv" else open_parquet(path)
             schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
