@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedeas.algorithms import Arrays, FedAvg, Reply
-from fedeas.algorithms.base import Fleet
+from fedeas.algorithms import Arrays, FedAvg, Fleet, Reply
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedeas import InputError, SpecError
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.federation.run import execute, identified
@@ -46,6 +47,27 @@ def test_the_examples_keep_the_laws():
 
     check_policy(parse_policy("python:examples.own_policy:RaiseRare(share=0.3)"))
     check_algorithm(parse_algorithm("python:examples.own_algorithm:ServerMomentum(momentum=0.5)"))
+    check_algorithm(parse_algorithm("python:examples.own_loss:FocalAvg(gamma=2)"))
+
+
+def test_a_loss_of_ones_own_is_trained_with_and_belongs_to_an_algorithm(tmp_path):
+    runs = {}
+    for algorithm in ("fedavg", "python:examples.own_loss:FocalAvg(gamma=0)", "python:examples.own_loss:FocalAvg"):
+        config = load_config("digits", ["rounds.total=1", "policy=no-generation", f"algorithm={algorithm}"])
+        runs[algorithm] = execute(config, RunStore(tmp_path / "runs")).rounds()[0]["train_loss"]
+    plain, same, focal = runs.values()
+    assert same == pytest.approx(plain, rel=1e-5)
+    assert focal < 0.9 * plain
+    with pytest.raises(InputError, match="objective"):
+        load_config("digits", ["train.loss=python:examples.own_loss:FocalAvg"])
+
+
+@pytest.mark.parametrize("value", ["fast", "true"])
+def test_a_field_of_a_wrong_type_is_named(value):
+    from fedeas.algorithms import parse_algorithm
+
+    with pytest.raises(SpecError, match="momentum must be a number"):
+        parse_algorithm(f"python:examples.own_algorithm:ServerMomentum(momentum={value})")
 
 
 def test_an_own_policy_plans_on_the_command_line(capsys):
@@ -57,7 +79,7 @@ def test_an_own_policy_plans_on_the_command_line(capsys):
 
 def test_the_page_names_parts_that_exist():
     commands = re.findall(r"python:examples\.(\w+):(\w+)", (ROOT / "docs" / "extending.md").read_text())
-    assert len(set(commands)) == 5
+    assert len(set(commands)) == 6
     for module, name in commands:
         assert re.search(rf"^(class|def) {name}\b", (ROOT / "examples" / f"{module}.py").read_text(), re.MULTILINE)
 
@@ -65,5 +87,5 @@ def test_the_page_names_parts_that_exist():
 def test_the_page_shows_each_example_in_less_than_thirty_lines():
     page = (ROOT / "docs" / "extending.md").read_text()
     shown = re.findall(r"<!-- code examples/(\w+)\.py -->\n\n```python\n(.*?)```", page, re.DOTALL)
-    assert {name for name, _ in shown} == set(re.findall(r"python:examples\.(\w+)", OWN))
+    assert {name for name, _ in shown} == {"own_loss", *re.findall(r"python:examples\.(\w+)", OWN)}
     assert all(len(code.splitlines()) < 30 for _, code in shown)

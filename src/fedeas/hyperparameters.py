@@ -14,8 +14,9 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.limits import NotNegative, Positive, check_fields, number, whole
+from fedeas.core.own_code import PREFIX
 from fedeas.core.spec import Described, canonical_spec, read_spec
-from fedeas.errors import InputError
+from fedeas.errors import InputError, SpecError
 
 
 @dataclass(frozen=True)
@@ -202,4 +203,6 @@ def parse_loss(text: str) -> CrossEntropy:
     >>> parse_loss("balanced_softmax(tau=0.50)").spec
     'balanced-softmax(tau=0.5)'
     """
+    if PREFIX in text:
+        raise SpecError(f"loss spec {text!r}: a loss of your own belongs to an algorithm, as its objective")
     return read_spec(text, LOSSES, "loss")

@@ -5,9 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from torch.nn.functional import cross_entropy
 
-from fedeas import Allocation, Policy, parse_policy
+from fedeas import Allocation, InputError, Policy, parse_policy
 from fedeas.algorithms import ALGORITHMS, FedAvg, Reply, parse_algorithm
+from fedeas.algorithms.local_sgd import Objective
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.planning.policies import POLICIES
 from fedeas.testing import check_algorithm, check_generator, check_policy
@@ -119,12 +121,47 @@ class LosesTheModel(FedAvg):
         return updated if round == 0 else {"other": next(iter(updated.values()))}
 
 
+class WithOwnLoss(FedAvg):
+    """Its mean is over all rows of the batch, as in a loop that trains one client."""
+
+    def objective(self, job):
+        return Objective(self._loss)
+
+    def _loss(self, model, batch, shared):
+        return cross_entropy(model(batch.images), batch.labels)
+
+
+class StacksOneMean(WithOwnLoss):
+    stacks = True
+
+
+class CountsRowsThatFillUp(StacksOneMean):
+    def _loss(self, model, batch, shared):
+        losses = cross_entropy(model(batch.images), batch.labels, reduction="none")
+        return batch.mean(losses) if batch.shares is None else losses.view(batch.shares.shape).mean(dim=1)
+
+
+class WithItsMean(StacksOneMean):
+    def _loss(self, model, batch, shared):
+        return batch.mean(cross_entropy(model(batch.images), batch.labels, reduction="none"))
+
+
+def test_clients_with_a_loss_of_ones_own_are_stacked_only_if_it_says_so_and_is_right():
+    assert FedAvg.stacks
+    assert not WithOwnLoss.stacks
+    check_algorithm(WithOwnLoss())
+    check_algorithm(WithItsMean())
+    with pytest.raises(InputError, match=r"batch\.mean"):
+        check_algorithm(StacksOneMean())
+
+
 @pytest.mark.parametrize(
     ("algorithm", "law"),
     [
         (CountsSyntheticSamples(), "replies with weight 10, but has 9 samples"),
         (WritesToTheBroadcast(), "of the broadcast; work on a copy"),
         (LosesTheModel(), "the server's state lacks model/"),
+        (CountsRowsThatFillUp(), "stacks, but model/"),
     ],
 )
 def test_a_wrong_algorithm_is_caught(algorithm, law):

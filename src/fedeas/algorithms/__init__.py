@@ -1,10 +1,11 @@
 """Federated algorithms, one file each with client half and server half; independent of generators and engines."""
 
-from fedeas.algorithms.base import Arrays, ClientJob, Reply
+from fedeas.algorithms.base import Arrays, ClientJob, Fleet, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.fedgen import FedGen
 from fedeas.algorithms.fedmix import FedMix
 from fedeas.algorithms.fedprox import FedProx
+from fedeas.algorithms.local_sgd import Batch, Objective, local_sgd
 from fedeas.algorithms.moon import MOON
 from fedeas.algorithms.scaffold import SCAFFOLD
 from fedeas.core.spec import read_spec
@@ -29,11 +30,15 @@ __all__ = [
     "MOON",
     "SCAFFOLD",
     "Arrays",
+    "Batch",
     "ClientJob",
     "FedAvg",
     "FedGen",
     "FedMix",
     "FedProx",
+    "Fleet",
+    "Objective",
     "Reply",
+    "local_sgd",
     "parse_algorithm",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -40,7 +40,16 @@ class FedAvg(hyperparameters.FedAvg):
     shares_counts: ClassVar[bool] = False
     """Whether clients reveal their label counts to the server."""
     stacks: ClassVar[bool] = True
-    """Whether its loss also works for several clients stacked into one model."""
+    """Whether its loss also works for several clients stacked into one model, as `Objective` says.
+
+    A class with its own `objective` or `client_update` must say so itself.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Do not stack a class that changes the training and does not say whether it can be stacked."""
+        super().__init_subclass__(**options)
+        if "stacks" not in vars(cls) and vars(cls).keys() & {"objective", "client_update"}:
+            cls.stacks = False
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The server's state before the first round: the initial weights."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,8 @@ class FedProx(hyperparameters.FedProx, FedAvg):
 
     The norm is over trainable parameters.
     """
+
+    stacks: ClassVar[bool] = True
 
     def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the proximal term."""

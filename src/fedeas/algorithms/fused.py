@@ -32,6 +32,7 @@ from fedeas.algorithms.local_sgd import (
 from fedeas.algorithms.sgd import Descent
 from fedeas.config import TrainConfig
 from fedeas.data.client import Normaliser
+from fedeas.errors import InputError
 from fedeas.gpu.compiling import compile_ahead
 from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool, on_recordable_stream
 from fedeas.gpu.devices import Awaited, copy_all, load_kernels, upload, values_of
@@ -258,6 +259,7 @@ class FusedSGD:
         def work() -> Tensor:
             batch = self._batch(stack, drawn, _dtype(job), shared.get(TERMS))
             value = one_step(stack.model, descent, own, batch, job.precision)
+            _check_one_for_each(value, width)
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
             self.number.add_(1)
             return value
@@ -287,6 +289,14 @@ class FusedSGD:
         images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
         images = normalised(images, self.normalise, dtype)
         return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
+
+
+def _check_one_for_each(loss: Tensor, clients: int) -> None:
+    if loss.shape != (clients,):
+        raise InputError(
+            f"the loss of {clients} stacked clients has the shape {tuple(loss.shape)}, not a value for each of them; "
+            "average with batch.mean, or set stacks = False in the algorithm"
+        )
 
 
 def _value(read: Callable[[], list[float]], number: int) -> float:

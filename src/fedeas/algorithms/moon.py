@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -26,6 +28,8 @@ class MOON(hyperparameters.MOON, FedAvg):
     where sim is the cosine. The global and the previous model are frozen and in evaluation mode. In a client's first
     round its previous model is the global one. The contrast is on the model's own ``features``.
     """
+
+    stacks: ClassVar[bool] = True
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """FedAvg with the contrastive loss; the client keeps its new model for its next round."""

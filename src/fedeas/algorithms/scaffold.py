@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,8 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     rule of SCAFFOLD's paper, which weights clients equally. Mixing the two (models by size, controls unweighted)
     converges to the wrong point.
     """
+
+    stacks: ClassVar[bool] = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, a control of zeros, and the size of the fleet."""

@@ -31,7 +31,6 @@ def whole(least: int) -> Limit:
 
 Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value: value >= 0)]
-Flag = Annotated[bool, Limit("true or false", lambda value: isinstance(value, bool))]
 
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
@@ -54,8 +53,23 @@ def _limits_of(hint: Any) -> list[Limit]:
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         return [Limit(" or ".join(map(repr, choices)), lambda value: value in choices)]
+    if hint in PLAIN:
+        return [PLAIN[hint]]
     return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+PLAIN: dict[Any, Limit] = {
+    bool: Limit("true or false", lambda value: isinstance(value, bool)),
+    int: Limit("a whole number", _is_whole),
+    float: Limit("a number", _is_number),
+    str: Limit("text", lambda value: isinstance(value, str)),
+}
+"""What plain types say."""

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_ty
 
 import numpy as np
 
+from fedeas.core.limits import check_fields
 from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, installed, told
 from fedeas.errors import FedEASError, SpecError
 
@@ -306,7 +307,9 @@ class _Reader:
         if missing:
             raise self._error(f"{kind.name()} needs {', '.join(missing)}, as in {kind.name()}({missing[0]}=...)")
         try:
-            return kind(**arguments)
+            made = kind(**arguments)
+            check_fields(made)  # one's own class may not do it
+            return made
         except FedEASError as error:
             raise self._error(str(error)) from None
         except Exception as error:

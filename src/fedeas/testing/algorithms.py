@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Mapping
+from contextlib import closing
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import set_up
 from fedeas.federation.worker import Worker
@@ -22,6 +24,9 @@ from fedeas.models.build import build_model
 
 SHAPE, CLASSES, SIZES, ROUNDS = (1, 8, 8), 3, (9, 14, 20), 2
 TRAIN = TrainConfig(lr=0.05, batch_size=5, epochs=1)
+FLEET, NORMALISE = Fleet(np.array(SIZES), CLASSES, seed=0), Normaliser.of((0.5,), (0.25,))
+TOLERANCE = 1e-4
+"""Of weights after a round; sums in another order differ by less."""
 
 
 def check_algorithm(algorithm: FedAvg) -> None:
@@ -39,6 +44,25 @@ def check_algorithm(algorithm: FedAvg) -> None:
     _check_tensors(first, "the server's state")
     for name, tensor in first.items():
         assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
+    if algorithm.stacks:
+        _check_stacked(algorithm)
+
+
+def _check_stacked(algorithm: FedAvg) -> None:
+    """Clients that train as one stacked model reply as those that train one after the other."""
+    worker = _worker(algorithm)
+    stacked = FusionEngine(worker, SHAPE, NORMALISE, max(SIZES), len(SIZES))
+    with closing(LocalEngine(worker)) as one_by_one, closing(stacked):
+        expected, found = (_first_replies(algorithm, engine) for engine in (one_by_one, stacked))
+    for ours, theirs in zip(expected, found, strict=True):
+        for name, tensor in ours.arrays.items():
+            same = torch.allclose(tensor.float(), theirs.arrays[name].float(), rtol=TOLERANCE, atol=TOLERANCE)
+            assert same, f"stacks, but {name} of client {ours.client} differs; average with batch.mean in the loss"
+
+
+def _first_replies(algorithm: FedAvg, engine: LocalEngine) -> list[Reply]:
+    server = set_up(algorithm, engine, algorithm.init(_model(), FLEET), len(SIZES))
+    return engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0)
 
 
 def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
@@ -50,10 +74,8 @@ def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
 
 def _federate(algorithm: FedAvg) -> tuple[Arrays, list[Reply]]:
     """The server's state and all replies after a set-up exchange and two rounds."""
-    nothing = np.zeros((len(SIZES), CLASSES), dtype=np.int64)
-    worker = Worker(algorithm, _model(), _client, nothing, None, TRAIN, 0, ROUNDS)
-    server = algorithm.init(_model(), Fleet(np.array(SIZES), CLASSES, seed=0))
-    server = set_up(algorithm, LocalEngine(worker), server, len(SIZES))
+    worker = _worker(algorithm)
+    server = set_up(algorithm, LocalEngine(worker), algorithm.init(_model(), FLEET), len(SIZES))
     states: dict[int, Arrays] = {}
     collected: list[Reply] = []
     for number in range(ROUNDS):
@@ -76,6 +98,11 @@ def _round(algorithm: FedAvg, worker: Worker, server: Arrays, states: dict[int, 
     return replies
 
 
+def _worker(algorithm: FedAvg) -> Worker:
+    nothing = np.zeros((len(SIZES), CLASSES), dtype=np.int64)
+    return Worker(algorithm, _model(), _client, nothing, None, TRAIN, 0, ROUNDS)
+
+
 def _model() -> torch.nn.Module:
     return build_model("small-cnn", SHAPE, CLASSES, seed=0)
 
@@ -83,4 +110,4 @@ def _model() -> torch.nn.Module:
 def _client(client: int) -> ClientData:
     rng = np.random.default_rng(client)
     images = rng.integers(0, 256, (SIZES[client], *SHAPE), dtype=np.uint8)
-    return ClientData.of(images, rng.integers(0, CLASSES, SIZES[client]), Normaliser.of((0.5,), (0.25,)))
+    return ClientData.of(images, rng.integers(0, CLASSES, SIZES[client]), NORMALISE)

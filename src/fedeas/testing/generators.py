@@ -17,6 +17,7 @@ def check_generator(generator: Generator, count: int = 12) -> None:
         generator: what is checked; a function of one's own becomes one through `fedeas.generators.custom.load_custom`.
         count: how many images are drawn, several times each.
     """
+    assert hasattr(generator, "sample"), "no generator; of a function, fedeas.generators.custom.load_custom makes one"
     rng = np.random.default_rng(0)
     labels = rng.integers(0, generator.num_classes, count)
     index = image_index(client=3, count=count)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
-from fedeas.core.limits import Flag, NotNegative, Positive
+from fedeas.core.limits import NotNegative, Positive
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy
@@ -40,7 +40,7 @@ class FedEAS(Policy):
 
     beta: Positive = 12.0
     gamma: NotNegative = 0.5
-    entropy: Flag = True
+    entropy: bool = True
     fill: Fill = "below-mean"
     is_local: ClassVar[bool] = True
     description: ClassVar[str] = (
