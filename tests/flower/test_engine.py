@@ -232,7 +232,7 @@ def test_policies_that_need_counts_are_refused_unless_sharing_is_allowed(tmp_pat
 def test_a_node_may_refuse_to_share_its_counts(tmp_path):
     grid = StraightGrid(tmp_path, CLIENTS, node_config={"share-counts": False})
     settings = ["policy=greedy(budget=9)", "engine.name=flower", "engine.share_counts=true"]
-    with pytest.raises(RunError, match=r"client \d: its node does not share label counts"):
+    with pytest.raises(RunError, match=r"client \d \(node \d+\): its node does not share label counts"):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
 
 
@@ -373,7 +373,7 @@ def test_an_incomplete_federation_does_not_start(tmp_path):
         run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
-CLAIMS = {9: "partition-id 9: the run has 4 clients", 0: r"it says that it is client 0, and so does node"}
+CLAIMS = {9: r"client 9 \(node {}\): partition-id 9 .* 0 to 3", 0: r"client 0, and so does node {}"}
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -386,8 +386,24 @@ def test_a_node_with_a_wrong_client_id_is_not_accepted(tmp_path, claim):
         return plain(message)
 
     grid.delivered = delivered
-    with pytest.raises(RunError, match=CLAIMS[claim]):
-        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
+    with pytest.raises(RunError, match=CLAIMS[claim].format(grid.node(2)) + r".*not ready: \[2\]"):
+        run_on(grid, config("engine.timeout=600", "engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+def test_a_node_that_expects_another_number_of_clients_is_refused(tmp_path):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"num-partitions": 7})
+    with pytest.raises(RunError, match=f"num-partitions 7 .* {CLIENTS} clients"):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize("node_config", [{"share-counts": "no"}, {"device": "abacus"}, {"num-partitions": 7}])
+def test_a_refusal_is_one_line_in_the_nodes_log_too(tmp_path, caplog, node_config):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config=node_config)
+    with pytest.raises(RunError):
+        run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
+    told = [each.getMessage() for each in caplog.records if "refused query.hello" in each.getMessage()]
+    assert len(told) == CLIENTS
+    assert all(next(iter(node_config)) in line and "\n" not in line for line in told)
 
 
 class Killed(BaseException):
@@ -463,10 +479,10 @@ def test_data_that_do_not_fit_are_named_in_the_nodes_log_and_not_to_the_server(t
              classes=np.array(["0", "1", "dog"]))  # fmt: skip
     own = {"data": f"npz:{tmp_path}/own.npz", "policies": "no-generation"}
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config=own)
-    with pytest.raises(RunError, match=r"client \d could not do its part; its node's log") as told:
+    with pytest.raises(RunError, match=r"client \d .*could not do its part; its node's log") as told:
         run_on(grid, config("engine.name=flower"), RunStore(tmp_path / "runs"))
     assert "dog" not in str(told.value)
-    assert "dog cannot be of this federation, which has images of" in caplog.text
+    assert "class dog is not one of the run's classes" in caplog.text
 
 
 def test_without_nodes_the_error_says_what_to_use(tmp_path):

@@ -51,7 +51,7 @@ def with_a_stranger(tmp_path, claims):
 
     def delivered(message):
         whose = next(each for each in range(CLIENTS + 1) if grid.node(each) == message.metadata.dst_node_id)
-        grid.node_config = {"partition-id": 0} if whose in claims else {}
+        grid.node_config = {"num-partitions": CLIENTS} | ({"partition-id": 0} if whose in claims else {})
         return plain(message)
 
     grid.delivered = delivered
@@ -69,8 +69,8 @@ def test_a_node_whose_key_is_not_listed_is_never_asked(tmp_path, caplog):
 
 def test_a_listed_node_cannot_take_another_ones_number(tmp_path, caplog):
     grid, members = with_a_stranger(tmp_path, {1})
-    with pytest.raises(RunError, match="claims to be client 0, which has another key"):
-        run_on(grid, config(), RunStore(tmp_path / "runs"), members=members)
+    with pytest.raises(RunError, match=r"client 1 \(node .*claims to be client 0, which has another key.*\[1\]"):
+        run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"), members=members)
     assert any("claims to be client 0" in record.getMessage() for record in caplog.records
                if record.levelno == logging.ERROR)  # fmt: skip
 
@@ -188,6 +188,7 @@ def test_a_policy_of_the_servers_choice_recovers_counts_unless_policies_are_name
         ({}, "no client number"),
         ({"partition-id": "0"}, "no client number"),
         ({"partition-id": True}, "no client number"),
+        ({"partition-id": 0, "num-partitions": "3"}, "num-partitions in its node config must be a whole number"),
         ({"partition-id": 0, "share-count": False}, "unknown share-count"),
         ({"partition-id": 0, "share-counts": "false"}, "share-counts in its node config must be true or false"),
         ({"partition-id": 0, "policies": "fedeas(alpha=2)"}, "policies in its node config"),
@@ -226,7 +227,7 @@ def test_an_error_about_a_class_stays_in_the_nodes_log(tmp_path, caplog, monkeyp
 
     monkeypatch.setattr(Participant, "_generate", lacking)
     grid = StraightGrid(tmp_path, CLIENTS)
-    with pytest.raises(RunError, match=r"client \d could not do its part") as told:
+    with pytest.raises(RunError, match=r"client \d: it could not do its part") as told:
         run_on(grid, config("policy=fedeas(beta=2)"), RunStore(tmp_path / "runs"))
     assert "class 8" not in str(told.value)
     assert "class 8 has no images" in caplog.text
@@ -264,7 +265,7 @@ def test_a_node_of_another_version_ends_the_run_at_once(tmp_path, error):
         return name
 
     grid.delivered = delivered
-    with pytest.raises(RunError, match=r"this node runs fedeas 0.0 only$"):
+    with pytest.raises(RunError, match=r"^node \d+: this node runs fedeas 0.0 only \("):
         run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"))
 
 

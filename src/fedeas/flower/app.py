@@ -27,6 +27,7 @@ from fedeas.flower.client import About, Participant, refuse_foreign_code
 from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
+from fedeas.flower.printed_log import print_log
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.run_errors import told_in_one_line
 from fedeas.flower.server import FlowerClients
@@ -84,26 +85,21 @@ def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
         engine = own.config.engine
         with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
             content = answer(own, header, message)
-    except TellableError as error:
-        content = _refused(str(error))
     except FedEASError as error:
-        log.error("%s: %s", message.metadata.message_type, error)
-        content = _refused(_without_details(error, context))
+        log.error("run %d: refused %s: %s", message.metadata.run_id, message.metadata.message_type, error)
+        content = _refusal(error, context)
     except Exception as error:
-        log.exception("%s failed", message.metadata.message_type)
-        content = _refused(_without_details(error, context))
+        log.exception("run %d: %s failed", message.metadata.run_id, message.metadata.message_type)
+        content = _refusal(error, context)
     return Message(content, reply_to=message)
 
 
-def _refused(reason: str) -> RecordDict:
-    return RecordDict({"refused": ConfigRecord({"reason": reason})})
-
-
-def _without_details(error: Exception, context: Context) -> str:
-    """What the server may know about an error; in a simulation, everything."""
-    if os.environ.get(EXPLAIN):
-        return str(error)
-    return f"client {context.node_config['partition-id']} could not do its part; its node's log has the reason"
+def _refusal(error: Exception, context: Context) -> RecordDict:
+    """What the server may know about an error, and who says it; in a simulation, everything."""
+    told = isinstance(error, TellableError) or os.environ.get(EXPLAIN)
+    reason = str(error) if told else "it could not do its part; its node's log has the reason"
+    client = str(context.node_config.get("partition-id", ""))
+    return RecordDict({"refused": ConfigRecord({"reason": reason, "client": client})})
 
 
 @client.query("hello")
@@ -166,7 +162,7 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
-    _enable_log()
+    print_log()
     with told_in_one_line():
         _serve(grid, context)
 
@@ -206,24 +202,6 @@ def _log_round(total: int, record: Record) -> None:
     accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
     missing = f", missing {record['missing']}" if "missing" in record else ""
     log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
-
-
-def _enable_log() -> None:
-    """Print the log of FedEAS, and no other: Flower streams what is printed to the user."""
-    log.setLevel(logging.INFO)
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(_WithLevel())
-        log.addHandler(handler)
-    log.propagate = False
-
-
-class _WithLevel(logging.Formatter):
-    """Puts the level before warnings and errors."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
 
 def run_on(

@@ -80,8 +80,11 @@ class Participant:
 
     def __init__(self, config: RunConfig, client: int, about: About, node: NodeSettings) -> None:
         if not 0 <= client < config.partition.clients:
+            last = config.partition.clients - 1
+            raise TellableError(f"partition-id {client} in its node's config: the run's clients are 0 to {last}")
+        if node.clients not in (None, config.partition.clients):
             raise TellableError(
-                f"partition-id {client}: the run has {config.partition.clients} clients, counted from 0"
+                f"num-partitions {node.clients} in its node's config: the run has {config.partition.clients} clients"
             )
         self.client, self.about, self.node = client, about, node
         self.fingerprint = config.fingerprint
@@ -91,11 +94,9 @@ class Participant:
         try:
             self.device = chosen_device(node.device, "the node's device")
         except InputError as error:
-            raise TellableError(f"client {client}: {error}") from None
+            raise TellableError(str(error)) from None
         if config.partition.scheme == OWN and not node.data:
-            raise TellableError(
-                f"client {client}: clients of this run bring their own data; set data in its node's config"
-            )
+            raise TellableError("clients of this run bring their own data; set data in its node's config")
         self._check_agreement()
         self.disclosures = Disclosures(node.state, client)
         self.ledger = PrivacyLedger(node.state, client)
@@ -106,11 +107,11 @@ class Participant:
         agreed, asked = self.node.policies, self.policy.spec
         if self.node.data and not agreed:
             raise TellableError(
-                f"client {self.client}: its node has its own data and names no policies; its owner can agree with "
+                "its node has its own data and names no policies; its owner can agree with "
                 f"policies = {asked!r} in the node's config"
             )
         if agreed and asked not in agreed:
-            raise TellableError(f"client {self.client}: its node agreed to {'; '.join(agreed)}, and not to {asked}")
+            raise TellableError(f"its node agreed to {'; '.join(agreed)}, and not to {asked}")
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
         """The run's config with this node's own choices; initial weights come in messages."""
@@ -126,7 +127,7 @@ class Participant:
         try:
             return with_weights(generator, self.node.generator_file)
         except FedEASError as error:
-            raise TellableError(f"client {self.client}: generator-file in its node's config: {error}") from None
+            raise TellableError(f"generator-file in its node's config: {error}") from None
 
     # ---- before the first round
 
@@ -164,8 +165,7 @@ class Participant:
             self._check_generator_file()
         if self.node.data and parse_generator(generator).is_fitted and not chosen:
             raise TellableError(
-                f"client {self.client}: generator {generator} would be fitted to this node's own data, which may lack "
-                f"classes; {THAT_CAN}"
+                f"generator {generator} would be fitted to this node's own data, which may lack classes; {THAT_CAN}"
             )
         if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
             raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
@@ -180,8 +180,7 @@ class Participant:
         except FedEASError as error:
             log.error("generator %s: %s", self.config.generator, error)
             raise TellableError(
-                f"client {self.client}: its generator's file cannot make the run's classes and images; choose one that "
-                "was made for them"
+                "its generator's file cannot make the run's classes and images; choose one that was made for them"
             ) from None
 
     def _check_generator_file(self) -> None:
@@ -191,8 +190,8 @@ class Participant:
         except FedEASError as error:
             log.error("generator %s: %s", self.config.generator, error)
             raise TellableError(
-                f"client {self.client}: the file of the run's generator is not on its node; bring it there and set "
-                "generator-file in the node's config"
+                "the file of the run's generator is not on its node; bring it there and set generator-file in the "
+                "node's config"
             ) from None
         self._check_content("generator", digest)
 
@@ -218,7 +217,7 @@ class Participant:
                 f"{who} needs the clients' label counts; set engine.share_counts=true, or choose another"
             )
         if not self.node.share_counts:
-            raise TellableError(f"client {self.client}: its node does not share label counts, which {who} needs")
+            raise TellableError(f"its node does not share label counts, which {who} needs")
 
     # ---- its part of a round
 
@@ -287,11 +286,16 @@ class Participant:
         names, known = own.classes, self.about.classes
         if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
             names = tuple(known[int(name)] for name in names)  # a file without names uses the federation's numbers
-        wrong = ", ".join(sorted(set(names) - set(known)))
-        wrong = wrong or (f"images of {own.shape}" if own.shape != self.about.shape else "")
+        wrong = sorted(set(names) - set(known))
         if wrong:
-            about = f"images of {self.about.shape} and classes {', '.join(known)}"
-            raise InputError(f"{self.node.data}: {wrong} cannot be of this federation, which has {about}")
+            raise InputError(
+                f"{self.node.data}: class {', '.join(wrong)} is not one of the run's classes, which are "
+                f"{', '.join(known)}; rename or remove its images"
+            )
+        if own.shape != self.about.shape:
+            raise InputError(
+                f"{self.node.data}: has images of {own.shape}, and the run's are {self.about.shape}; resize them"
+            )
         place = np.array([known.index(name) for name in names])
         return dataclasses.replace(
             own, name=self.config.data.dataset, labels=place[own.labels], classes=self.about.classes
@@ -334,7 +338,7 @@ class Participant:
     def data(self) -> ClientData:
         """Real and synthetic samples; synthetic ones are generated once and then read from disk."""
         if not self._plan.exists():
-            raise TellableError(f"client {self.client}: there is no plan here; start the run from the beginning")
+            raise TellableError("there is no plan here; start the run from the beginning")
         row = np.array(read_record(self._plan, "start the run from the beginning")["row"], dtype=np.int64)
         if not row.any():
             return self.real
@@ -348,9 +352,7 @@ class Participant:
     def _check_content(self, part: str, digest: str) -> None:
         """Refuse content that differs from the run's, on a node without its own data or generator."""
         if getattr(self.config.content, part) not in ("", digest):
-            raise TellableError(
-                f"client {self.client}: its {part} differs from the run's; bring the same files to the node"
-            )
+            raise TellableError(f"its {part} differs from the run's; bring the same files to the node")
 
     def _generate(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
         if not self.node.generator:

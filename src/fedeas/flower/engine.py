@@ -93,9 +93,9 @@ class FlowerEngine(Engine):
             late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
             left = max(min(PATIENCE, self.settings.timeout), start + self.settings.timeout - time.monotonic())
             self._meet_newcomers(anew, again_after=PATIENCE, timeout=left)
-            if self.refusal:
-                raise NotReadyError(self.refusal)
             missing = self._unmet()
+            if self.refusal:
+                raise NotReadyError(self.refusal + (f" (clients that are not ready: {missing})" if missing else ""))
             if missing and late:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes, "
                 awaited += "or start them again if they run but do not answer"
@@ -185,10 +185,16 @@ class FlowerEngine(Engine):
         """The first reason why a client did not answer."""
         return next((f" ({reason})" for reason in self.failures.values()), "")
 
-    def _fail(self, key: int, reason: str) -> None:
-        who = f"client {key}" if key < self.num_clients else f"node {key}"
-        self.failures[key] = f"{who}: {reason}"
+    def _fail(self, key: int, reason: str, claimed: str = "") -> None:
+        self.failures[key] = f"{self._name(key, claimed)}: {reason}"
         log.warning("%s", self.failures[key])
+
+    def _name(self, key: int, claimed: str) -> str:
+        """The name of a client, or of a node: the client that its key is listed for, or the one it claims to be."""
+        if key < self.num_clients:
+            return f"client {key}"
+        client = next((str(client) for client, node in self.members.items() if node == key), claimed)
+        return f"client {client} (node {key})" if client else f"node {key}"
 
     def _unmet(self) -> list[int]:
         """Clients that have not introduced themselves."""
@@ -220,9 +226,12 @@ class FlowerEngine(Engine):
             raise UnusableError(f"it says that it is client {client} of {self.num_clients}")
         if self.members.get(client, node) != node:
             log.error("node %d claims to be client %d, which has another key; it is refused", node, client)
-            raise UnusableError(f"it claims to be client {client}, which has another key")
+            raise RefusedError(f"it claims to be client {client}, which has another key; correct its partition-id")
         if self.nodes.get(client, node) in set(self.grid.get_node_ids()) - {node}:
-            raise UnusableError(f"it says that it is client {client}, and so does node {self.nodes[client]}")
+            raise RefusedError(
+                f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
+                "partition-id"
+            )
         self.nodes[client], self.introductions[client] = node, who
 
     def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
@@ -257,9 +266,11 @@ class FlowerEngine(Engine):
                     continue
                 try:
                     found[key] = read(key, _content(reply))
+                except RefusedError as error:
+                    self._fail(key, str(error), error.claimed)
+                    self.refusal = self.failures[key]
                 except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
                     self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
-                    self.refusal = str(error) if isinstance(error, RefusedError) else self.refusal
             if self.window is not None:
                 self.window.note_replies(before - len(waiting))
             if waiting and not late:
@@ -291,7 +302,14 @@ class UnusableError(Exception):
 
 
 class RefusedError(UnusableError):
-    """A client refused; the message says what its owner, or the run's owner, must change."""
+    """A client refused, or is refused; the message says what its owner, or the run's owner, must change.
+
+    `claimed` is the client that the node says it is.
+    """
+
+    def __init__(self, reason: str, claimed: str = "") -> None:
+        super().__init__(reason)
+        self.claimed = claimed
 
 
 ANOTHER_APP = re.compile(r"this node runs [^'>]+")
@@ -305,7 +323,7 @@ def _content(reply: Message) -> RecordDict:
         raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
     refusal = reply.content.config_records.get("refused")
     if refusal is not None:
-        raise RefusedError(str(refusal["reason"]))
+        raise RefusedError(str(refusal["reason"]), str(refusal.get("client", "")))
     return reply.content
 
 

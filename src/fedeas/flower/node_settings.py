@@ -48,6 +48,7 @@ class NodeSettings:
 
     Args:
         state: folder for files that must last: plans, client states, synthetic images.
+        clients: the number of clients that the owner expects; None for any.
         data: the client's own dataset; without one, its part of the run's dataset.
         data_root: folder with datasets on this node.
         generator: the client's own generator; without one, the run's.
@@ -59,6 +60,7 @@ class NodeSettings:
     """
 
     state: Path
+    clients: int | None = None
     data: str = ""
     data_root: str | None = None
     generator: str = ""
@@ -74,9 +76,12 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
     unknown = sorted(set(given) - set(NAMES))
     if unknown:
         raise TellableError(f"its node config has an unknown {unknown[0]}; the settings are {', '.join(NAMES)}")
-    number, share = given.get("partition-id"), given.get("share-counts", True)
+    number, clients = given.get("partition-id"), given.get("num-partitions")
     if not isinstance(number, int) or isinstance(number, bool):
         raise TellableError("its node config has no client number; set partition-id, counted from 0")
+    if isinstance(clients, bool) or not isinstance(clients, int | None):
+        raise TellableError("num-partitions in its node config must be a whole number, without quotes")
+    share = given.get("share-counts", True)
     if not isinstance(share, bool):
         raise TellableError("share-counts in its node config must be true or false, without quotes")
     if given.get("generator") and given.get("generator-file"):
@@ -85,7 +90,9 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
     policies = _policies(str(given.get("policies", "")))
     privacy = _privacy({name: given[name] for name in PRIVACY if name in given})
     texts = {name.replace("-", "_"): str(given[name]) for name in TEXTS if name in given}
-    return number, NodeSettings(Path(str(state)), share_counts=share, policies=policies, privacy=privacy, **texts)
+    return number, NodeSettings(
+        Path(str(state)), clients, share_counts=share, policies=policies, privacy=privacy, **texts
+    )
 
 
 def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedeas.flower.deployment import internals
 from fedeas.flower.deployment.app import Bundle
+from fedeas.flower.printed_log import print_log
 
 READY = b"1"
 
@@ -41,6 +42,7 @@ def _serve(options: argparse.Namespace) -> None:
         importlib.import_module(name)
     app = Bundle.of(options.app)
     app.load_client()  # imported here once, not again in each child
+    print_log()
     gc.freeze()  # keeps the pages of imported modules shared with the children
     print(f"executor ready: {app.name} imported in {time.monotonic() - began:.1f} s", flush=True)
     _report(options.ready_fd, READY)

@@ -35,6 +35,7 @@ from fedeas.flower.deployment.executor import READY
 from fedeas.flower.deployment.keys import write_secret
 from fedeas.flower.deployment.processes import free_port
 from fedeas.flower.deployment.stock_executor import start_stock_executor
+from fedeas.flower.node_settings import read_node_config
 
 EXECUTOR = "fedeas.flower.deployment.executor"
 FORK, FLOWER = "fork", "flower"
@@ -102,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _serve(settings: NodeOptions, memory: IO[str]) -> None:
+    if settings.app is None and internals.problem("node_config") is None:
+        _check_settings(settings.node_config)
     back_at = _sign_off(settings, memory)  # first, so that the absence passes while the executor starts
     write_secret(settings.secret)  # a new one at each start
     settings, executor = _start_executor(settings)
@@ -113,6 +116,16 @@ def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     time.sleep(max(0.0, back_at - time.monotonic()))
     sys.argv = ["flower-supernode", *settings.flower_arguments()]
     flower_supernode()
+
+
+def _check_settings(node_config: str) -> None:
+    """Refuse to start with settings or own data with which every run would be refused."""
+    from fedeas.data.one_part import load_own
+    from fedeas.flower.deployment.internals.node_config import parse_node_config
+
+    _, own = read_node_config(parse_node_config(node_config))
+    if own.data:
+        load_own(own.data, own.data_root)
 
 
 def _quicken() -> None:

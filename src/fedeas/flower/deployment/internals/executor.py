@@ -106,8 +106,8 @@ class Executor:
             try:
                 task = AppTask(*pull_task_input(node))
             except Exception as error:  # only this task has failed; the next one may succeed
+                # Not reported: the node answers for a task that falls silent, but waits forever for one that failed.
                 log(ERROR, "A message could not be fetched", exc_info=error)
-                push_task_output(node, None, SubStatus.FAILED, f"the message could not be fetched: {error}")
                 return
             child = _fork(lambda: _answer(self.runtime, token, self.app, task))
             reason = self._watch(child, node)
