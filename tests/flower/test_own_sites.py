@@ -202,3 +202,17 @@ def test_the_identity_of_such_a_run_is_its_test_set_and_its_number_of_clients(si
     assert known.fingerprint == identified(config(site, "partition.seed=7", "partition.alpha=3.0")).fingerprint
     assert known.fingerprint != identified(config(site, "partition.clients=3")).fingerprint
     assert json.loads(known.model_dump_json())["partition"]["scheme"] == "own"
+
+
+def test_a_node_without_samples_is_named_and_its_log_names_the_file(tmp_path, site, caplog):
+    full, mine = np.load(site / "1.npz"), tmp_path / "sites"
+    mine.mkdir()
+    (mine / "0.npz").write_bytes((site / "0.npz").read_bytes())
+    np.savez(mine / "1.npz", images=full["images"][:0], labels=full["labels"][:0], classes=full["classes"])
+    grid = Sites(tmp_path / "nodes", CLIENTS)
+    grid.site = mine
+    with pytest.raises(RunError, match=rf"client 1 \(node {grid.node(1)}\)") as told:
+        run_on(grid, config(site, f"generator={GENERATORS[0].format(site)}"), RunStore(tmp_path / "runs"))
+    assert str(mine) not in str(told.value)
+    assert f"{mine / '1.npz'}: holds no images" in caplog.text
+    assert trained_rounds(tmp_path) == []

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from zipfile import ZipFile
 
 import pytest
@@ -24,10 +26,12 @@ from fedeas.cli import main
 from fedeas.errors import InputError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment import app, internals, processes
+from fedeas.flower.deployment import app, internals, node, operator, processes
 from fedeas.flower.deployment.connection import toml_of
 from fedeas.flower.deployment.environment import environment
+from fedeas.flower.deployment.internals import executor
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
+from fedeas.flower.deployment.internals.superlink import RunStatus
 from fedeas.flower.deployment.loopback import Loopback
 from fedeas.flower.deployment.processes import Process
 
@@ -258,3 +262,65 @@ def test_a_run_cannot_choose_the_code_of_a_node(tmp_path):
     (tmp_path / "fedeas").mkdir()
     (tmp_path / "fedeas" / "__init__.py").write_text("raise SystemExit('hostile')")
     assert bundle.load_client() is flower_app.client
+
+
+# ---- what a command says
+
+
+def test_a_stopped_run_says_how_it_is_resumed(tmp_path, capsys, monkeypatch):
+    connection = tmp_path / "connection.toml"
+    connection.write_text('address = "127.0.0.1:1"\nroot-certificate = "ca.pem"\nkey = "operator.key"\n')
+    monkeypatch.setattr(operator, "run_app", lambda *given: RunStatus(7, "finished:stopped", ""))
+    code, said = call(capsys, "flower", "run", "--connection", connection, "rounds.total=1")
+    assert code == 1
+    assert "run 7: finished:stopped" in said
+    assert "same command resumes" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact"),
+    [
+        ("", "partition-id"),
+        ("partition-id = 0\nshare-count = true", "share-count"),
+        ("partition-id = ", "node.toml"),
+        ('partition-id = 0\ndata = "npz:nowhere.npz"', "nowhere.npz"),
+    ],
+    ids=["no number", "misspelt", "not TOML", "no data"],
+)
+def test_a_node_does_not_start_with_settings_that_it_could_not_use(tmp_path, capsys, settings, fact):
+    key, config = tmp_path / "node", tmp_path / "node.toml"
+    key.touch()
+    config.write_text(settings)
+    with pytest.raises(SystemExit) as refused:
+        node.main(
+            ["--superlink", "a:1", "--root-certificate", "ca.pem", "--key", str(key), "--node-config", str(config)]
+        )
+    said = capsys.readouterr().err
+    assert refused.value.code == 2
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert fact in said
+    assert not key.with_name("node.secret").exists()
+
+
+# ---- the executor that forks
+
+
+def test_a_message_that_cannot_be_fetched_is_left_to_the_node_to_answer(monkeypatch):
+    """Flower's node waits forever for the reply of a task that is reported as failed."""
+    told = []
+    monkeypatch.setattr(executor, "_task_connection", lambda *address: nullcontext())
+    monkeypatch.setattr(executor, "pull_task_input", lambda node: 1 / 0)
+    monkeypatch.setattr(executor, "push_task_output", lambda *output: told.append(output))
+    executor.Executor("a:1", app.Bundle.of(), b"", None, os.getppid())._work("token")
+    assert told == []
+
+
+@pytest.mark.parametrize("node_lives", [True, False])
+def test_a_killed_app_is_reported_unless_its_node_has_ended(node_lives):
+    node = SimpleNamespace(SendTaskHeartbeat=lambda request: SimpleNamespace(success=True))
+    parent = os.getppid() if node_lives else -1
+    child = subprocess.Popen(["sh", "-c", "kill -9 $$"])
+    reason = executor.Executor("a:1", app.Bundle.of(), b"", None, parent)._watch(child.pid, node)
+    assert ("SIGKILL" in reason) == node_lives
+    child.returncode = -9  # waited for by the executor

@@ -107,7 +107,8 @@ class Executor:
                 task = AppTask(*pull_task_input(node))
             except Exception as error:  # only this task has failed; the next one may succeed
                 # Not reported: the node answers for a task that falls silent, but waits forever for one that failed.
-                log(ERROR, "A message could not be fetched", exc_info=error)
+                if not self._orphaned():
+                    log(ERROR, "A message could not be fetched", exc_info=error)
                 return
             child = _fork(lambda: _answer(self.runtime, token, self.app, task))
             reason = self._watch(child, node)
@@ -128,7 +129,8 @@ class Executor:
             time.sleep(0.02)
         if heartbeat.is_running:
             heartbeat.stop()
-        return "" if dropped.is_set() else reason or _describe_exit(status[1])
+        unwanted = dropped.is_set() or self._orphaned()
+        return "" if unwanted else reason or _describe_exit(status[1])
 
 
 def _next_token(node: RuntimeHttpClient) -> str | None:
