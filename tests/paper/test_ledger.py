@@ -37,8 +37,8 @@ def run_as_printed(finished):
                 finished(
                     run,
                     accuracy=reached + step * (1 + place / 10),
-                    rounds_to_threshold=None if first is None else int(first) + round(1000 * step),
-                    gamma_hat=None if name not in gamma else float(gamma[name]) * (1 + step),
+                    rounds_to_threshold=None if first is None else int(first) + round(1000 * step * (1 + place / 4)),
+                    gamma_hat=None if name not in gamma else float(gamma[name]) * (1 + step * (1 + place / 10)),
                 )
 
     return make

@@ -17,6 +17,7 @@ from fedeas.core.sentences import listed
 from fedeas.runs.accuracy_curves import Window
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9  # differences and spreads below this are rounding errors
 BEST, SECOND = 1, 2
 
 
@@ -27,6 +28,7 @@ class Verdict(StrEnum):
     LOWER = "lower"
     UNDECIDED = "no difference shown"
     ONE_SEED = "one seed: no interval"
+    NO_SPREAD = "the same for all seeds: no interval"
     UNFINISHED = "runs are missing"
 
     @property
@@ -69,7 +71,11 @@ class Difference(Measured):
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % Student-t interval of the mean; one seed has none."""
+        """The 95 % Student-t interval of the mean; None for one seed, and if all seeds differ by the same amount.
+
+        Accuracies are multiples of one test image, so a few seeds may well differ equally: that says nothing about how
+        far others would. Methods that do not differ at all have the interval from 0 to 0.
+        """
         return self.interval_among(1)
 
     def interval_among(self, comparisons: int) -> tuple[float, float] | None:
@@ -80,6 +86,8 @@ class Difference(Measured):
         """
         if self.spread is None:
             return None
+        if self.spread < ROUNDING:
+            return (0.0, 0.0) if abs(self.mean) < ROUNDING else None
         from scipy.special import stdtrit
 
         quantile = 1 - (1 - CONFIDENCE) / (2 * comparisons)
@@ -95,7 +103,7 @@ class Difference(Measured):
         """The same as one of several comparisons."""
         interval = self.interval_among(comparisons)
         if interval is None:
-            return Verdict.ONE_SEED
+            return Verdict.ONE_SEED if self.spread is None else Verdict.NO_SPREAD
         low, high = interval
         return Verdict.HIGHER if low > 0 else Verdict.LOWER if high < 0 else Verdict.UNDECIDED
 
@@ -186,6 +194,7 @@ def conclusion(
         Verdict.HIGHER: f"{reference} {below}",
         Verdict.UNDECIDED: f"No difference is shown between {reference} and",
         Verdict.ONE_SEED: f"One seed cannot tell {reference} from",
+        Verdict.NO_SPREAD: f"Seeds that all differ by the same amount cannot tell {reference} from",
     }
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
     return " ".join(f"{start} {listed(names[verdict])}." for verdict, start in starts.items() if names[verdict])
