@@ -245,6 +245,10 @@ def test_a_federation_is_run_listed_and_reported(run, tmp_path):
     code, out, _ = run("report", *sorted(folder.glob("[!.]*")), "--out", tmp_path / "report.html")
     assert code == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    for command in (("runs", "--runs", folder), ("report", *folder.glob("quick-*"))):
+        code, _, err = run(*command, "--reference", "nobody")
+        assert code == 2
+        assert "'quick'" in err
 
 
 def test_a_run_names_its_directory_and_says_if_it_was_finished_before(run, tmp_path):

@@ -9,6 +9,7 @@ from rich.text import Text
 from fedeas.cli.display import comparison_table, runs_tables, states_table
 from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
+from fedeas.errors import InputError
 from fedeas.paper.published import example_counts
 from fedeas.planning.policies import FullBalance, Uniform
 from fedeas.planning.request import compare_policies
@@ -19,8 +20,8 @@ SECONDS = {"generate": 1.0, "train": 2.0, "total": 3.0}
 
 @pytest.fixture
 def add(tmp_path):
-    def make(label, seed, accuracy, policy="no-generation", window=(19, 20), **more):
-        run = RunStore(tmp_path).open(RunConfig(label=label, seed=seed, policy=policy))
+    def make(label, seed, accuracy, policy="no-generation", window=(19, 20), config=(), **more):
+        run = RunStore(tmp_path).open(RunConfig(label=label, seed=seed, policy=policy, **dict(config)))
         summary = {"accuracy": accuracy, "window": window, "final": accuracy + 0.01, "peak": 0.99, "steps": 1200}
         summary |= {"samples": None, "total": 7, "imbalance_removed": 0.5, "gamma_hat": None, "seconds": SECONDS}
         run.write_json("summary.json", {**summary, **more})
@@ -59,7 +60,7 @@ def test_differences_to_the_reference_are_paired_and_fit_a_narrow_terminal(add):
     assert row(shown(runs, "ours"), "none")[4:] == ["−10.00", "−12.48 to −7.52", "lower"]
     lines = shown(runs, "ours", width=100)
     assert row(lines, "other")[4:] == ["0.00", "−4.30 to 4.30", "no difference shown"]
-    assert len(row(lines, "ours")) == 4
+    assert row(lines, "ours")[4:] == ["reference"]
 
 
 def test_one_seed_has_no_interval(add):
@@ -82,10 +83,22 @@ def test_unfinished_runs_are_listed_with_their_progress(add):
     assert line == f"unfinished: {run.path.name} (1 of 200 rounds)"
 
 
-def test_runs_with_one_label_are_told_apart_by_their_policy(add):
-    lines = shown([add("mine", 0, 0.5), add("mine", 0, 0.6, "full-balance")])
-    assert row(lines, "mine: no-generation")[2] == "50.0"
-    assert row(lines, "mine: full-balance")[2] == "60.0"
+def test_runs_with_one_label_are_told_apart_by_what_differs(add):
+    parts = {"algorithm": "fedprox", "model": {"name": "python:mine:Net"}, "generator": "python:mine:draw"}
+    runs = [add("mine", 0, 0.5, "fedeas", config={key: part}) for key, part in parts.items()]
+    names = {cells[0] for cells in shown(runs, width=200) if cells[-1] == "51.0"}
+    assert len(names) == 3
+    assert {"fedeas(beta=12) + fedprox(mu=0.01)"} < names
+
+
+def test_methods_on_other_clients_are_not_compared(add):
+    here, there = add("here", 0, 0.8), add("there", 0, 0.7, config={"partition": {"clients": 7}})
+    assert len(row(shown([here, there], "here"), "there")) == 4
+
+
+def test_an_unknown_reference_is_answered_with_the_names(add):
+    with pytest.raises(InputError, match="'here', 'there'"):
+        runs_tables([add("here", 0, 0.8), add("there", 0, 0.7, "fedeas")], "nowhere")
 
 
 def test_directories_are_never_broken_and_less_needed_columns_go_first(add):

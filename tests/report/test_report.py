@@ -118,8 +118,8 @@ def _summary(total, plan, accuracy, reached=3, gamma=0.5, seconds=(1.0, 2.0), ge
 
 @pytest.fixture
 def page(tmp_path):
-    def write(*runs, title="FedEAS report"):
-        write_report(runs, tmp_path / "report.html", title)
+    def write(*runs, title="FedEAS report", reference=None):
+        write_report(runs, tmp_path / "report.html", title, reference)
         return Page((tmp_path / "report.html").read_text("utf-8"))
 
     return write
@@ -261,7 +261,41 @@ def test_differences_are_to_fedeas_and_paired_by_seed(five, page):
     assert (verdicts["uniform"], verdicts["full-balance"]) == ("lower", "higher")
 
 
-def test_without_fedeas_the_first_method_is_the_reference(add, page):
+def references(found):
+    return [name for name, row in found.result().items() if row[DIFFERENCE] == "reference"]
+
+
+def test_the_reference_can_be_chosen_by_label_or_name_and_the_page_names_it(five, page):
+    found = page(*five, reference="uniform")
+    assert references(found) == ["uniform"]
+    assert found.result()["fedeas"][DIFFERENCE].split()[-1] == "higher"
+    assert "the reference, uniform;" in found.text("p")
+
+
+def test_a_method_with_several_labels_is_chosen_by_any_of_them(add, page):
+    runs = [add("s0", "full-balance", 0), add("s1", "full-balance", 1), add("ours", "fedeas", 0)]
+    for called in ("s1", "full-balance + fedavg"):
+        assert references(page(*runs, reference=called)) == ["full-balance + fedavg"]
+
+
+def test_an_unknown_or_ambiguous_reference_is_answered_with_the_names(add, page):
+    runs = [add("run", "fedeas"), add("run", "full-balance"), add("late", "uniform(budget=12)", unfinished=True)]
+    for called in ("nobody", "run", "late"):
+        with pytest.raises(InputError, match=re.escape("'fedeas(beta=12) + fedavg', 'full-balance + fedavg'")):
+            page(*runs, reference=called)
+
+
+@pytest.mark.parametrize("levels", [(0.7, 0.8), (0.8, 0.7)])
+def test_the_reference_does_not_depend_on_accuracy(add, page, levels):
+    mine, plain = levels
+    base = add("base", "fedeas", 0, plain)
+    for part in ({"algorithm": "fedprox"}, {"model": {"name": "python:mine:Net"}}):
+        assert references(page(add("a", "fedeas", 0, mine, **part), base)) == ["base"]
+    twins = [add("c", "full-balance", 0, mine), add("d", "full-balance", 0, plain, train=TrainConfig(lr=0.5))]
+    assert references(page(*twins)) == ["c"]
+
+
+def test_without_fedeas_the_method_with_fewest_samples_is_the_reference(add, page):
     rows = page(add("even", f"uniform(budget={BUDGET})"), add("none", "no-generation")).result()
     assert rows["none"][DIFFERENCE] == "reference"
     assert rows["even"][DIFFERENCE].startswith("0.00")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -25,6 +25,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
+from fedeas.runs.methods import federation_of, named, names_of
 from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 
@@ -156,11 +157,12 @@ def _ours(claim: Claim) -> str:
 def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
     """Accuracy and work of runs, a row for runs that differ only in their seed; unfinished runs are listed below.
 
-    With a `reference`, the label of one method, also the difference to its accuracy, paired by seed.
+    With a `reference`, the label or name of one method, also the difference to its accuracy, paired by seed, of
+    methods on the same data and clients.
     """
     methods = by_method(runs)
-    other = next((seeds for label, seeds in methods if label == reference), None)
-    tables = [_accuracy_table(methods, reference or "", other), _work_table(methods)] if methods else []
+    chosen = None if reference is None else _chosen(reference, methods)
+    tables = [_accuracy_table(methods, chosen), _work_table(methods)] if methods else []
     waiting = [run for run in runs if not run.finished]
     names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
     return Group(*tables, *([foreign_text(f"unfinished: {', '.join(names)}")] if names else []))
@@ -229,55 +231,72 @@ def partition_record(split: Split, dataset: str) -> dict[str, Any]:
     return {**facts, **listed_names, "counts": counts.n.tolist(), "notes": list(split.notes)}
 
 
-def by_method(runs: Sequence[Run]) -> list[tuple[str, Seeds]]:
-    """Finished runs grouped by config without the seed, each with its label, or its policy if labels are the same."""
+class FinishedMethod(NamedTuple):
+    """The finished runs of one method."""
+
+    name: str
+    labels: set[str]
+    federation: tuple[object, ...]
+    seeds: Seeds
+
+
+def by_method(runs: Sequence[Run]) -> list[FinishedMethod]:
+    """Finished runs grouped by config without the seed."""
     methods: dict[str, dict[int, Run]] = {}
     for run in runs:
         if run.finished:
             methods.setdefault(run.config.method, {})[run.config.seed] = run
-    configs = [next(iter(members.values())).config for members in methods.values()]
-    labels = [config.label for config in configs]
+    configs = [[run.config for run in members.values()] for members in methods.values()]
     return [
-        (
-            config.label if labels.count(config.label) == 1 else f"{config.label}: {config.policy}",
+        FinishedMethod(
+            name,
+            {config.label for config in own},
+            federation_of(own[0]),
             Seeds({seed: run.summary() for seed, run in members.items()}),
         )
-        for config, members in zip(configs, methods.values(), strict=True)
+        for name, own, members in zip(names_of(configs), configs, methods.values(), strict=True)
     ]
 
 
-def _accuracy_table(methods: Sequence[tuple[str, Seeds]], name: str, reference: Seeds | None) -> Table:
-    windows = {seeds.window for _, seeds in methods}
+def _chosen(reference: str, methods: Sequence[FinishedMethod]) -> FinishedMethod:
+    name = named(reference, {each.name: each.labels for each in methods})
+    return next(each for each in methods if each.name == name)
+
+
+def _accuracy_table(methods: Sequence[FinishedMethod], reference: FinishedMethod | None) -> Table:
+    windows = {each.seeds.window for each in methods}
     where = str(min(windows)) if len(windows) == 1 else "these rounds"
-    apart = [f"minus {name}", "95% interval"] if reference is not None else []
+    apart = ["minus reference", "95% interval"] if reference is not None else []
     table = _numbers("Accuracy, %", ["n", *(["rounds"] if len(windows) > 1 else []), where, "final", *apart])
     if reference is not None:
         table.add_column("")  # the verdict, which may take two lines
-    for label, seeds in methods:
-        rounds = [str(seeds.window).partition(" ")[2]] if len(windows) > 1 else []
-        reached = [seeds.percent(key).text(1) for key in ("accuracy", "final")]
-        compared = _compared(seeds, reference) if reference is not None else []
-        table.add_row(foreign_text(label), str(len(seeds)), *rounds, *reached, *compared)
+    for each in methods:
+        rounds = [str(each.seeds.window).partition(" ")[2]] if len(windows) > 1 else []
+        reached = [each.seeds.percent(key).text(1) for key in ("accuracy", "final")]
+        compared = _compared(each, reference) if reference is not None else []
+        table.add_row(foreign_text(each.name), str(len(each.seeds)), *rounds, *reached, *compared)
     table.caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
     return table
 
 
-def _compared(seeds: Seeds, reference: Seeds) -> list[str]:
+def _compared(method: FinishedMethod, reference: FinishedMethod) -> list[str]:
     """The difference to the reference in points, its interval, and the verdict."""
-    found = None if seeds == reference else seeds.minus(reference)
+    if method is reference:
+        return ["reference", "", ""]
+    found = method.seeds.minus(reference.seeds) if method.federation == reference.federation else None
     return ["", "", ""] if found is None else [fixed(found.mean, 2), found.range_text(2), found.verdict]
 
 
-def _work_table(methods: Sequence[tuple[str, Seeds]]) -> Table:
+def _work_table(methods: Sequence[FinishedMethod]) -> Table:
     heads = ["synthetic", "removed", "peak %", "Gamma", "steps", "images seen", "gen. s", "train s"]
     table = _numbers("Work, and other measures", heads)
-    for label, seeds in methods:
+    for each in methods:
         numbers = [
             (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
             (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
         ]  # fmt: skip
-        averages = (_average(seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
-        table.add_row(foreign_text(label), *averages)
+        averages = (_average(each.seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
+        table.add_row(foreign_text(each.name), *averages)
     table.caption = (
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Reference = Annotated[
+    str | None, typer.Option(help="Label or name of the method that the others are compared with.", show_default=False)
+]
 RUNS = Path("runs")
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal
 Trackers = Sequence[Callable[[], Tracker]]
@@ -80,7 +83,7 @@ def run(
         output().print(runs_tables(done))
 
 
-def runs(folder: Folder = RUNS, as_json: AsJson = False) -> None:
+def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
     """List run directories with their state, and compare those that are finished."""
     found = RunStore(folder).all()
     if not found:
@@ -88,7 +91,7 @@ def runs(folder: Folder = RUNS, as_json: AsJson = False) -> None:
     if as_json:
         _print_records(found)
     else:
-        output().print(states_table(found), runs_tables([run for run in found if run.finished]))
+        output().print(states_table(found), runs_tables([run for run in found if run.finished], reference))
 
 
 def _print_records(runs: Sequence[Run]) -> None:
@@ -98,6 +101,7 @@ def _print_records(runs: Sequence[Run]) -> None:
 def report(
     directories: Annotated[list[Path], typer.Argument(help="Run directories.")],
     out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
+    reference: Reference = None,
 ) -> None:
     """Write one self-contained HTML page about some runs."""
     from fedeas.report import write_report
@@ -106,7 +110,7 @@ def report(
     found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, read_snapshot)
     if not found:
         raise InputError("none of these runs can be shown; the reasons are above")
-    write_report(found, out)
+    write_report(found, out, reference=reference)
     print(out)
 
 

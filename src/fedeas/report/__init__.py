@@ -21,10 +21,14 @@ class _ReportModule(ModuleType):
         runs: Run | PathLike | Iterable[Run | PathLike],
         out: PathLike = "report.html",
         title: str = "FedEAS report",
+        reference: str | None = None,
     ) -> Path:
-        """Write one self-contained HTML page about some runs, given as runs or run directories; return its path."""
+        """Write one self-contained HTML page about some runs, given as runs or run directories; return its path.
+
+        Methods are compared with the `reference`, the label or name of one of them, by default with FedEAS.
+        """
         given = [runs] if isinstance(runs, Run | str | os.PathLike) else list(runs)
-        write_report([each if isinstance(each, Run) else read_run(each) for each in given], out, title)
+        write_report([each if isinstance(each, Run) else read_run(each) for each in given], out, title, reference)
         return Path(out)
 
 

@@ -21,15 +21,13 @@ from fedeas.report.methods import (
     MethodRuns,
     RunSnapshot,
     baseline,
-    differing,
-    joined,
     marks_of,
     matched,
     reference,
-    values_of,
 )
 from fedeas.report.samples import Row, samples_of
 from fedeas.runs.comparison import Measured, conclusion, fixed
+from fedeas.runs.methods import differing, joined, values_of
 
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
@@ -67,8 +65,9 @@ def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         "methods": methods,
         "runs": runs,
         "unfinished": [each for each in runs if not each.finished],
-        "dataset": values_of(runs, "data.dataset"),
-        "clients": values_of(runs, "partition.clients"),
+        "dataset": joined(each.run.config.data.dataset for each in runs),
+        "clients": joined(each.run.config.partition.clients for each in runs),
+        "references": [each.name for each in _references(finished)] if len(finished) > 1 else [],
         "conclusions": [_conclusion(each, finished) for each in _references(finished)],
         "accuracy": _accuracy_table(finished) if finished else None,
         "work": _work_table(finished) if finished else None,
@@ -345,8 +344,9 @@ def _spent(method: MethodRuns) -> tuple[float, float, float]:
 
 def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[str, Any]:
     """Configs, environments and directories."""
-    keys = differing(methods)
-    rows = [[method, *(values_of(method.runs, key) for key in keys)] for method in methods]
+    settings = [each.settings for each in runs]
+    keys = differing(settings)
+    rows = [[method, *(values_of([each.settings for each in method.runs], key) for key in keys)] for method in methods]
     listed = [
         [each.run.path.name, method, str(each.run.config.seed), each.progress]
         for method in methods
@@ -354,7 +354,7 @@ def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[s
     ]
     return {
         "differences": Table("What differs", ["method", *keys], rows) if keys else None,
-        "shared": {key: values_of(runs, key) for key in runs[0].settings if key not in keys},
+        "shared": {key: values_of(settings, key) for key in settings[0] if key not in keys},
         "environment": _environment(runs),
         "directories": Table("Run directories", ["directory", "method", "seed", "status"], listed),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +14,8 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import INK, Look, looks_of
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
+from fedeas.runs.methods import Settings, federation_of, named, names_of, settings_of
 from fedeas.runs.store import Record, Run
-
-# A path tells about the user's machine, not about the run.
-NOT_SHOWN = ("seed", "label", "data.root")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +40,9 @@ class RunSnapshot:
         return f"finished, {done:,} rounds" if self.finished else f"unfinished, {done:,} of {wanted:,} rounds"
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The config with keys such as ``train.lr``, without keys that do not define a method."""
-        return {key: value for key, value in self.run.config.flat.items() if key not in NOT_SHOWN}
+    def settings(self) -> Settings:
+        """What the config says of the method."""
+        return settings_of(self.run.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +52,8 @@ class MethodRuns:
     name: str
     runs: tuple[RunSnapshot, ...]
     look: Look
+    is_chosen: bool = False
+    """Whether the user wants others to be compared with this method."""
 
     @cached_property
     def seeds(self) -> Seeds:
@@ -92,9 +91,7 @@ class MethodRuns:
     @property
     def federation(self) -> tuple[object, ...]:
         """The data and their split over clients; methods are comparable if these are equal."""
-        data, content, partition = self.config.data, self.config.content, self.config.partition
-        drawn = "" if partition.redraw else content.partition
-        return content.data or data.dataset, data.protocol, data.held_out, partition, drawn
+        return federation_of(self.config)
 
     @property
     def setting(self) -> str:
@@ -102,8 +99,11 @@ class MethodRuns:
         return str(self.config.model_copy(update={"policy": NO_GENERATION}).method)
 
 
-def methods_of(runs: Sequence[RunSnapshot]) -> list[MethodRuns]:
-    """Group runs by method, ordered by samples and then by falling accuracy, each with its own name and look."""
+def methods_of(runs: Sequence[RunSnapshot], wanted: str | None = None) -> list[MethodRuns]:
+    """Group runs by method, ordered by samples and then by falling accuracy, each with its own name and look.
+
+    `wanted` is the name or label of the method that others are compared with.
+    """
     groups: dict[str, dict[int, RunSnapshot]] = {}
     for each in runs:
         config = each.run.config
@@ -114,8 +114,16 @@ def methods_of(runs: Sequence[RunSnapshot]) -> list[MethodRuns]:
     methods = [MethodRuns("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
     methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
     looks = map(_on_page, looks_of([method.config.policy.partition("(")[0] for method in methods]))
-    named = zip(methods, _names(methods), looks, strict=True)
-    return [replace(method, name=name, look=look) for method, name, look in named]
+    names = names_of([[each.run.config for each in method.runs] for method in methods])
+    both = zip(methods, names, looks, strict=True)
+    found = [replace(method, name=name, look=look) for method, name, look in both]
+    return found if wanted is None else _with_chosen(wanted, found)
+
+
+def _with_chosen(wanted: str, methods: Sequence[MethodRuns]) -> list[MethodRuns]:
+    labels = {each.name: {run.run.config.label for run in each.runs} for each in methods if each.finished}
+    name = named(wanted, labels)
+    return [replace(each, is_chosen=each.name == name) for each in methods]
 
 
 def _on_page(look: Look) -> Look:
@@ -134,23 +142,6 @@ def read_snapshot(run: Run) -> RunSnapshot:
     return snapshot
 
 
-def _names(methods: Sequence[MethodRuns]) -> list[str]:
-    """Names of methods: their labels if these differ, else policy and algorithm, and if needed the differing keys."""
-    specs = [f"{method.config.policy} + {method.config.algorithm}" for method in methods]
-    labels = [{each.run.config.label for each in method.runs} for method in methods]
-    names = [label.pop() if len(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
-    names = [spec if names.count(name) > 1 else name for name, spec in zip(names, specs, strict=True)]
-    return [name + _apart(method, methods, names) for name, method in zip(names, methods, strict=True)]
-
-
-def _apart(method: MethodRuns, methods: Sequence[MethodRuns], names: Sequence[str]) -> str:
-    """The keys in which the method differs from others with the same name."""
-    mine = names[methods.index(method)]
-    namesakes = [other for other, name in zip(methods, names, strict=True) if name == mine]
-    keys = differing(namesakes) if len(namesakes) > 1 else []
-    return "".join(f", {key}={values_of(method.runs, key)}" for key in keys)
-
-
 def baseline(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns | None:
     """The finished method without generation that is otherwise the same."""
     without = (each for each in methods if each.finished and not each.total)
@@ -158,9 +149,20 @@ def baseline(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns | 
 
 
 def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
-    """The finished method on the same federation that others are compared with: FedEAS, or else the first."""
+    """The finished method on the same federation that others are compared with; it does not depend on accuracy.
+
+    It is the user's choice, or else FedEAS; of several the one with the fewest samples, parts of the user's own and
+    changes to FedAvg.
+    """
     comparable = [each for each in methods if each.finished and each.federation == method.federation]
-    return next((each for each in comparable if each.config.policy.startswith("fedeas")), comparable[0])
+    return min(comparable, key=_precedence)
+
+
+def _precedence(method: MethodRuns) -> tuple[object, ...]:
+    is_fedeas = method.config.policy.partition("(")[0] == "fedeas"
+    own_parts = sum(str(value).startswith("python:") for value in method.runs[0].settings.values())
+    is_fedavg = method.config.algorithm == "fedavg"
+    return not method.is_chosen, not is_fedeas, method.total, own_parts, not is_fedavg, method.name
 
 
 def matched(methods: Iterable[MethodRuns]) -> list[list[MethodRuns]]:
@@ -176,20 +178,3 @@ def marks_of(methods: Sequence[MethodRuns]) -> dict[str, str]:
     """Best and second by name at each matched budget, if paired differences show that they are."""
     found = [ranks({each.name: each.seeds.percents() for each in group}) for group in matched(methods)]
     return {name: {BEST: "best", SECOND: "second"}[rank] for each in found for name, rank in each.items()}
-
-
-def differing(methods: Sequence[MethodRuns]) -> list[str]:
-    """Keys of the config whose values are not the same in all runs."""
-    found = [each.settings for method in methods for each in method.runs]
-    return [key for key in found[0] if any(each[key] != found[0][key] for each in found)]
-
-
-def values_of(runs: Iterable[RunSnapshot], key: str) -> str:
-    """The distinct values of a setting, as text."""
-    return joined(each.settings[key] for each in runs)
-
-
-def joined(values: Iterable[object]) -> str:
-    """The distinct values, as text."""
-    texts = (value if isinstance(value, str) and value else json.dumps(value) for value in values)
-    return ", ".join(dict.fromkeys({"null": "none", '""': "none"}.get(text, text) for text in texts))

@@ -25,15 +25,17 @@ from fedeas.report.methods import methods_of, read_snapshot
 from fedeas.runs.store import Run
 
 
-def write_report(runs: Sequence[Run], path: str | os.PathLike[str], title: str = "FedEAS report") -> None:
+def write_report(
+    runs: Sequence[Run], path: str | os.PathLike[str], title: str = "FedEAS report", reference: str | None = None
+) -> None:
     """Write one self-contained HTML file about these runs, finished or not.
 
     Runs that differ only in their seed count as one method. Unfinished runs are drawn and listed, but are not in the
-    tables.
+    tables. Methods are compared with the `reference`, the label or name of one of them, by default with FedEAS.
     """
     if not runs:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
-    content = page_content(methods_of([read_snapshot(run) for run in runs]))
+    content = page_content(methods_of([read_snapshot(run) for run in runs], reference))
     template = _environment().get_template("page.html")
     page = template.render(title=title, version=__version__, plotly=_packed_plotly(), **content)
     with written_whole(path) as part:

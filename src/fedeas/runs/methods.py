@@ -1,0 +1,92 @@
+"""Methods: runs that differ only in their seed. What they are called, how they differ, and which can be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from fedeas.config import RunConfig
+from fedeas.errors import InputError
+
+# A path tells about the user's machine, not about the run.
+NOT_SHOWN = ("seed", "label", "data.root")
+DIGESTS = "content."  # the section of a config whose values are digests
+DIGITS = 8  # of a digest in a name, as in the names of run directories
+
+Settings = dict[str, Any]
+"""A config with keys such as ``train.lr``, without those that do not define a method."""
+
+
+def settings_of(config: RunConfig) -> Settings:
+    """The settings of a config."""
+    return {key: value for key, value in config.flat.items() if key not in NOT_SHOWN}
+
+
+def names_of(methods: Sequence[Sequence[RunConfig]]) -> list[str]:
+    """Names of methods, given the configs of their runs: no two are the same.
+
+    A method's name is its label if no other has it, else policy and algorithm and, if needed, what differs.
+    """
+    specs = [f"{configs[0].policy} + {configs[0].algorithm}" for configs in methods]
+    labels = [{config.label for config in configs} for configs in methods]
+    names = [label.pop() if len(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
+    names = [spec if names.count(name) > 1 else name for name, spec in zip(names, specs, strict=True)]
+    namesakes: dict[str, list[Sequence[RunConfig]]] = {}
+    for name, configs in zip(names, methods, strict=True):
+        namesakes.setdefault(name, []).append(configs)
+    endings = {name: iter(_endings(same)) for name, same in namesakes.items()}
+    return [name + next(endings[name]) for name in names]
+
+
+def _endings(namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
+    """What tells methods of one name apart, in their order; digests only if nothing else does."""
+    if len(namesakes) == 1:
+        return [""]
+    settings = [[settings_of(config) for config in configs] for configs in namesakes]
+    keys = differing([each for method in settings for each in method])
+    plain = [key for key in keys if not key.startswith(DIGESTS)]
+    shorter = [_ending(method, plain) for method in settings]
+    return shorter if len({*shorter}) == len(shorter) else [_ending(method, keys) for method in settings]
+
+
+def _ending(settings: Sequence[Settings], keys: Sequence[str]) -> str:
+    short = [{key: each[key][:DIGITS] if key.startswith(DIGESTS) else each[key] for key in keys} for each in settings]
+    return "".join(f", {key}={values_of(short, key)}" for key in keys)
+
+
+def named(wanted: str, labels: Mapping[str, Collection[str]]) -> str:
+    """The name of the method that a user calls by its name or label, given the labels of each method."""
+    found = [wanted] if wanted in labels else [name for name, own in labels.items() if wanted in own]
+    if len(found) == 1:
+        return found[0]
+    problem = "several methods have this label" if found else "no finished run has this name or label"
+    remedy = f"choose one of {', '.join(map(repr, labels))}" if labels else "wait for a run to finish"
+    raise InputError(f"reference {wanted!r}: {problem}; {remedy}")
+
+
+def federation_of(config: RunConfig) -> tuple[object, ...]:
+    """The data and their split over clients; methods can be compared if these are equal."""
+    data, content, partition = config.data, config.content, config.partition
+    drawn = "" if partition.redraw else content.partition
+    return content.data or data.dataset, data.protocol, data.held_out, partition, drawn
+
+
+def differing(settings: Sequence[Settings]) -> list[str]:
+    """Keys whose values are not the same in all settings."""
+    return [key for key in settings[0] if any(each[key] != settings[0][key] for each in settings)]
+
+
+def values_of(settings: Iterable[Settings], key: str) -> str:
+    """The distinct values of a setting, as text."""
+    return joined(each[key] for each in settings)
+
+
+def joined(values: Iterable[object]) -> str:
+    """The distinct values, as text.
+
+    >>> joined(["cpu", None, "cpu", 3])
+    'cpu, none, 3'
+    """
+    texts = (value if isinstance(value, str) and value else json.dumps(value) for value in values)
+    return ", ".join(dict.fromkeys({"null": "none", '""': "none"}.get(text, text) for text in texts))
