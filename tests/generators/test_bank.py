@@ -193,6 +193,8 @@ def test_a_truncated_file_costs_what_was_cut_off(size):
     with folder() as root:
         Bank(root).of(Hashed()).sample(*request())
         os.truncate(files(root)[2], size)
+        cut = (Address(0, 2, size // 23),) if size % 23 else ()
+        assert Bank(root).verify(NAME) == module.Verification(NAME, 20 + -(-size // 23), cut)
         assert_exact(Bank(root).of(Hashed()), request(), 20 + size // 23, 4 - size // 23)
         assert_exact(Bank(root).of(Hashed()), request(), 24, 0)
 
@@ -499,6 +501,14 @@ def test_a_bank_of_another_or_an_unknown_generator_is_refused_and_can_be_pruned(
     result = run("prune", generator.fingerprint[:16], bank=filled)
     assert result.exit_code == 0
     assert_exact(Bank(filled).of(generator), request(), 0, 24)
+
+
+def test_a_file_cut_within_an_image_is_reported_and_pruned(filled):
+    os.truncate(files(filled)[2], 30)
+    assert isinstance(run("verify", bank=filled).exception, RunError)
+    assert run("prune", "--damaged", bank=filled).exit_code == 0
+    assert run("verify", bank=filled).exit_code == 0
+    assert_exact(Bank(filled).of(Hashed()), request(), 21, 3)
 
 
 def test_the_header_tells_what_the_images_are(filled):

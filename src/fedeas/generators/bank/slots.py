@@ -202,11 +202,15 @@ class Disk:
         return sum(int(self._filled(slots).sum()) for path in paths for _, slots in self._scan(path))
 
     def verify(self, clear: bool) -> Verification:
-        """Hash every slot that is not empty; `clear` empties the damaged ones."""
+        """Hash every slot that is not empty or that the end of its file cuts; `clear` empties the damaged ones.
+
+        A file that was cut between two slots cannot be told from one that never held more.
+        """
         checked, damaged = 0, list[Address]()
         for label, client, path in image_files(self.folder):
+            cut = self._cut_slot(path)
             for start, slots in self._scan(path):
-                filled = np.flatnonzero(self._filled(slots))
+                filled = np.flatnonzero(self._filled(slots) | (start + np.arange(len(slots)) == cut))
                 at = Addresses(np.full(filled.size, label), start + filled + (client << CLIENT_BITS))
                 suspects = at.at(~self._good(at, slots[filled]))
                 checked += filled.size
@@ -251,6 +255,12 @@ class Disk:
             for first, last in data_stretches(file.fileno(), self.slot):
                 for start in range(first, last, self.block):
                     yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
+
+    def _cut_slot(self, path: Path) -> int | None:
+        """The number of the slot in which the file ends; None if it ends after a slot."""
+        with reported(path):
+            whole, rest = divmod(path.stat().st_size, self.slot)
+        return whole if rest else None
 
     def _filled(self, slots: ByteArray) -> BoolArray:
         """Which slots have a digest; a slot without one was not written completely."""
