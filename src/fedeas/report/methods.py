@@ -151,8 +151,8 @@ def baseline(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns | 
 def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
     """The finished method on the same federation that others are compared with; it does not depend on accuracy.
 
-    It is the user's choice, or else FedEAS; of several the one with the fewest samples, parts of the user's own and
-    changes to FedAvg.
+    It is the user's choice, or else FedEAS. Ties are broken by fewer samples, then by fewer parts of the user's own,
+    then for FedAvg, then by name.
     """
     comparable = [each for each in methods if each.finished and each.federation == method.federation]
     return min(comparable, key=_precedence)
