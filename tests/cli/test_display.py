@@ -136,3 +136,13 @@ def test_a_pipe_has_room_for_everything_unless_its_width_is_set(monkeypatch):
     assert output().width > 500
     monkeypatch.setenv("COLUMNS", "90")
     assert output().width == 90
+
+
+def test_columns_that_are_needed_get_room_before_others_and_keep_their_places():
+    cells = {head: [Text("12345\n67")] for head in ("name", "counted", "also counted", "measured")}
+    table = FittedTable(Text("T"), cells, needed=["measured"])
+    wide, narrow = (printed(table, width).splitlines() for width in (80, 20))
+    assert re.search("name +counted.*measured", " ".join(wide))
+    assert re.search("name +measured", " ".join(narrow))
+    assert "counted; also counted" in " ".join(" ".join(narrow).split())
+    assert not any("…" in line for line in narrow)

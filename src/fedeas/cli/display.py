@@ -324,15 +324,21 @@ def filled_table(table: Filled) -> RenderableType:
     compared = any(entry.printed for entry in entries)
     notes = "Below our number: the paper's, then ours minus the paper's. " * compared
     notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
-    shown = Table(title=table.title, title_justify="left", caption=notes or None, caption_justify="left", **TIGHT)
-    shown.add_column("", no_wrap=True)
-    for column in table.heads:
-        short = column.replace("CIFAR-", "C").replace("alpha", "α")
-        shown.add_column(stacked(short), justify="right")
-    for name in table.rows:
-        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-        shown.add_row(name, *table.lead(name), *cells, end_section=compared)
-    return shown
+    rows = [[*map(Text, (name, *table.lead(name))), *_entries(table, name)] for name in table.rows]
+    heads = ["", *(head.replace("CIFAR-", "C").replace("alpha", "α") for head in table.heads)]
+    measured = {place for row in table.rows.values() for place, entry in enumerate(row) if entry and entry.values}
+    return FittedTable(
+        Text(table.title, "table.title"),
+        dict(zip(heads, zip(*rows, strict=True), strict=True)),
+        "right",
+        [notes] if notes else [],
+        needed=[head for place, head in enumerate(heads[-len(table.columns) :]) if place in measured],
+        sections=compared,
+    )
+
+
+def _entries(table: Filled, name: str) -> list[Text]:
+    return [Text.from_markup(_entry(entry, table.counts(name, entry))) for entry in table.shown(name)]
 
 
 def _entry(entry: Entry | None, count: bool) -> str:
@@ -340,7 +346,7 @@ def _entry(entry: Entry | None, count: bool) -> str:
         return ""
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [entry.deviation, *entry.brackets(count), entry.last, entry.printed, entry.difference]
+    lines = [entry.deviation, *entry.brackets(count), entry.last.replace(" ±", "\n±"), entry.printed, entry.difference]
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,18 +30,28 @@ def output() -> Console:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table by columns, the most needed first. It leaves out columns that do not fit, and names them below."""
+    """A table by columns. It leaves out columns that do not fit, and names them below.
+
+    Args:
+        title: above the table.
+        columns: the cells of each column by its head; columns get room in this order, but `needed` ones before others.
+        justify: all columns but the first.
+        notes: below the table.
+        needed: heads of columns to leave out last.
+        sections: whether a line separates the rows.
+    """
 
     title: Text
     columns: Mapping[str, Sequence[Text]]
     justify: Literal["left", "right"] = "left"
-    """Of all columns but the first."""
     notes: Sequence[str] = ()
+    needed: Collection[str] = ()
+    sections: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self._fitting(options.max_width)
         hidden = [head for head in self.columns if head not in shown]
-        more = [f"No room for: {', '.join(hidden)}; a wider window or a pipe shows them."] if hidden else []
+        more = [f"No room for: {'; '.join(hidden)}. A wider window or a pipe shows them."] if hidden else []
         caption = "\n".join([*self.notes, *more]) or None
         table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left", **TIGHT)
         for head in shown:
@@ -50,18 +60,24 @@ class FittedTable:
                 stacked(head), justify="left" if first else self.justify, no_wrap=not first, overflow="fold"
             )
         for row in zip(*shown.values(), strict=True):
-            table.add_row(*row)
+            table.add_row(*row, end_section=self.sections)
         yield table
 
     def _fitting(self, room: int) -> dict[str, Sequence[Text]]:
         """The first column, and each further one for which there is room."""
-        shown: dict[str, Sequence[Text]] = {}
-        for head, cells in self.columns.items():
-            width = GAP + max(cell_len(line) for line in [*stacked(head).split("\n"), *(cell.plain for cell in cells)])
-            if not shown or width <= room:
-                shown[head] = cells
+        first, *others = self.columns
+        shown = {first}
+        room -= self._width(first)
+        for head in sorted(others, key=lambda head: head not in self.needed):
+            width = self._width(head)
+            if width <= room:
+                shown.add(head)
                 room -= width
-        return shown
+        return {head: cells for head, cells in self.columns.items() if head in shown}
+
+    def _width(self, head: str) -> int:
+        texts = [stacked(head), *(cell.plain for cell in self.columns[head])]
+        return GAP + max(cell_len(line) for text in texts for line in text.split("\n"))
 
 
 def stacked(head: str) -> str:
