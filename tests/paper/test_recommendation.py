@@ -15,7 +15,7 @@ from fedeas.runs.comparison import Difference
 RESULTS = Path(__file__).parents[2] / "results"
 BETAS = 2
 HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)
-KL = Advice(clients=Shown("kl", ("digits",)))
+KL = Advice(clients=Shown("kl", ("digits",), 1, 1))
 
 
 def compared(method, level, place, seeds):
@@ -42,7 +42,7 @@ def test_what_is_higher_over_all_budgets_and_lower_at_none_is_recommended():
     assert advice_of([findings(KL=(0.0, 1.0))]) == KL
     assert advice_of([findings(KL=(-1.0, 3.0))]) == Advice()  # higher in the mean, lower at one budget
     both = findings(KL=LOWER, Pool_to_the_mean=HIGHER)
-    assert advice_of([both]) == Advice(server=Shown("pool", ("digits",)))
+    assert advice_of([both]) == Advice(server=Shown("pool", ("digits",), 1, 1))
 
 
 def test_a_budget_or_a_seed_that_is_missing_is_waited_for_but_one_budget_is_enough_to_warn():
@@ -52,19 +52,24 @@ def test_a_budget_or_a_seed_that_is_missing_is_waited_for_but_one_budget_is_enou
     assert advice_of([better, findings("other", KL=(-1.0,))]) == Advice()
 
 
-def test_a_second_experiment_confirms_advice():
+def test_advice_counts_the_experiments_that_show_it_among_all_that_are_judged():
     first = findings(KL=HIGHER)
-    assert advice_of([first, findings("other", KL=OPEN)]) == KL
-    assert advice_of([first, first]) == KL
-    confirmed = advice_of([first, findings("other", KL=HIGHER)])
-    assert confirmed == Advice(clients=Shown("kl", ("digits", "other")))
-    assert all(dataset in confirmed.text for dataset in ("digits", "other"))
+    for others, expected in (
+        ([findings("other", KL=OPEN)], Shown("kl", ("digits",), 1, 2)),
+        ([findings("other", seeds=4, KL=HIGHER)], Shown("kl", ("digits",), 1, 1)),
+        ([first, findings(KL=OPEN)], Shown("kl", ("digits",), 2, 3)),
+        ([findings("other", KL=HIGHER)], Shown("kl", ("digits", "other"), 2, 2)),
+    ):
+        found = advice_of([first, *others])
+        assert found == Advice(clients=expected)
+        assert all(dataset in found.text for dataset in expected.datasets)
+        assert f"{expected.higher} of {expected.judged} experiments" in found.text
 
 
 def test_the_policy_that_is_higher_on_more_datasets_is_recommended():
     first, second = findings(Greedy=HIGHER, KL=HIGHER), findings("other", Greedy=OPEN, KL=HIGHER)
-    assert advice_of([first]).clients == Shown("greedy", ("digits",))  # among equals the first one
-    assert advice_of([first, second]).clients == Shown("kl", ("digits", "other"))
+    assert advice_of([first]).clients.policy == "greedy"  # among equals the first one
+    assert advice_of([first, second]).clients.policy == "kl"
 
 
 def test_a_loss_is_recommended_unless_it_is_lower_with_one_of_the_policies():
@@ -74,8 +79,8 @@ def test_a_loss_is_recommended_unless_it_is_lower_with_one_of_the_policies():
         return replace(found, compared=made, planned=tuple((each.table, each.method) for each in made))
 
     higher = with_loss(FedEAS=OPEN, KL=HIGHER)
-    assert advice_of([higher]).balanced_softmax == ("digits",)
-    assert advice_of([higher, with_loss("other", FedEAS=LOWER)]).balanced_softmax == ()
+    assert advice_of([higher, with_loss("open", FedEAS=OPEN)]).loss[1:] == (("digits",), 1, 2)
+    assert advice_of([higher, with_loss("other", FedEAS=LOWER)]).loss == Shown()
 
 
 @pytest.mark.parametrize(("seeds", "made"), [(1, BETAS), (5, 1)])

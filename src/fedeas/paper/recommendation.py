@@ -7,6 +7,7 @@ from itertools import product
 
 from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import overall, where_shown
+from fedeas.paper.beyond import BALANCED_TITLE
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from fedeas.paper.studies import FEDEAS
 from fedeas.planning.advice import Advice, Shown
@@ -18,28 +19,29 @@ def advice_of(experiments: Sequence[Findings]) -> Advice:
     return Advice(
         server=_recommended(experiments, POOLS),
         clients=_recommended(experiments, ALLOCATIONS),
-        balanced_softmax=_higher_on(experiments, BALANCED),
+        loss=_evidence(experiments, BALANCED_TITLE, BALANCED),
     )
 
 
 def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
     """The policy that is better than FedEAS on most datasets, among equals the first one; FedEAS if none is."""
-    shown = [Shown(policy, _higher_on(experiments, [title])) for title, policy in policies.items()]
+    shown = [_evidence(experiments, policy, [title]) for title, policy in policies.items()]
     return max([Shown(), *shown], key=lambda each: len(each.datasets))
 
 
-def _higher_on(experiments: Sequence[Findings], methods: Sequence[str]) -> tuple[str, ...]:
-    """The datasets on which one of these methods is higher than FedEAS; none if one is lower, be it at one budget."""
-    pairs = list(product(experiments, methods))
-    if any(where_shown(each, method, Verdict.LOWER) is not None for each, method in pairs):
-        return ()
-    return tuple(dict.fromkeys(each.dataset for each, method in pairs if _is_higher(each, method)))
+def _evidence(experiments: Sequence[Findings], policy: str, methods: Sequence[str]) -> Shown:
+    """Where one of a policy's methods is higher than FedEAS; FedEAS itself if one is lower, be it at one budget."""
+    if any(where_shown(each, name, Verdict.LOWER) is not None for each, name in product(experiments, methods)):
+        return Shown()
+    judged = [(each.dataset, found) for each in experiments if (found := _verdicts(each, methods))]
+    higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
+    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged)) if higher else Shown()
 
 
-def _is_higher(found: Findings, method: str) -> bool:
-    """Whether it is higher over all budgets of the experiment."""
-    whole = overall(found).get(method)
-    return whole is not None and whole.verdict is Verdict.HIGHER and whole.budgets == found.budgets
+def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
+    """The verdicts on these methods over all budgets of the experiment."""
+    means = [overall(found)[name] for name in methods if name in overall(found)]
+    return [each.verdict for each in means if each.verdict.is_given and each.budgets == found.budgets]
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
@@ -60,7 +62,7 @@ def _advice_row(found: Findings) -> list[str]:
     cells = (
         (POOLS, _title(advice.server.policy)),
         (ALLOCATIONS, _title(advice.clients.policy)),
-        (BALANCED, "yes" if advice.balanced_softmax else "not shown to help"),
+        (BALANCED, "yes" if advice.loss.higher else "not shown to help"),
     )
     judged = {method for method, each in overall(found).items() if each.verdict.is_given}
     shown = [text if judged.intersection(methods) else "" for methods, text in cells]
