@@ -1,5 +1,6 @@
 """Answers follow from means over budgets, and only from those that seeds show."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -84,14 +85,19 @@ def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
     assert "other (clean) at beta = 12" in found
 
 
-def test_many_experiments_are_counted_and_single_budgets_are_named():
+def test_experiments_are_counted_and_a_few_of_them_and_single_budgets_are_named():
     shown = [experiment(f"set-{number}", level=-1.0) for number in range(FEW + 1)]
-    assert "set-0" in answer(UNIFORM, shown[:FEW])
+    few = answer(UNIFORM, [*shown[:FEW], experiment("open", level=-0.02)])
+    assert "set-0" in few
+    assert f"in {FEW} of {FEW + 1} experiments" in few
+    assert "set-0" not in answer(UNIFORM, shown)
     more = [replace(experiment("other", level=-1.0), protocol="paper"), experiment("open", level=-0.02)]
     more += [experiment("unfinished", level=-1.0, seeds=4)]
     found = answer(UNIFORM, [*shown, *more])
     assert f"in {FEW + 2} of {FEW + 3} experiments" in found
-    mixed = answer(UNIFORM, [*shown, with_budget(experiment("other", level=5.0), "beta = 12", -5.04)])
+    both = with_budget(experiment("other", level=5.0), "beta = 12", -5.04)
+    assert "in 0 of 1 experiments" in answer(UNIFORM, [both])
+    mixed = answer(UNIFORM, [*shown, both])
     assert f"in {FEW + 1} of {FEW + 2} experiments" in mixed
     assert "other (clean) at beta = 12" in mixed
 
@@ -101,7 +107,9 @@ def test_an_answer_gives_the_mean_over_experiments_if_that_shows_the_same():
     shown = [experiment(f"set-{number}", level=level) for number, level in enumerate(levels)]
     found = mean_of_experiments(shown, "Uniform")
     assert found.verdict is Verdict.LOWER
-    assert f"mean over experiments is −{-found.mean:.2f} points" in answer(UNIFORM, shown)
+    said = answer(UNIFORM, [*shown, replace(experiment("leaks", level=-9.0), protocol="paper")])
+    assert "in 4 of 4 experiments" in said
+    assert re.search(rf"mean over the 3 with .* −{-found.mean:.2f} points", said)
     outlier = experiment("other", level=9.0)
     assert mean_of_experiments([*shown, outlier], "Uniform").verdict is Verdict.UNDECIDED
     assert "mean over" not in answer(UNIFORM, [*shown, outlier])

@@ -110,12 +110,12 @@ def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict
         places = {each.title: where_shown(each, method, verdict) for each in experiments}
         whole = [title for title, at in places.items() if at == ""]
         partly = [title + at for title, at in places.items() if at]
-        if len(whole) > FEW:
+        if whole or partly:
             judged = sum(overall(each)[method].verdict.is_given for each in experiments if method in overall(each))
-            texts = [f"in {len(whole)} of {judged} experiments", *([f"on {listed(partly)}"] if partly else [])]
-            yield f"{method}: {verdict} than FedEAS {listed(texts)}{_mean_shown(experiments, method, verdict)}"
-        elif whole or partly:
-            yield f"{method}: {verdict} than FedEAS on {listed([*whole, *partly])}"
+            named = f", on {listed(whole)}" if 0 < len(whole) <= FEW else ""
+            more = f", {'also' if whole else 'but'} on {listed(partly)}" if partly else ""
+            count = f"in {len(whole)} of {judged} experiments{named}{more}"
+            yield f"{method}: {verdict} than FedEAS {count}{_mean_shown(experiments, method, verdict)}"
 
 
 def _mean_shown(experiments: Sequence[Findings], method: str, verdict: Verdict) -> str:
@@ -123,7 +123,8 @@ def _mean_shown(experiments: Sequence[Findings], method: str, verdict: Verdict) 
     found = mean_of_experiments(experiments, method)
     if found is None or found.seeds < LEAST or found.verdict is not verdict:
         return ""
-    return f"; its mean over experiments is {signed(found.mean, 2)} points ({found.range_text(2)})"
+    number = f"{signed(found.mean, 2)} points ({found.range_text(2)})"
+    return f"; its mean over the {found.seeds} with the clean protocol is {number}"
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
@@ -167,17 +168,19 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
         return "Nothing has been compared yet."
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
     datasets = dict.fromkeys(each.dataset for each in begun)
-    tables = {"All experiments": _means(begun)}
+    tables = {"Experiments with the clean protocol": _means(begun)}
     tables |= {name: _differences([each for each in begun if each.dataset == name]) for name in datasets}
     shown = [f"**{title}**\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
-    budgets = "Each cell is the mean over all budgets, or over those that have been run."
-    return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {budgets}"])
+    about = "Each cell is the mean over all budgets, or over those that have been run. Answers count the experiments "
+    about += "that have all runs of a method."
+    return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {about}"])
 
 
 def means_markdown(experiments: Sequence[Findings]) -> str:
     """Each method's mean difference to FedEAS, as a table."""
     heads, *rows = _means(experiments)
-    return f"{markdown_table(heads, rows)}\n\nDifferences to FedEAS in points of accuracy, with as many images at most."
+    about = "Differences to FedEAS in points of accuracy, with as many images at most and under the clean protocol."
+    return f"{markdown_table(heads, rows)}\n\n{about}"
 
 
 def _means(experiments: Sequence[Findings]) -> list[list[str]]:
