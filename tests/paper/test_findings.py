@@ -106,6 +106,26 @@ def test_a_verdict_does_not_depend_on_how_many_other_comparisons_have_been_made(
     assert all(each.verdict is each.difference.verdict_among(number) for each in whole.compared)
 
 
+def test_conclusions_name_only_methods_that_were_compared():
+    found = smoke_findings(lambda config: 3)
+    some = ("FedAvg", "Uniform", "FedEAS, balanced softmax")
+    kept = [each for each in found.compared if each.method in some and not each.is_control]
+    text = " ".join(conclusions(replace(found, compared=tuple(kept))))
+    assert all(name in text for name in some)
+    assert not [name for name in ("KL", "Greedy", "Pool", "sampling", "FedAvg, ", "equal steps") if name in text]
+
+
+def test_a_difference_that_only_counts_taken_alone_is_said_to_be_one():
+    whole = smoke_findings(lambda config: 3)
+    (uniform,) = (each for each in whole.compared if each.method == "Uniform")
+    difference = Difference(-1.0, 0.3, 3)
+    weak = uniform._replace(difference=difference, verdict=difference.verdict_among(len(whole.planned)))
+    assert (difference.verdict, weak.verdict) == (Verdict.LOWER, Verdict.UNDECIDED)
+    (weakly,), (strongly,) = (conclusions(replace(whole, compared=(each,)))[1:] for each in (weak, uniform))
+    assert "alone, lower: Uniform" in weakly
+    assert "alone" not in strongly
+
+
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_without_all_its_seeds_a_comparison_shows_nothing(seeds):
     chosen = study("smoke", "clean")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from types import MappingProxyType
@@ -52,6 +52,11 @@ class Compared(NamedTuple):
     def is_control(self) -> bool:
         """Whether all methods take equally many steps."""
         return self.table.endswith(EQUAL_STEPS)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the method uses synthetic images."""
+        return not self.method.startswith(FEDAVG.title)
 
     @property
     def budget(self) -> str:
@@ -210,20 +215,21 @@ def _setting_markdown(found: Findings) -> str:
 
 
 def conclusions(found: Findings) -> list[str]:
-    """What the comparisons show, clause by clause."""
-    usual = [each for each in found.compared if not each.is_control]
+    """What the comparisons show, clause by clause; each names only methods that have been compared."""
     if not any(each.verdict.is_given for each in found.compared):
         return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
     level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
-    return [
-        f"{_progress(found)} {together}",
-        _says(usual, "Pools", POOLS, lambda each: f", {each.work:.1f} times the steps"),
-        _says(usual, "Other allocations of as many images (Uniform, Greedy, KL)", ALLOCATIONS),
-        _says(usual, "FedEAS and KL with balanced softmax", BALANCED),
-        _says(usual, "FedAvg without images, also with balanced softmax or balanced sampling", _without_images(found)),
-        _at_equal_steps(found),
-    ]
+    usual = [each for each in found.compared if not each.is_control]
+    controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
+    groups = {
+        "Pools": [each for each in usual if each.method in POOLS],
+        "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
+        "Balanced softmax": [each for each in usual if each.method in BALANCED],
+        "Without images": [each for each in usual if not each.has_images],
+        "With images, at equal steps for every client and round": [each for each in controls if each.has_images],
+    }
+    return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in groups.items() if group)]
 
 
 def _progress(found: Findings) -> str:
@@ -232,35 +238,33 @@ def _progress(found: Findings) -> str:
     return f"{made}, with {found.seeds} planned seeds.{open_end}"
 
 
-def _says(
-    compared: Sequence[Compared], what: str, methods: Collection[str], more: Callable[[Compared], str] = lambda each: ""
-) -> str:
-    """The methods that are higher or lower than FedEAS, each with the budgets at which it is."""
-    if not any(each.method in methods and each.verdict.is_given for each in compared):
+def _says(what: str, compared: Sequence[Compared]) -> str:
+    """The methods that are higher or lower than FedEAS, with all comparisons in mind or only taken alone."""
+    judged = [each for each in compared if each.verdict.is_given]
+    if not judged:
         return f"{what}: none has all its seeds yet."
-    said = []
+    shown, alone = list[str](), list[str]()
     for verdict in (Verdict.HIGHER, Verdict.LOWER):
-        there = [each for each in compared if each.verdict is verdict]
-        by_method = {name: [each for each in there if each.method == name] for name in methods}
-        shown = [
-            f"{name} at {listed([f'{each.table} ({signed(each.difference.mean, 2)}{more(each)})' for each in wins])}"
-            for name, wins in by_method.items()
-            if wins
-        ]
-        said += [f"{verdict} are {'; '.join(shown)}"] if shown else []
-    return f"{what}: {'. '.join(said) or 'no difference from FedEAS is shown at any budget'}."
+        together = [each for each in judged if each.verdict is verdict]
+        others = [each for each in judged if each.verdict is Verdict.UNDECIDED and each.difference.verdict is verdict]
+        shown += [f"{verdict.capitalize()}: {_places(together)}"] if together else []
+        alone += [f"{verdict}: {_places(others)}"] if others else []
+    sentences = [
+        f"{what} ({'; '.join(_methods(judged))})",
+        *(shown or ["No difference is shown with all comparisons in mind"]),
+        *([f"Only taken alone, {'; '.join(alone)}"] if alone else []),
+    ]
+    return f"{'. '.join(sentences)}."
 
 
-def _without_images(found: Findings) -> list[str]:
-    return [name for name in _methods(found.compared) if name.startswith(FEDAVG.title)]
-
-
-def _at_equal_steps(found: Findings) -> str:
-    there = [each._replace(table=each.budget) for each in found.compared if each.is_control]
-    with_images = [name for name in _methods(there) if name not in _without_images(found)]
-    if not there:
-        return "At equal steps nothing has been run."
-    return _says(there, "With images, at equal steps for every client and round", with_images)
+def _places(compared: Sequence[Compared]) -> str:
+    """Each method with its budgets and differences; a pool also with its steps, if they differ from FedEAS's."""
+    texts = dict[str, list[str]]()
+    for each in compared:
+        work = f"{each.work:.1f}"
+        more = f", {work} times the steps" if each.method in POOLS and work != "1.0" else ""
+        texts.setdefault(each.method, []).append(f"{each.table} ({signed(each.difference.mean, 2)}{more})")
+    return "; ".join(f"{name} at {listed(places)}" for name, places in texts.items())
 
 
 def _methods(compared: Iterable[Compared]) -> list[str]:
