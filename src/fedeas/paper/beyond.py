@@ -134,7 +134,7 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     rows = {title: _row(run, base) for title, run in compared.runs.items()}
     title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
     share = scores.synthetic_share(counts_of(base), allocation_of(base))
-    note = f"They are {100 * share:.0f} % of the data that FedEAS trains on. "
+    note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if CEILING in compared.runs:
         note += " Central training has all real images in one place and is not ranked."

@@ -201,7 +201,7 @@ PROFILES = {
     ),
     "digits": Profile(
         "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
-        "rate 0.05, and beta = 2 instead of 12 because there are few digits.",
+        "rate 0.05. Where a table names no beta, it is 2 instead of 12, because there are few digits.",
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
         planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
