@@ -9,13 +9,14 @@ import pytest
 from fedeas.config import RunConfig, load_config
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
+from fedeas.federation.forecast import Forecast
 from fedeas.federation.split import split_data
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.estimate import _speeds, _trained, estimate
+from fedeas.paper.estimate import _speeds, _trained, estimate, forecast_of_all
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
 from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, study
+from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, study, with_seeds
 
 FULL, SLOW, HERE = study("full"), study("full", start="scratch"), setting("c10-k100-a0.1")  # SLOW has the 3x3 stem
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -165,3 +166,27 @@ def test_a_pool_makes_the_images_of_one_client_and_real_images_none():
     pool, real = (replace(FEDEAS, generator=name) for name in ("shared(of={generator})", "held-out"))
     assert estimate([FULL.config(HERE, pool)]).images == plan.max(axis=0).sum()
     assert estimate([FULL.config(HERE, real)]).images == 0
+
+
+def with_steps(steps, method):
+    config = study("smoke").config(HERE, method)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_forecast_of_several_runs_counts_their_steps_and_shared_images(resumed):
+    first, heavy = with_steps(2, FEDAVG), with_seeds(with_steps(6, FEDEAS), 2)
+    rounds = first.rounds.total
+    left = 1 if resumed else rounds
+    found = forecast_of_all(Forecast(seconds=5.0 * left, rounds=left, images=0).times(3), [first, *heavy])
+    assert found.seconds == pytest.approx(5.0 * rounds * (1 + 3 + 3))
+    assert (found.rounds, found.images) == (3 * rounds, allocation_of(heavy[0]).total)
+
+
+def test_larger_plans_take_longer():
+    chosen = study("digits")
+    plans = [chosen.config(HERE, method) for method in (FEDAVG, FEDEAS, FULL_BALANCE)]
+    alike = Forecast(seconds=60.0, rounds=60, images=0)
+    seconds = [forecast_of_all(alike.times(2), [plans[0], plan]).seconds for plan in plans]
+    assert seconds[0] == pytest.approx(120)
+    assert sorted(set(seconds)) == seconds

@@ -12,6 +12,7 @@ from fedeas.errors import InputError, RunError
 from fedeas.federation.run import identified
 from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.beyond import comparisons_in
 from fedeas.paper.published import setting
 from fedeas.paper.reproduction import WRITERS
 from fedeas.paper.results import Results
@@ -331,3 +332,32 @@ def test_the_summary_and_the_ledger_need_no_runs(tmp_path, capsys):
     for form in ([], ["--markdown"]):
         call("ledger", *where, *form)
         assert "CIFAR-100" in capsys.readouterr().out  # among what was not run
+
+
+READERS = (["table1", "--show"], ["summary"], ["ledger"], ["findings"], ["advice"], ["answers"])
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_a_missing_folder_of_results_is_told(command, tmp_path, capsys):
+    where = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    call(*command, *where)
+    assert capsys.readouterr().err.count("--results") == 1
+    (tmp_path / "results").mkdir()
+    call(*command, *where)
+    assert capsys.readouterr().err == ""
+
+
+def test_findings_without_comparisons_name_the_protocol_that_has_some(finished, tmp_path, capsys):
+    compared = comparisons_in(SMOKE, SMOKE.beyond[0])[0]
+    for title in (FEDAVG.title, FEDEAS.title):
+        finished(compared.runs[title])
+    where = ["--profile", "smoke", "--runs", tmp_path, "--results", tmp_path]
+    call("findings", *where)
+    assert "--protocol paper" in capsys.readouterr().err
+    call("findings", *where, "--protocol", "paper")
+    assert capsys.readouterr().err == ""
+
+
+def test_findings_of_a_profile_with_one_protocol_need_no_runs(tmp_path, capsys):
+    call("findings", "--profile", "fashion", "--runs", tmp_path, "--results", tmp_path)
+    assert capsys.readouterr().err == ""

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
+from fedeas.cli.progress import announce
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
 from fedeas.paper.answers import answers_markdown, means_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.findings import all_findings, findings_markdown, findings_of
+from fedeas.paper.findings import all_findings, findings_markdown, findings_of, protocols_compared
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
 from fedeas.paper.recommendation import advice_markdown
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
+from fedeas.paper.results import Results
 from fedeas.paper.run_queue import stays_here
 from fedeas.paper.studies import Precision, Protocol, study
 from fedeas.paper.tables import markdown
 
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
+
 reproduce = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables, figures and numbers.")
 
 OUT = Path("reproduced")
+NOT_MEASURED = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
 
 
 Kept = Annotated[Path, typer.Option("--results", help="Folder of kept results, read in addition to the runs.")]
@@ -68,7 +74,7 @@ def reproduce_summary(
     folder: Folder = RUNS,
 ) -> None:
     """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
-    found = Places(folder, results).scan()
+    found = _scan(folder, results)
     said = headline(View("clean", found))
     print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
     if out is not None:
@@ -82,7 +88,7 @@ def reproduce_summary(
 @reproduce.command("ledger")
 def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Show where our results agree with the paper, and where they do not."""
-    found = Places(folder, results).scan()
+    found = _scan(folder, results)
     lines = ledger(found)
     _print(ledger_markdown(lines, ledger_remarks(lines, found)), as_markdown)
 
@@ -96,14 +102,18 @@ def reproduce_findings(
     folder: Folder = RUNS,
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
-    found = findings_of(study(profile, protocol), Places(folder, results).scan())
+    runs = _scan(folder, results)
+    found = findings_of(study(profile, protocol), runs)
     _print(findings_markdown(*found), as_markdown)
+    if not any(each.compared for each in found):
+        for other in protocols_compared(profile, runs):
+            _say(f"under protocol {other} methods have been compared: add --protocol {other}")
 
 
 @reproduce.command("advice")
 def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
-    _print(advice_markdown(all_findings(Places(folder, results).scan())), as_markdown)
+    _print(advice_markdown(all_findings(_scan(folder, results))), as_markdown)
 
 
 @reproduce.command("answers")
@@ -114,8 +124,19 @@ def reproduce_answers(
     folder: Folder = RUNS,
 ) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
-    found = all_findings(Places(folder, results).scan())
+    found = all_findings(_scan(folder, results))
     _print(means_markdown(found) if only_means else answers_markdown(found), as_markdown)
+
+
+def _scan(folder: Path, results: Path) -> Results:
+    """The finished runs; says so if there is no folder of kept results."""
+    _check_results(results)
+    return Places(folder, results).scan()
+
+
+def _check_results(folder: Path) -> None:
+    if not folder.is_dir():
+        _say(f"{folder}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
 
 
 def _print(text: str, as_markdown: bool) -> None:
@@ -145,6 +166,8 @@ def reproduce_artefact(
 ) -> None:
     """Make the missing runs, then show and write the tables; the command's name is the artefact's."""
     training = not (only_estimate or only_show)
+    if only_show:
+        _check_results(results)
     folder_of_tables = (out or OUT) if training else None if only_estimate else out
     done = make(
         context.info_name or "all",
@@ -160,10 +183,12 @@ def reproduce_artefact(
         out=folder_of_tables,
         watch=progress,
         tell=_say,
-        on_start=say_how_long,
+        on_start=_say_how_long,
     )
     if only_estimate:
-        Console().print(estimate_table(done.estimates(seeds), done.study.says))
+        costs = done.estimates(seeds)
+        remark = f" {NOT_MEASURED}" if any(left.minutes is None for _, _, left in costs) else ""
+        Console().print(estimate_table(costs, f"{done.study.says}{remark}"))
         return
     if not done.is_fruitless:
         _show(done, as_markdown)
@@ -191,6 +216,15 @@ def _show(done: Reproduction, as_markdown: bool) -> None:
         console.print(done.study.says)
     elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
         print(done.study.says)
+
+
+def _say_how_long(ahead: Forecast) -> None:
+    """Say how long the runs will take: on a GPU at most, on a CPU at least, where only training steps are counted."""
+    if ahead.is_bound:
+        say_how_long(ahead)
+    else:
+        what = f"of training for {ahead.rounds:,} rounds on this machine; tests and synthetic images come on top"
+        announce(ahead.seconds, what, "at least about")
 
 
 def _say(line: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
-from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, Compared, Findings, marked, verdict_among
+from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
 from fedeas.paper.studies import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, signed
 
@@ -165,7 +165,7 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     """The answers, and what they rest on: each method's means, and its differences by dataset and experiment."""
     begun = [each for each in experiments if each.compared]
     if not begun:
-        return "Nothing has been compared yet."
+        return NOTHING
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
     datasets = dict.fromkeys(each.dataset for each in begun)
     tables = {"Experiments with the clean protocol": _means(begun)}

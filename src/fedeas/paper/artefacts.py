@@ -228,8 +228,8 @@ def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
     where, level = setting(HEADLINE), study.level
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
-    note = "All but FedAvg generate the same number of images. Greedy, which is the reference in the paper's Fig. 2(b), "
-    note += "and Optimal minimise the label imbalance; the paper has no accuracies for them."
+    note = "All but FedAvg generate the same number of images. Greedy, the reference of the paper's Fig. 2(b), and "
+    note += "Optimal minimise the label imbalance; the paper has no accuracies for them."
     rows = {
         method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, method))
         for method in POLICIES_AT_EQUAL_BUDGET

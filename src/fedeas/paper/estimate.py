@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from operator import mul
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from fedeas.core.arrays import IntArray
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import HeldOut, Shared, parse_generator
 from fedeas.paper.run_plans import allocation_of, counts_of
+
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
 
 TIMED = "diffusion"  # the generator whose speed was measured
 
@@ -52,6 +56,21 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
 
+def forecast_of_all(alike: Forecast, configs: Sequence[RunConfig]) -> Forecast:
+    """The forecast of these runs, from that of as many runs like the first one: all steps take equally long.
+
+    All seeds count as seed 0, whose partition is known: it would take long to draw one for each.
+    """
+    from fedeas.federation.forecast import steps_of_a_round
+
+    plain = [config.model_copy(update={"seed": 0}) for config in configs]
+    steps = [steps_of_a_round(config, _samples(config)) for config in plain]
+    rounds = [config.rounds.total for config in plain]
+    step = alike.seconds / max(1, alike.rounds) / steps[0]
+    seconds = step * sum(map(mul, steps, rounds))
+    return alike._replace(seconds=seconds, rounds=sum(rounds), images=estimate(plain).images)
+
+
 def measured_on() -> str:
     """The GPU whose speeds are used."""
     return str(_speeds()["machine"])
@@ -81,11 +100,15 @@ def _made(generator: str, plan: IntArray) -> tuple[str, IntArray]:
 
 def _trained(config: RunConfig) -> float:
     """Expected number of images that the clients train on in all rounds, repetitions included."""
-    counts = counts_of(config)
-    samples = counts.total + (0 if config.train.server_epochs else allocation_of(config).total)
     if config.train.steps:
         return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
-    return samples * config.participants / counts.num_clients * config.train.epochs * config.rounds.total
+    return float(_samples(config).mean() * config.participants * config.train.epochs * config.rounds.total)
+
+
+def _samples(config: RunConfig) -> IntArray:
+    """Number of samples that each client trains on."""
+    sizes = counts_of(config).sizes
+    return sizes if config.train.server_epochs else sizes + allocation_of(config).per_client
 
 
 def _at_server(config: RunConfig) -> float:

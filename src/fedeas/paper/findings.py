@@ -14,7 +14,7 @@ from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, WHOLE, Compari
 from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, Protocol, Study, study
+from fedeas.paper.studies import FEDAVG, FEDEAS, PROFILES, PROTOCOLS, Protocol, Study, study
 from fedeas.planning.advice import WHOLE_POOL
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
 
@@ -153,6 +153,12 @@ def findings_of(chosen: Study, results: Results) -> list[Findings]:
     return [Findings.of(chosen, results, where) for where in chosen.beyond]
 
 
+def protocols_compared(profile: str, results: Results) -> list[Protocol]:
+    """The protocols under which methods of a profile have been compared."""
+    possible = [each for each in PROTOCOLS if each == "clean" or not PROFILES[profile].held_out]
+    return [each for each in possible if any(found.compared for found in findings_of(study(profile, each), results))]
+
+
 def all_findings(results: Results) -> list[Findings]:
     """The findings of every experiment, started or not."""
     return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
@@ -177,11 +183,14 @@ def _name(compared: Comparison) -> str:
 
 def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
+    if not any(found.compared for found in settings):
+        return NOTHING
     heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
     shown = [head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True)]
-    return "\n\n".join([*shown, *([LEGEND] if any(found.compared for found in settings) else [])])
+    return "\n\n".join([*shown, LEGEND])
 
 
+NOTHING = "Nothing has been compared yet."
 LEGEND = (
     "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
     "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked."
@@ -205,7 +214,7 @@ def marked(difference: Difference, verdict: Verdict) -> str:
 
 def _setting_markdown(found: Findings) -> str:
     if not found.compared:
-        return "Nothing has been compared yet."
+        return NOTHING
     rows = []
     for name in _methods(found.compared):
         cells = {each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name}
