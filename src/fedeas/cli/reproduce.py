@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from fedeas.cli.display import claim_record, claims_markdown, claims_tables, estimate_table, filled_table
+from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
@@ -57,7 +58,7 @@ def reproduce_counts(
     elif as_markdown:
         print(claims_markdown(claims))
     else:
-        console = Console()
+        console = output()
         for table in claims_tables(claims):
             console.print(table)
         tally = {status: sum(claim.status is status for claim in claims) for status in Status}
@@ -76,7 +77,7 @@ def reproduce_summary(
     """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
     found = _scan(folder, results)
     said = headline(View("clean", found))
-    print(f"> {said}") if as_markdown else Console().print(said, highlight=False)
+    print(f"> {said}") if as_markdown else output().print(said, highlight=False)
     if out is not None:
         from fedeas.paper.figures.gallery import overview
         from fedeas.plotting.figures import save_all
@@ -140,7 +141,7 @@ def _check_results(folder: Path) -> None:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    print(text) if as_markdown else Console().print(Markdown(text))
+    print(text) if as_markdown else output().print(Markdown(text))
 
 
 def reproduce_artefact(
@@ -188,7 +189,7 @@ def reproduce_artefact(
     if only_estimate:
         costs = done.estimates(seeds)
         remark = f" {NOT_MEASURED}" if any(left.minutes is None for _, _, left in costs) else ""
-        Console().print(estimate_table(costs, f"{done.study.says}{remark}"))
+        output().print(estimate_table(costs, f"{done.study.says}{remark}"))
         return
     if not done.is_fruitless:
         _show(done, as_markdown)
@@ -205,7 +206,7 @@ for _name in ("all", *(artefact.name for artefact in (*ARTEFACTS, *EXPERIMENTS))
 
 def _show(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
-    console, tables = Console(), done.tables
+    console, tables = output(), done.tables
     empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
     for table in tables:
         if table.title not in empty:
