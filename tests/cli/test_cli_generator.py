@@ -40,7 +40,8 @@ def fast(monkeypatch):
 
 def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path, monkeypatch):
     command = importlib.import_module("fedeas.cli.generator")
-    monkeypatch.setattr(command, "PLAIN_SECONDS", float("inf"))  # no progress, however busy the machine is
+    monkeypatch.setattr(command, "PLAIN_SECONDS", float("inf"))  # no progress, however busy the machine is,
+    monkeypatch.setattr(command, "announce", lambda *said: None)  # and no announcement
     arguments = ("train", "digits", "--preset", "digits", "--updates", 3, "--minutes", 999, "--out", tmp_path / "d")
     code, out, err = run(*arguments, "--device", "cpu")
     path = tmp_path / "d" / "generator.safetensors"
