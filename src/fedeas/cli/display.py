@@ -31,9 +31,10 @@ from fedeas.runs.store import Run
 
 DASH = "–"
 
-LARGE_CLASSES = (
-    "Of large classes: samples of classes of which the client already holds so many that one more would raise its "
-    "imbalance. Real samples alone decide this: once its small classes are filled, such samples help, too."
+ABOUT_COLUMNS = (
+    "Largest client: the most samples that one client gets. Of large classes: samples of classes of which the client "
+    "already holds so many that one more would raise its imbalance. Real samples alone decide this: once its small "
+    "classes are filled, such samples help, too."
 )
 
 STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
@@ -57,20 +58,20 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
 
 def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
     """Policies side by side, with `chosen` in bold."""
-    title = f"{chosen.policy}, policies that make at most as many images, no generation and full balance"
+    title = f"{chosen.policy} beside policies that make at most as many images, no generation and full balance"
     large = scores.negative_gain(counts)
     columns = {
         "policy": [each.policy.partition("(")[0] for each in allocations],
         "images made": [f"{each.generated:,}" for each in allocations],
         "imbalance removed": [f"{scores.removed(counts, each):.2%}" for each in allocations],
         "samples": [f"{each.total:,}" for each in allocations],
-        "most for one client": [f"{each.per_client.max():,}" for each in allocations],
+        "largest client": [f"{each.per_client.max():,}" for each in allocations],
         "distinct if shared": [f"{each.distinct:,}" for each in allocations],
         "of large classes": [f"{each.n[large].sum():,}" for each in allocations],
     }
     styles = ["bold" if each is chosen else "" for each in allocations]
     cells = {head: [*map(foreign_text, texts, styles)] for head, texts in columns.items()}
-    notes = [LARGE_CLASSES, "; ".join(filter(None, map(_remark, allocations)))]
+    notes = [ABOUT_COLUMNS, "; ".join(filter(None, map(_remark, allocations)))]
     return FittedTable(foreign_text(title, "table.title"), cells, "right", [note for note in notes if note])
 
 

@@ -216,6 +216,6 @@ def _cell(found: Findings, method: str) -> str:
 
 
 def _mean_cell(found: Difference | None) -> str:
-    if found is None or found.seeds < LEAST:
+    if found is None or found.seeds < LEAST or found.interval is None:
         return ""
     return f"{signed(found.mean, 2)} ({found.range_text(2)})"

@@ -30,7 +30,7 @@ def headline(view: View) -> str:
     differences = {name: found for name, found in others.items() if found is not None}
     if differences:
         shown = (
-            f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'one seed'})"
+            f"{name} {signed(found.mean, 2)} ({found.range_text(2) or 'no interval'})"
             for name, found in differences.items()
         )
         said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {', '.join(shown)}.")

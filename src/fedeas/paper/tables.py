@@ -146,8 +146,8 @@ class Filled:
     def _about_differences(self) -> str:
         if any(entry.interval for entry in self.entries):
             return "Differences are paired by seed, with 95 % intervals. "
-        compares = any(isinstance(entry.ours, Difference) for entry in self.entries)
-        return "With one seed differences have no interval. " if compares else ""
+        alone = any(isinstance(entry.ours, Difference) and entry.ours.seeds == 1 for entry in self.entries)
+        return "With one seed differences have no interval. " if alone else ""
 
 
 def fill(sheet: Sheet, results: Results) -> Filled:
