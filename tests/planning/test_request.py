@@ -47,6 +47,12 @@ def test_auto_takes_the_papers_conditions_or_given_ones():
     assert synthetic_share(COUNTS, plan) < 0.4
 
 
+@pytest.mark.parametrize("limit", ["min_removed", "max_synthetic"])
+def test_a_limit_of_nothing_is_refused_and_not_taken_for_a_missing_one(limit):
+    with pytest.raises(InputError, match="between 0 and 1, not 0"):
+        choose_policy("fedeas", Limits(auto=True, **{limit: 0}), COUNTS)
+
+
 def test_budgeted_policies_take_the_limit_or_match_fedeas():
     assert total_of("uniform", total=777) == 777
     assert total_of("greedy", minutes=1, images_per_second=2) == 120

@@ -118,7 +118,9 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
     if counts is None or not limits.given:
         return policy
     if limits.auto:
-        interval = select_beta(counts, policy, limits.min_removed or MIN_REMOVED, limits.max_synthetic or MAX_SYNTHETIC)
+        least = MIN_REMOVED if limits.min_removed is None else limits.min_removed
+        most = MAX_SYNTHETIC if limits.max_synthetic is None else limits.max_synthetic
+        interval = select_beta(counts, policy, least, most)
         return replace(policy, beta=interval.roundest)
     if limits.min_removed is not None:
         return replace(policy, beta=beta_for_removed(policy, counts, limits.min_removed))
