@@ -15,6 +15,7 @@ from flwr.serverapp import ServerApp
 from fedeas.config import load_config
 from fedeas.flower import app as flower_app
 from fedeas.flower.engine import header_of
+from fedeas.flower.printed_log import print_log
 from fedeas.runs.store import RunStore
 
 server = ServerApp()
@@ -33,7 +34,7 @@ def main(grid, context):
     """Wait after each round, before the next."""
     config = load_config(None, [*json.loads(context.run_config["overrides"]), "engine.name=flower"])
     store = RunStore(context.run_config["runs"])
-    flower_app._enable_log()
+    print_log()
     members = {int(client): node for client, node in json.loads(context.run_config["members"]).items()}
     flower_app.run_on(grid, config, store, lambda record: come_to(f"server-{record['round']}"), members)
 
