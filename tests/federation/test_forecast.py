@@ -14,7 +14,10 @@ from fedeas.generators.diffusion.presets import preset
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
+from fedeas.paper.published import setting
 from fedeas.paper.reproduction import Places, Training
+from fedeas.paper.run_plans import allocation_of
+from fedeas.paper.studies import FEDEAS, study, with_seeds
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 
@@ -56,10 +59,12 @@ def test_only_what_takes_over_a_minute_is_announced(capsys):
 
 def test_many_runs_are_announced_once_and_as_one():
     told = []
-    ahead = Training(Places(), False, None, None, told.append)._forecast_of(runs=7)
-    ahead(Forecast(2.0, 5, 30))
-    ahead(Forecast(9.0, 5, 30))
-    assert told == [Forecast(14.0, 35, 30)]
+    chosen = study("digits").config(setting("c10-k100-a0.1"), FEDEAS)
+    rounds, images = chosen.rounds.total, allocation_of(chosen).total
+    ahead = Training(Places(), False, None, None, told.append)._forecast_of(with_seeds(chosen, 7))
+    ahead(Forecast(2.0, rounds, images))
+    ahead(Forecast(9.0, rounds, images))
+    assert told == [Forecast(pytest.approx(14.0), 7 * rounds, images)]
 
 
 def test_an_upper_bound_is_announced_as_one(capsys):

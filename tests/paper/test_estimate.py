@@ -178,7 +178,7 @@ def test_a_forecast_of_several_runs_counts_their_steps_and_shared_images(resumed
     first, heavy = with_steps(2, FEDAVG), with_seeds(with_steps(6, FEDEAS), 2)
     rounds = first.rounds.total
     left = 1 if resumed else rounds
-    found = forecast_of_all(Forecast(seconds=5.0 * left, rounds=left, images=0).times(3), [first, *heavy])
+    found = forecast_of_all(Forecast(seconds=5.0 * left, rounds=left, images=0), [first, *heavy])
     assert found.seconds == pytest.approx(5.0 * rounds * (1 + 3 + 3))
     assert (found.rounds, found.images) == (3 * rounds, allocation_of(heavy[0]).total)
 
@@ -186,7 +186,7 @@ def test_a_forecast_of_several_runs_counts_their_steps_and_shared_images(resumed
 def test_larger_plans_take_longer():
     chosen = study("digits")
     plans = [chosen.config(HERE, method) for method in (FEDAVG, FEDEAS, FULL_BALANCE)]
-    alike = Forecast(seconds=60.0, rounds=60, images=0)
-    seconds = [forecast_of_all(alike.times(2), [plans[0], plan]).seconds for plan in plans]
+    first = Forecast(seconds=60.0, rounds=60, images=0)
+    seconds = [forecast_of_all(first, [plans[0], plan]).seconds for plan in plans]
     assert seconds[0] == pytest.approx(120)
     assert sorted(set(seconds)) == seconds

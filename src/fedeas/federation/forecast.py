@@ -27,10 +27,6 @@ class Forecast(NamedTuple):
     is_bound: bool = False
     """Whether it will take less: on a GPU, which trains several clients at once."""
 
-    def times(self, runs: int) -> Forecast:
-        """The forecast of several runs like this one; they share their images."""
-        return self._replace(seconds=self.seconds * runs, rounds=self.rounds * runs)
-
 
 def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
     """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD.

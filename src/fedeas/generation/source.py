@@ -96,8 +96,8 @@ def _context(
 def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:
     if context is None:
         raise InputError(
-            f"generator {generator} needs to know the images; give a dataset, such as folder:DIR, "
-            "or for a function of your own a shape, such as 3,32,32"
+            f"generator {generator} needs to know the images; give a dataset (--dataset folder:DIR), "
+            "or for a function of your own a shape (--shape 3,32,32)"
         )
     return context
 

@@ -56,8 +56,8 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
 
-def forecast_of_all(alike: Forecast, configs: Sequence[RunConfig]) -> Forecast:
-    """The forecast of these runs, from that of as many runs like the first one: all steps take equally long.
+def forecast_of_all(first: Forecast, configs: Sequence[RunConfig]) -> Forecast:
+    """The forecast of these runs, from that of the first one: all steps take equally long.
 
     All seeds count as seed 0, whose partition is known: it would take long to draw one for each.
     """
@@ -66,9 +66,9 @@ def forecast_of_all(alike: Forecast, configs: Sequence[RunConfig]) -> Forecast:
     plain = [config.model_copy(update={"seed": 0}) for config in configs]
     steps = [steps_of_a_round(config, _samples(config)) for config in plain]
     rounds = [config.rounds.total for config in plain]
-    step = alike.seconds / max(1, alike.rounds) / steps[0]
+    step = first.seconds / max(1, first.rounds) / steps[0]
     seconds = step * sum(map(mul, steps, rounds))
-    return alike._replace(seconds=seconds, rounds=sum(rounds), images=estimate(plain).images)
+    return first._replace(seconds=seconds, rounds=sum(rounds), images=estimate(plain).images)
 
 
 def measured_on() -> str:

@@ -193,7 +193,7 @@ class Training:
     def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[RunOutcome]:
         """Make these runs one after the other; add finished ones to the results and keep them at once."""
         deadline, outcomes = None if minutes is None else Deadline(minutes), list[RunOutcome]()
-        ahead = self._forecast_of(len(configs), lambda alike: forecast_of_all(alike, configs))
+        ahead = self._forecast_of(configs)
         for outcome in carry_out(configs, lambda config: self._run(config, deadline, ahead), deadline):
             outcomes.append(outcome)
             self.tell(f"{len(outcomes)} of {len(configs)}  {describe_outcome(outcome)}")
@@ -202,16 +202,13 @@ class Training:
                 keep_all([outcome.config], results, self.places)
         return outcomes
 
-    def _forecast_of(self, runs: int, of_all: Callable[[Forecast], Forecast] = lambda alike: alike) -> OnStart:
-        """Passes the forecast of the first run on, as that of all runs; later ones are not passed on.
-
-        `of_all` gets that of so many runs like the first one, and returns that of the different runs.
-        """
-        left = [runs]
+    def _forecast_of(self, configs: Sequence[RunConfig]) -> OnStart:
+        """Passes the forecast of the first run on, as that of all runs; later ones are not passed on."""
+        untold = [configs]
 
         def once(first: Forecast) -> None:
-            if left and self.on_start is not None:
-                self.on_start(of_all(first.times(left.pop())))
+            if untold and self.on_start is not None:
+                self.on_start(forecast_of_all(first, untold.pop()))
 
         return once
 
