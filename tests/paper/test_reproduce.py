@@ -294,6 +294,23 @@ def test_python_makes_the_missing_runs_and_reports_each(tmp_path):
     assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
 
 
+def test_a_pattern_chooses_the_runs_that_are_made(tmp_path):
+    where = Places(tmp_path / "runs", tmp_path / "results")
+    labels = {config.label for config in reproduce("combination", profile="smoke", places=where, train=False).missing}
+    chosen = min(labels, key=len)
+    done = reproduce("combination", profile="smoke", places=where, only=f"*{chosen[3:]}", seeds=2)
+    assert {outcome.config.label for outcome in done.outcomes} == {chosen}
+    assert [run.config.seed for run in RunStore(tmp_path / "runs").all()] == [0, 1]
+    assert not done.missing
+    assert [(runs, left.runs) for _, runs, left in done.estimates(2)] == [(2, 0)]
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("combination", "fedeas"), ("samples", "*")])
+def test_a_pattern_that_matches_no_run_is_refused(tmp_path, name, pattern):
+    with pytest.raises(InputError):
+        reproduce(name, profile="smoke", only=pattern, places=Places(tmp_path, tmp_path), train=False)
+
+
 def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once(everything, monkeypatch, capsys):
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in RunStore(everything / "runs").all()}
     read, built = Counter(), Counter()

@@ -355,7 +355,7 @@ def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> 
     """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
     table = Table(title="Estimated cost", title_justify="left", caption_justify="left")
     table.add_column("artefact")
-    for name in ("runs", "left to do", "images to generate", "GPU minutes"):
+    for name in ("runs", "left to do", "images to generate", "minutes"):
         table.add_column(name, justify="right")
     for name, runs, left in rows:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"

@@ -150,6 +150,7 @@ def reproduce_artefact(
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
+    only: Annotated[str | None, typer.Option(help="Only runs whose label matches, e.g. '*k20*pool*'.")] = None,
     start: Annotated[
         str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
     ] = None,
@@ -178,6 +179,7 @@ def reproduce_artefact(
         precision=precision,
         partitions=partitions,
         seeds=seeds,
+        only=only,
         train=training,
         minutes=minutes,
         places=Places(folder, results, data_root, bank, keep_results),

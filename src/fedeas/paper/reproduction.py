@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import PathLike, make_folder, written_whole
 from fedeas.core.log import log
+from fedeas.core.sentences import listed
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate, forecast_of_all
@@ -136,6 +138,7 @@ def reproduce(
     precision: Precision | None = None,
     partitions: bool = False,
     seeds: int = 1,
+    only: str | None = None,
     train: bool = True,
     minutes: float | None = None,
     places: Places = HERE,
@@ -154,6 +157,7 @@ def reproduce(
         precision: precision of the training, by default the profile's.
         partitions: whether each seed has its own partition.
         seeds: how many seeds of each run.
+        only: which runs to make, as a pattern of labels such as ``*k20*pool*``; by default all.
         train: whether to make missing runs; otherwise the tables show the finished ones.
         minutes: when to pause; the same call resumes.
         places: folders of runs, results, data and images.
@@ -167,8 +171,10 @@ def reproduce(
     ['Policies at equal budget, digits, K=12, alpha=0.1 (smoke profile)']
     """
     chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
-    book = Workbook(chosen, places.scan())
+    book = Workbook(chosen, places.scan(), only or "*")
     configs, outcomes, folder = book.configs(wanted, seeds), list[RunOutcome](), None if out is None else Path(out)
+    if only is not None and not configs:
+        raise InputError(_no_run_matches(only, name, Workbook(chosen, book.results).configs(wanted, 1)))
     if train:
         able, outcomes = split_by_data([places.with_data_folder(config) for config in book.missing(configs)], tell)
         places.prepare(folder)
@@ -226,6 +232,16 @@ def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> No
     for copies in [found.copies(config) for config in configs] if places.keeps else ():
         if copies and not any(kept in run.path.resolve().parents for run in copies):
             keep(copies[0], places.results)
+
+
+def _no_run_matches(only: str, name: str, configs: Sequence[RunConfig]) -> str:
+    """The error for a pattern that matches no run; it shows the labels that are most similar."""
+    if not configs:
+        return f"{name} needs no runs, so there are none to choose from"
+    labels = dict.fromkeys(config.label for config in configs)
+    similar = get_close_matches(only.replace("*", ""), labels, cutoff=0)
+    known = f"labels look like {listed(similar)}, and * stands for any text"
+    return f"no run of {name} has a label that matches {only!r}; {known}"
 
 
 def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:

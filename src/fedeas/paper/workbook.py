@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from fedeas.config import RunConfig
 from fedeas.paper.artefacts import Artefact
@@ -18,10 +19,14 @@ class Workbook:
     """A study and the finished runs that fill its tables.
 
     A table is filled when it is first requested and does not change afterwards: request it after the runs.
+
+    Attributes:
+        only: pattern of labels, as of file names; runs with other labels are not needed.
     """
 
     study: Study
     results: Results
+    only: str = "*"
     _filled: dict[str, Filled] = field(default_factory=dict)
 
     def table(self, sheet: Callable[[Study], Sheet]) -> Filled:
@@ -35,7 +40,8 @@ class Workbook:
 
     def configs(self, artefacts: Sequence[Artefact], seeds: int) -> list[RunConfig]:
         """The runs that these artefacts need, each once."""
-        needed = [run for each in artefacts for config in each.configs(self.study) for run in with_seeds(config, seeds)]
+        chosen = [run for each in artefacts for run in each.configs(self.study) if fnmatchcase(run.label, self.only)]
+        needed = [run for config in chosen for run in with_seeds(config, seeds)]
         return list({config.fingerprint: config for config in needed}.values())
 
     def missing(self, configs: Sequence[RunConfig]) -> list[RunConfig]:
