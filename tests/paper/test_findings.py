@@ -14,6 +14,7 @@ from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.findings import (
     all_findings,
+    clauses,
     conclusions,
     findings_markdown,
     findings_of,
@@ -47,6 +48,12 @@ def test_experiments_have_all_their_comparisons_and_seeds(packed, dataset, exper
     found = [each for each in packed if each.dataset == dataset]
     assert len(found) == experiments
     assert all(each.is_finished for each in found)
+
+
+def test_every_comparison_belongs_to_exactly_one_clause(packed):
+    for found in packed:
+        told = [each._replace(table="") for group in clauses(found).values() for each in group]
+        assert sorted(map(repr, told)) == sorted(repr(each._replace(table="")) for each in found.compared)
 
 
 def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed):

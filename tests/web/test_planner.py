@@ -365,6 +365,15 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
     assert unfinished.y == (0.9, 0.9)
 
 
+def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbered_one_by_one(tmp_path):
+    for rate in ("0.1", "0.2"):
+        run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"train.lr={rate}", "rounds.total=2"]))
+        run.append_round({"round": 1, "accuracy": 0.5})
+    methods = runs.methods_of(runs.listed(tmp_path).runs)
+    assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
+    assert charts.accuracy(methods).layout.xaxis.dtick == 1
+
+
 def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):
     monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
     recorded_runs(tmp_path)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.core.sentences import listed, markdown_table
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, WHOLE, Comparison, comparisons_in
+from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
 from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
@@ -57,6 +57,11 @@ class Compared(NamedTuple):
     def has_images(self) -> bool:
         """Whether the method uses synthetic images."""
         return not self.method.startswith(FEDAVG.title)
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether the method trains with balanced softmax."""
+        return self.method.endswith(BALANCED_TITLE)
 
     @property
     def budget(self) -> str:
@@ -229,16 +234,21 @@ def conclusions(found: Findings) -> list[str]:
         return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
     level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
+    return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
+
+
+def clauses(found: Findings) -> dict[str, list[Compared]]:
+    """All comparisons, by what the methods have in common."""
     usual = [each for each in found.compared if not each.is_control]
     controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
-    groups = {
+    return {
         "Pools": [each for each in usual if each.method in POOLS],
         "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
-        "Balanced softmax": [each for each in usual if each.method in BALANCED],
+        "With images and balanced softmax": [each for each in usual if each.has_images and each.is_balanced],
+        "With images at the server only": [each for each in usual if each.method == SERVER],
         "Without images": [each for each in usual if not each.has_images],
-        "With images, at equal steps for every client and round": [each for each in controls if each.has_images],
+        "At equal steps for every client and round": controls,
     }
-    return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in groups.items() if group)]
 
 
 def _progress(found: Findings) -> str:

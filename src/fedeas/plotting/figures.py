@@ -43,6 +43,7 @@ DASHES = ("solid", "dashed", "dotted")  # also the names in CSS, for the legend 
 HEAT = "viridis_r"  # dark means many; white, which it does not contain, means none
 DPI = 160
 MOST_CLIENTS = 200
+FEW_ROUNDS = 5
 FORMATS = ("png", "svg")
 GRID: dict[str, Any] = {"color": PALE, "linewidth": 0.6}
 
@@ -264,6 +265,12 @@ def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:
 def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     """Rows of the clients to show, in order: all, or if they are too many, those with the most weight."""
     return np.sort(np.argsort(-weights, kind="stable")[:limit])
+
+
+def round_ticks(curves: Iterable[Sequence[int]]) -> dict[str, int]:
+    """How Plotly should number the axis of these rounds: if they are few, each one; it would also number halves."""
+    last = max((rounds[-1] for rounds in curves if rounds), default=0)
+    return {"dtick": 1} if last <= FEW_ROUNDS else {}
 
 
 def percent_axis(axis: Any) -> None:

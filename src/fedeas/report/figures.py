@@ -43,7 +43,9 @@ class Apart(NamedTuple):
 def convergence(methods: Sequence[MethodRuns], thresholds: Sequence[float]) -> Spec:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
     accuracies = _axis("accuracy on the test set", tickformat=".0%", hoverformat=".1%")
-    layout = _layout(_axis("round", rangemode="tozero"), accuracies, hovermode="x unified")
+    drawn = [curve.rounds for each in methods for finished in (True, False) for curve in each.curves(finished)]
+    rounds = _axis("round", rangemode="tozero", **plots.round_ticks(drawn))
+    layout = _layout(rounds, accuracies, hovermode="x unified")
     layout["shapes"] = [
         _line(y0=each, y1=each, x0=0, x1=1, xref="paper", dash="dash", label=f"threshold {100 * each:g}%")
         for each in thresholds

@@ -78,7 +78,9 @@ def accuracy(methods: Sequence[ListedMethod], screen: Screen = LIGHT) -> go.Figu
     """
     shown = methods[:MOST_METHODS]
     accuracies = _axis("accuracy on the test set", screen, tickformat=".0%")
-    figure = _figure("Accuracy over rounds", 480, _axis("round", screen, rangemode="tozero"), accuracies, screen)
+    drawn = [run.curve.rounds for method in shown for run in (*method.finished, *method.unfinished)]
+    rounds = _axis("round", screen, rangemode="tozero", **plots.round_ticks(drawn))
+    figure = _figure("Accuracy over rounds", 480, rounds, accuracies, screen)
     looks = plots.looks_of([method.policy for method in shown])
     for method, look in zip(shown, looks, strict=True):
         colour = screen.ink if look.colour == plots.INK else look.colour

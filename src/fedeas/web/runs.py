@@ -11,8 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from fedeas.config import RunConfig
 from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, Window
+from fedeas.runs.methods import names_of
 from fedeas.runs.progress import State
 from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_run
 
@@ -24,10 +26,9 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 class ListedRun(NamedTuple):
-    """One run directory: its config, its progress, and its accuracy over the rounds so far.
+    """One run directory: its config, if it can be read, its progress, and its accuracy over the rounds so far.
 
     `accuracy` is the mean over the rounds of the `window`, once the run is finished; `latest` is the last evaluation.
-    Runs of the same `method` differ only in their seed.
     """
 
     name: str
@@ -42,12 +43,11 @@ class ListedRun(NamedTuple):
     curve: AccuracyCurve = AccuracyCurve((), ())
     finished: bool = False
     under_way: bool = False
-    label: str = ""
-    method: str = ""
+    config: RunConfig | None = None
 
 
 class ListedMethod(NamedTuple):
-    """Runs with a curve that differ only in their seed; the key tells methods of the same name apart."""
+    """Runs with a curve that differ only in their seed; no two methods have the same key or name."""
 
     key: str
     name: str
@@ -75,25 +75,19 @@ def methods_of(runs: Sequence[ListedRun]) -> list[ListedMethod]:
     """The runs that have a curve, by method."""
     groups: dict[str, list[ListedRun]] = {}
     for run in runs:
-        if run.curve.rounds:
-            groups.setdefault(run.method, []).append(run)
-    names = [_common_name(group) for group in groups.values()]
+        if run.config is not None and run.curve.rounds:
+            groups.setdefault(run.config.method, []).append(run)
+    names = names_of([[run.config for run in group if run.config is not None] for group in groups.values()])
     return [
         ListedMethod(
             key,
-            name if names.count(name) == 1 else f"{name} ({group[0].name})",
+            name,
             group[0].policy.partition("(")[0],
             [run for run in group if run.finished],
             [run for run in group if not run.finished],
         )
         for (key, group), name in zip(groups.items(), names, strict=True)
     ]
-
-
-def _common_name(group: Sequence[ListedRun]) -> str:
-    """The label of these runs or, if they have several, policy and algorithm."""
-    labels = {run.label for run in group}
-    return labels.pop() if len(labels) == 1 else f"{group[0].policy} + {group[0].algorithm}"
 
 
 def any_under_way(found: Iterable[ListedRun]) -> bool:
@@ -103,7 +97,7 @@ def any_under_way(found: Iterable[ListedRun]) -> bool:
 
 def _with_state(path: Path, run: ListedRun) -> ListedRun:
     """An unfinished run is in progress if a process holds its lock."""
-    if run.finished or not run.method:
+    if run.finished or run.config is None:
         return run
     under_way = is_held(path / LOCK)
     state = State.RUNNING if under_way else State.STOPPED
@@ -145,8 +139,7 @@ def _read(run: Run) -> ListedRun:
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
     latest = curve.accuracy[-1] if curve.rounds else None
     listed = ListedRun(
-        run.path.name, config.policy, config.algorithm, state, config.seed, latest=latest, curve=curve,
-        label=config.label, method=config.method,
+        run.path.name, config.policy, config.algorithm, state, config.seed, latest=latest, curve=curve, config=config
     )  # fmt: skip
     if not finished:
         return listed
