@@ -25,6 +25,25 @@ def test_a_file_is_read_and_overridden(tmp_path):
     assert config.partition.cap is True
 
 
+@pytest.mark.parametrize(
+    ("written", "override", "named"),
+    [
+        ("", "rounds.totl=3", "the command line"),
+        ("rate = 1", "rounds.totl=3", "run.toml"),
+        ("rate = 1", None, "run.toml"),
+    ],
+)
+def test_an_error_names_the_file_or_the_command_line(tmp_path, written, override, named):
+    (tmp_path / "run.toml").write_text(written)
+    with pytest.raises(InputError, match=f"{named}: unknown key"):
+        load_config(tmp_path / "run.toml", [override] if override else [])
+
+
+def test_an_override_may_complete_a_file(tmp_path):
+    (tmp_path / "run.toml").write_text('policy = "pool(distinct=9)"')
+    assert load_config(tmp_path / "run.toml", ["generator=shared(of=gaussian)"]).policy == "pool(distinct=9)"
+
+
 def test_a_config_survives_json():
     config = load_config(None, ["train.lr=0.05", "engine.threads=2"])
     assert RunConfig.model_validate_json(json.dumps(config.model_dump(mode="json"))) == config

@@ -392,11 +392,15 @@ def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunCo
     >>> load_config(None, ["train.lr=0.05", "policy=fedeas(beta=2)"]).train.lr
     0.05
     """
-    source = "the command line" if path is None else str(path)
     content: dict[str, Any] = {} if path is None else _read_toml(config_file(path))
     for override in overrides:
         _apply(content, override)
-    return checked_config(content, source)
+    try:
+        return checked_config(content, "the command line")
+    except InputError:
+        if path is not None:
+            checked_config(_read_toml(config_file(path)), str(path))  # if the file is wrong by itself, this names it
+        raise
 
 
 def config_file(path: str | Path) -> Path:

@@ -271,6 +271,21 @@ def test_a_dry_run_prints_the_resolved_config_and_trains_nothing(run, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_dry_run_of_a_config_that_does_not_suit_its_data_is_an_error(run, tmp_path):
+    code, out, err = run("run", "digits", "partition.clients=100000", "--dry-run", "--runs", tmp_path)
+    assert (code, out) == (2, "")
+    assert "100000" in err
+    code, out, _ = run("run", "digits", "data.dataset=folder:nowhere", "--dry-run", "--runs", tmp_path)
+    assert code == 0
+    assert json.loads(out)["directory"] is None
+
+
+def test_a_report_has_the_ending_of_a_page(run, tmp_path):
+    code, _, err = run("report", tmp_path, "--out", tmp_path / "report.pdf")
+    assert code == 2
+    assert ".html" in err
+
+
 def test_an_unfinished_run_is_listed_as_such(run, tmp_path):
     code, _, err = run("run", *QUICK, "train.lr=1e20", "--runs", tmp_path)
     assert code == 3

@@ -49,7 +49,7 @@ def refusal(folder, grid, **given):
         ({}, {1}, {}, r"clients \[1\] did not come within 0.1 s; start their nodes"),
         ({"share-count": True}, set(), {}, "unknown share-count"),
         ({"device": "cuda:1"}, set(), {}, "client 0 .*the node's device 'cuda:1'.*CUDA_VISIBLE_DEVICES=1"),
-        ({}, set(), {"members": '{"0": 7}'}, "no key is listed for client 1"),
+        ({}, set(), {"members": '{"0": 7}'}, "no node is registered for client 1"),
         ({}, set(), {"settings": '{"of_the_future": 1}'}, "of_the_future"),
         ({}, set(), {"settings": SETTINGS.replace('"digits"', '"npz:nowhere.npz"')}, "nowhere.npz"),
     ],

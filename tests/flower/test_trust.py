@@ -78,7 +78,7 @@ def test_a_listed_node_cannot_take_another_ones_number(tmp_path, caplog):
 def test_a_list_without_all_clients_ends_the_run_before_it_starts(tmp_path):
     grid, members = with_a_stranger(tmp_path, set())
     del members[1]
-    with pytest.raises(InputError, match="no key is listed for client 1"):
+    with pytest.raises(InputError, match="no node is registered for client 1"):
         run_on(grid, config(), RunStore(tmp_path / "runs"), members=members)
     assert not grid.log
 

@@ -193,8 +193,9 @@ def learning_rate(job: ClientJob) -> float:
 
 
 def mean_loss(total: SupportsFloat, samples: int, job: ClientJob) -> float:
-    """The mean loss, given its sum; if it is not finite, an error that names client and round."""
+    """The mean loss, given its sum; if it is not finite, an error that names client and round, counted from 1."""
     loss = float(total) / samples
     if not math.isfinite(loss):
-        raise RunError(f"client {job.client}, round {job.round}: the loss is {loss}; lower train.lr")
+        remedy = "lower train.lr, or mend the loss if it is your own"
+        raise RunError(f"client {job.client}, round {job.round + 1}: the loss is {loss}; {remedy}")
     return loss

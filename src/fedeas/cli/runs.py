@@ -107,6 +107,8 @@ def report(
     from fedeas.report import write_report
     from fedeas.report.methods import read_snapshot
 
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")
     found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, read_snapshot)
     if not found:
         raise InputError("none of these runs can be shown; the reasons are above")
@@ -155,15 +157,26 @@ def say_how_long(ahead: Forecast) -> None:
 
 def _print_resolved(config: RunConfig) -> None:
     """Print the config with the digests of its content and its directory; without them if data are missing."""
-    from fedeas.federation.run import identified
+    from fedeas.federation.identity import pinned
+    from fedeas.federation.split import load_data, split_data
 
+    known, directory = config, None
     try:
-        known = identified(config)
-        directory = known.directory
+        dataset = load_data(config)
     except FedEASError as error:
-        print(f"the content is not known: {printable(error)}", file=sys.stderr)
-        known, directory = config, None
+        _say_unknown(error)
+    else:
+        data = split_data(config, dataset)  # raises if the config does not suit the data
+        try:
+            known = pinned(config, data)
+            directory = known.directory
+        except FedEASError as error:  # weights are missing
+            _say_unknown(error)
     print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
+
+
+def _say_unknown(error: FedEASError) -> None:
+    print(f"the content is not known: {printable(error)}", file=sys.stderr)
 
 
 def _execute(
@@ -193,22 +206,23 @@ def _execute(
             log(record)
 
         try:
-            if config.engine.name != "flower":
+            if config.engine.name == "flower":
+                run = _simulate(config, store, on_round, pause)
+            else:
                 start = None if quiet else on_start
                 run = execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
-                if not quiet:
-                    before = run.finished and not last
-                    print(f"{run.path}: was finished before, only shown" if before else run.path, file=sys.stderr)
-                return run
-            if pause is not None:
-                raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
-            return _simulate(config, store, on_round)
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before its first round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None
+    if not quiet:
+        before = run.finished and not last
+        print(f"{run.path}: was finished before, only shown" if before else run.path, file=sys.stderr)
+    return run
 
 
-def _simulate(config: RunConfig, store: RunStore, on_round: Any) -> Run:
+def _simulate(config: RunConfig, store: RunStore, on_round: Any, pause: Deadline | None) -> Run:
+    if pause is not None:
+        raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
     try:
         from fedeas.flower.app import simulate
     except ModuleNotFoundError as error:

@@ -132,6 +132,8 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
             pixels = _pixels(image)
         except Exception as error:  # each format fails in its own ways
             reason = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, UnidentifiedImageError):  # whose text shows an address in memory
+                reason = "no format that Pillow knows"
             raise InputError(f"{place}: cannot be decoded ({reason}); repair or remove the image") from None
         yield place, pixels
 

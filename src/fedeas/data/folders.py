@@ -83,8 +83,7 @@ class ImageTree:
 
 def find_images(base: Path) -> ImageTree:
     """The images below a folder, by part, client and class."""
-    if not base.is_dir():
-        raise InputError(f"{base}: no such folder")
+    _check_is_there(base)
     test_name = next((part for part in TEST_NAMES if (base / part).is_dir()), None)
     has_train = (base / "train").is_dir()
     if test_name is not None and not has_train:
@@ -106,10 +105,15 @@ def find_images(base: Path) -> ImageTree:
     return ImageTree(base, files, test, classes, clients, test_is_set_aside=False)
 
 
+def _check_is_there(base: Path) -> None:
+    if not base.is_dir():
+        where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
+        raise InputError(f"{base}: no such folder{where}")
+
+
 def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The images of one part and its classes: of the first of these folders, or of a folder without parts."""
-    if not base.is_dir():
-        raise InputError(f"{base}: no such folder")
+    _check_is_there(base)
     found = next((name for name in names if (base / name).is_dir()), None)
     other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
     if found is None and other is not None:

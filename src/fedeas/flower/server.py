@@ -33,9 +33,11 @@ class FlowerClients:
 
     def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: Window | None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
-        unbound = sorted(set(range(parts.config.partition.clients)) - set(members)) if members else []
+        clients = parts.config.partition.clients
+        unbound = sorted(set(range(clients)) - set(members)) if members else []
         if unbound:
-            raise InputError(f"no key is listed for client {unbound[0]}; add it with `fedeas flower register`")
+            missing = f"the run has {clients} clients, and no node is registered for client {unbound[0]}"
+            raise InputError(f"{missing}; add one with `fedeas flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:

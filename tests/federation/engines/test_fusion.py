@@ -145,7 +145,7 @@ def test_a_client_that_fails_does_not_block_the_others():
 
 def test_a_loss_that_is_not_finite_names_client_and_round():
     engine = together(FedAvg(), train=TrainConfig(lr=1e30, batch_size=8, epochs=2), norm="none")
-    with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
+    with pytest.raises(RunError, match=r"client \d, round 1: the loss is"):
         results_of(engine)
 
 

@@ -176,7 +176,7 @@ def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):
 def test_a_loss_that_is_not_finite_names_client_and_round():
     train = TrainConfig(lr=1e30, batch_size=8, epochs=2)
     own = worker(FedAvg(), train=train, norm="none")
-    with pytest.raises(RunError, match=r"client \d, round 0: the loss is"):
+    with pytest.raises(RunError, match=r"client \d, round 1: the loss is"):
         trained(lanes_engine(own, lanes=2))
 
 

@@ -133,7 +133,7 @@ def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer |
     except Exception as error:
         if not isinstance(error, FedEASError):
             error.add_note(traceback.format_exc())  # a pickled error has no traceback
-        return error if _can_be_pickled(error) else RunError(f"client {job.client}, round {job.round}: {error!r}")
+        return error if _can_be_pickled(error) else RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
 
 
 def _can_be_pickled(error: Exception) -> bool:
