@@ -173,7 +173,7 @@ def test_an_unexpected_error_keeps_its_type_or_its_message(engine_of, one_thread
         trained(engine_of(worker(Faulty(travels=True)), 2))
     assert found.value.args == expected.value.args
     assert "unruly.py" in found.value.__notes__[0]
-    with pytest.raises(RunError, match=r"client \d, round 0: LocalError\('not this'\)"):
+    with pytest.raises(RunError, match=r"client \d, round 1: LocalError\('not this'\)"):
         trained(engine_of(worker(Faulty(travels=False)), 2))
 
 
