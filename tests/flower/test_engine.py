@@ -362,7 +362,7 @@ def test_a_late_server_accepts_replies_that_came_in_time(tmp_path):
 def test_too_few_answers_end_the_run_with_a_reason(tmp_path):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={0, 1, 2, 3})
     with pytest.raises(
-        RunError, match=r"round 0: 0 of 3 .* answered, and 50% must \(client \d: no answer within 0.3 s\)"
+        RunError, match=r"round 1: 0 of 3 .* answered, and 50% must \(client \d: no answer within 0.3 s\)"
     ):
         run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 

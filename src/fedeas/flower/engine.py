@@ -125,7 +125,7 @@ class FlowerEngine(Engine):
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
         read = partial(self._usable_reply, broadcast, ReplyStore(self.scratch, self.device))
         trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
-        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round}")
+        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round + 1}")
         self.accepted.update(dict.fromkeys(trained, round))
         self._count_absences(clients, trained)
         return [trained[client] for client in sorted(trained)]
