@@ -104,12 +104,13 @@ def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> dict[str,
 
 def _accuracy_table(finished: Sequence[MethodRuns]) -> Table:
     windows = {method.seeds.window for method in finished}
-    references = _references(finished)
+    references, compares = _references(finished), len(finished) > 1
+    difference = f"minus {references[0].name}, points" if len(references) == 1 else "difference, points"
     head = [
         "method",
         "n",
         f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %",
-        f"minus {references[0].name}, points" if len(references) == 1 else "difference, points",
+        *[difference] * compares,
         "final, %",
         "peak, %",
     ]
@@ -119,7 +120,7 @@ def _accuracy_table(finished: Sequence[MethodRuns]) -> Table:
             method,
             str(len(method.seeds)),
             Cell(method.accuracy.text(2), [str(method.seeds.window)] * (len(windows) > 1), marks.get(method.name, "")),
-            _compared(method, finished, named=len(references) > 1),
+            *[_compared(method, finished, named=len(references) > 1)] * compares,
             method.seeds.percent("final").text(2),
             method.seeds.percent("peak").text(2),
         ]
@@ -132,7 +133,7 @@ def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) ->
     """The paired difference to the reference, its interval and its verdict."""
     chosen = reference(method, methods)
     if method is chosen:
-        return Cell("reference" if len(methods) > 1 else "-")
+        return Cell("reference")
     found = method.seeds.minus(chosen.seeds)
     if found is None:
         return Cell("-", ["no seed in common"])
