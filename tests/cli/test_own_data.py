@@ -65,6 +65,14 @@ def test_a_plan_of_client_folders_becomes_their_images(run, images, tmp_path):
     assert f"{sum(map(sum, (row.values() for row in plan.values()))):,} images" in out
 
 
+@pytest.mark.parametrize("out", ["images", "images/new", "."])
+def test_images_of_a_plan_never_touch_a_users_own(run, images, tmp_path, out):
+    assert run("plan", "folder:images", "--min-removed", "0.5", "--out", "plan.csv")[0] == 0
+    before = sorted(tmp_path.rglob("*"))
+    made = run("generate", "plan.csv", "--generator", "gaussian", "--dataset", "folder:images", "--out", out)
+    assert (made[0], sorted(tmp_path.rglob("*"))) == (2, before)
+
+
 def test_a_saved_split_becomes_a_run(run, images):
     assert run("partition", "folder:images", "--out", "split.npz")[0] == 0
     assert run("plan", "split.npz", "--beta", "3", "--out", "run.toml")[0] == 0

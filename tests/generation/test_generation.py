@@ -2,17 +2,19 @@
 
 import csv
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import fedeas
+from fedeas.core.files import temporary
 from fedeas.data.one_part import load_own
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generation import generate, write_images
-from fedeas.generation.files import MANIFEST, ImageFormat
+from fedeas.generation.files import HEADER, MANIFEST, ImageFormat
 from fedeas.generation.source import source_for
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.tables import read_allocation, write_allocation
@@ -143,6 +145,29 @@ def test_a_folder_of_another_plan_or_generator_is_refused(tmp_path):
     painter.fingerprint = "cd" * 32
     with pytest.raises(InputError, match="another generator"):
         write_images(source_for(PLAN, painter), tmp_path)
+
+
+def test_a_folder_with_files_of_others_stays_as_it_is(tmp_path):
+    (tmp_path / "Ulm").mkdir()
+    with pytest.raises(InputError, match="Ulm"):
+        write_images(source_for(PLAN, Painter()), tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["Ulm"]
+
+
+@pytest.mark.parametrize("out", ["images", "images/train", "images/new", "elsewhere/../images/new", "link"])
+def test_images_never_join_the_dataset_that_they_imitate(tmp_path, out):
+    write_images(source_for(Allocation([[5, 5]], "", None, ["cat", "dog"]), Painter()), tmp_path / "images" / "train")
+    (tmp_path / "link").symlink_to(tmp_path / "images")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="belongs to the dataset"):
+        write_images(replace(source_for(PLAN, Painter()), dataset=f"folder:{tmp_path / 'images'}"), tmp_path / out)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_command_that_was_killed_before_it_wrote_a_header_can_be_repeated(tmp_path):
+    (tmp_path / ".lock").touch()
+    temporary(tmp_path / HEADER).touch()
+    assert write_images(source_for(PLAN, Painter()), tmp_path).made == PLAN.total
 
 
 def test_the_images_are_those_of_a_run(tmp_path):

@@ -37,7 +37,7 @@ def generate(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Make exactly the images of a plan; the same command goes on where it was broken off."""
-    from fedeas.generation.files import ImageFormat, write_images
+    from fedeas.generation.files import ImageFormat, check_folder, write_images
     from fedeas.generation.source import source_for
 
     if form not in list(ImageFormat):
@@ -47,6 +47,7 @@ def generate(
     if not wanted:
         print(f"{printable(plan)} asks for no images; nothing to do")
         return
+    check_folder(out, dataset)  # before the generator is made, which may take long
     source = source_for(chosen, generator, dataset, data_root, _shape(shape), device)
     with _progress() as show:
         start = time.perf_counter()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
-from fedeas.core.files import PathLike, make_folder, written_whole
+from fedeas.core.files import PathLike, make_folder, writing, written_whole
 from fedeas.core.foreign_text import for_csv
 from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
@@ -76,6 +76,7 @@ def write_images(
 ) -> Written:
     """Write the images of a plan, client by client; those that the folder has already are not made again."""
     folder = Path(out)
+    check_folder(folder, source.dataset)
     make_folder(folder)
     with locked(folder / ".lock", f"{folder}: another process is writing here; wait for it"):
         _check_header(folder, source, form)
@@ -95,6 +96,22 @@ def write_images(
         if bank is None:
             shutil.rmtree(folder / WAITING, ignore_errors=True)
     return Written(count, ready.made, folder / MANIFEST)
+
+
+def check_folder(folder: Path, dataset: str | None) -> None:
+    """Refuse a folder in which images would join or replace a user's own files."""
+    kind, _, place = (dataset or "").partition(":")
+    if kind in ("folder", "parquet") and place and folder.resolve().is_relative_to(Path(place).resolve()):
+        raise InputError(f"{folder}: belongs to the dataset {dataset}; choose a folder outside of it (--out)")
+    with writing(folder):
+        if not folder.is_dir() or (folder / HEADER).exists():
+            return
+        # Hidden files are no matter: a kill may have left a lock and a temporary file, and images are never hidden.
+        foreign = min((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), default="")
+    if foreign:
+        raise InputError(
+            f"{folder}: holds other files already, such as {foreign!r}; choose an empty or a new folder (--out)"
+        )
 
 
 def _write_client(
@@ -214,7 +231,7 @@ def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
     for part in ("fingerprint", "plan", "format"):
         if before.get(part) != about[part]:
             what = "generator" if part == "fingerprint" else part
-            raise InputError(f"{folder}: holds images of another {what}; choose another folder with --out")
+            raise InputError(f"{folder}: holds images of another {what}; choose another folder (--out)")
 
 
 def _file_names(names: Sequence[str]) -> list[str]:

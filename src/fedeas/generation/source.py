@@ -34,6 +34,8 @@ class PlanSource:
     columns: IntArray
     """The generator's label of each class of the plan."""
     spec: str
+    dataset: str | None = None
+    """The name of the dataset that the images imitate, if one was given."""
 
     def addresses(self, row: int) -> tuple[IntArray, IntArray]:
         """Labels and indices of a client's images, the same as in a run in which it has this number."""
@@ -56,7 +58,7 @@ def source_for(
     ready = generator_from(generator, lambda: _known(context, name))
     spec = generator if isinstance(generator, str) else getattr(ready, "description", type(ready).__name__)
     classes = _class_names(plan, ready) if context is None else context.classes
-    return PlanSource(plan, ready, classes, _matched(plan, classes), spec)
+    return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
 
 
 def _class_names(plan: Allocation, generator: Generator) -> tuple[str, ...]:
