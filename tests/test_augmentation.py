@@ -379,6 +379,8 @@ class Stream(IterableDataset):
         ({"client": "3"}, "client '3': a name needs a plan"),
         ({"policy": "lots"}, "unknown policy 'lots'"),
         ({"policy": "fedeas(beta=-1)"}, "beta must be a finite number above 0"),
+        ({"policy": FedEAS}, "FedEAS is a class"),
+        ({"labels": ["dog"] * 32}, "not of 'dog'"),
         ({"policy": 12}, "policy must be a policy or a spec such as 'fedeas(beta=12)', not int"),
     ],
 )
@@ -480,6 +482,8 @@ def test_a_client_takes_its_row_of_a_plan(budget):
         ({"budget": [1, 2, 3]}, "must have 2 numbers"),
         ({"budget": [1, -2]}, "must have 2 numbers"),
         ({"budget": [1, 0.5]}, "whole numbers"),
+        ({"budget": "uniform(budget=10)"}, "policy="),
+        ({"budget": FedEAS(3)}, "policy="),
         ({"budget": PLAN, "client": "eve"}, "no client 'eve'"),
         ({"budget": PLAN}, "the plan has 2 clients"),
         ({"client": "ann"}, "a name needs a plan"),

@@ -7,6 +7,7 @@ import pytest
 import fedeas
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.planning.policies import POLICIES
 from fedeas.running import with_settings
 
 TABLE = [[900, 80, 20], [10, 300, 690]]
@@ -44,6 +45,12 @@ def test_a_policy_with_its_parameters_takes_no_limits():
     assert fedeas.plan(TABLE, fedeas.FullBalance()).policy == fedeas.FullBalance()
     with pytest.raises(InputError, match="has its parameters already"):
         fedeas.plan(TABLE, fedeas.FedEAS(3), total=5)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES.values(), 3, None])
+def test_what_is_no_policy_with_its_parameters_is_refused(policy):
+    with pytest.raises(InputError, match="policy"):
+        fedeas.plan(TABLE, policy)
 
 
 def test_a_large_plan_is_cut_off_in_a_notebook():

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
+from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
@@ -198,6 +199,11 @@ def _row(
     """The client's number, and its synthetic samples of each class."""
     if policy is not None and budget is not None:
         raise InputError("give a policy or a budget, not both")
+    if isinstance(budget, str | AllocationPolicy):
+        raise InputError(
+            f"budget must be a plan, or a list of the samples of each class, not {str(budget)!r}; "
+            "give a policy as policy="
+        )
     plan = budget.allocation if isinstance(budget, Plan) else budget
     if client is None:
         if isinstance(plan, Allocation) and len(plan.n) > 1:
@@ -219,6 +225,7 @@ def _row(
 
 
 def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
+    refuse_class(policy, "policy")
     chosen = parse_policy(policy) if isinstance(policy, str) else policy
     if not isinstance(chosen, AllocationPolicy):
         raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(chosen).__name__}")

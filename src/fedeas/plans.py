@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts, Table, as_counts
 from fedeas.planning.plan import Plan
@@ -44,10 +45,13 @@ def plan(
     >>> plan({"ann": {"cat": 900, "dog": 100}, "bob": {"dog": 500}}, total=50).allocation.row_of("bob")
     1
     """
+    refuse_class(policy, "policy")
     table, how = _read(os.fspath(counts)) if isinstance(counts, str | os.PathLike) else (as_counts(counts), "")
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if isinstance(policy, str):
         chosen = choose_policy(policy, limits, table)
+    elif not hasattr(policy, "allocate"):
+        raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(policy).__name__}")
     elif limits.given:
         raise InputError(f"{policy.spec} has its parameters already; give limits with a spec such as 'fedeas'")
     else:

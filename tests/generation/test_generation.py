@@ -77,11 +77,16 @@ def test_a_function_is_a_generator_and_a_spec_says_what_it_lacks():
         return np.full((len(labels), *SHAPE), 7, np.uint8)
 
     assert generate(PLAN, dots, shape=SHAPE).images.shape == (10, *SHAPE)
+    for shape in ((8, 8), (3, 4.5, 5), (3, 0, 5), 8, "3,4,5"):
+        with pytest.raises(InputError, match="shape"):
+            generate(PLAN, dots, shape=shape)
     for generator in (dots, "gaussian"):
         with pytest.raises(InputError, match="needs to know the images"):
             generate(PLAN, generator)
     with pytest.raises(InputError, match="must be a Generator, a spec"):
         generate(PLAN, 3)
+    with pytest.raises(InputError, match="Painter is a class"):
+        generate(PLAN, Painter)
 
 
 @pytest.mark.parametrize("form", ImageFormat)

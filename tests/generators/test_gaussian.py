@@ -268,7 +268,7 @@ def fit(images=DIGITS, labels=LABELS, num_classes=10, **settings):
         (lambda: fit(class_names=["a"]), "1 class names for 10 classes; give one for each"),
         (lambda: fit(num_classes=9), "label 9 is not between 0 and 8"),
         (lambda: fit(labels=LABELS[1:]), "1,796 labels but 1,797 indices; give one of each for every image"),
-        (lambda: fit(labels=LABELS / 2), "labels must be a list of whole numbers, not float64 of 1 dimensions"),
+        (lambda: fit(labels=LABELS / 2), "labels must be a list of whole numbers, such as [0, 2, 1], not of 0.0"),
         (lambda: fit(PIXELS), "images must be uint8 of (N, channels, height, width), not float64 (1797, 64)"),
         (lambda: fit(components=65), "components must be between 1 and the 64 pixels, not 65"),
         (lambda: fit(components=0), "components must be between 1 and the 64 pixels, not 0"),

@@ -14,6 +14,16 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def first_of(names: Sequence[str], most: int = 6) -> str:
+    """The first names for a sentence, and how many there are besides.
+
+    >>> first_of(["a", "b"]), first_of(["a", "b", "c", "d"], most=2)
+    ('a, b', 'a, b and 2 more')
+    """
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown.
 

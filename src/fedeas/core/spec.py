@@ -21,7 +21,7 @@ import numpy as np
 
 from fedeas.core.limits import check_fields
 from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, installed, told
-from fedeas.errors import FedEASError, SpecError
+from fedeas.errors import FedEASError, InputError, SpecError
 
 PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float
@@ -121,6 +121,12 @@ def own_code_in(text: str) -> tuple[str, ...]:
     ('python:mine:Half',)
     """
     return tuple(re.findall(NAME_PATTERN, re.sub(r'"[^"]*"', "", text)))
+
+
+def refuse_class(given: object, what: str) -> None:
+    """Refuse a class where an object of it is wanted, which has parameters."""
+    if isinstance(given, type):
+        raise InputError(f"{what} {given.__name__} is a class; give an object of it, such as {given.__name__}(...)")
 
 
 def own_code_named(name: str, known: Container[str], kind: str) -> str | None:

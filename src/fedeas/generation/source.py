@@ -8,10 +8,11 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
+from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, Shape, plan_addresses
+from fedeas.generators.base import Generator, Shape, checked_shape, plan_addresses
 from fedeas.generators.registry import (
     AnyGenerator,
     Diffusion,
@@ -91,15 +92,15 @@ def _context(
         return GeneratorContext.without_images("the plan", names, tuple(about["shape"]), protocol="paper", device=where)
     if shape is not None and (settings is None or isinstance(settings, Python)):
         names = plan.classes or tuple(map(str, range(plan.n.shape[1])))
-        return GeneratorContext.without_images("the plan", names, shape, protocol="paper", device=where)
+        return GeneratorContext.without_images("the plan", names, checked_shape(shape), protocol="paper", device=where)
     return None
 
 
 def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:
     if context is None:
         raise InputError(
-            f"generator {generator} needs to know the images; give a dataset (--dataset folder:DIR), "
-            "or for a function of your own a shape (--shape 3,32,32)"
+            f"generator {generator} needs to know the images; give a dataset (--dataset folder:DIR, or in Python "
+            "dataset='folder:DIR'), or for a function of your own a shape (--shape 3,32,32, or shape=(3, 32, 32))"
         )
     return context
 
@@ -113,7 +114,7 @@ def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
     if numbered and plan.n.shape[1] == len(classes):
         return np.arange(len(classes))
     missing = next((name for name in names or () if name not in classes), None)
-    shown = f"; class {missing!r} of the plan is none of {', '.join(classes[:6])}" if missing else ""
+    shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
     raise InputError(
         f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
     )

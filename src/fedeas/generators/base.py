@@ -6,6 +6,9 @@ needs only its own number to find its images.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
@@ -97,6 +100,15 @@ def shape_of(images: Images) -> Shape:
     """The shape of each of these images."""
     _, channels, height, width = images.shape
     return channels, height, width
+
+
+def checked_shape(shape: Sequence[int]) -> Shape:
+    """The shape as whole numbers, if it is one of an image."""
+    with suppress(TypeError, ValueError):
+        channels, height, width = map(operator.index, shape)
+        if min(channels, height, width) > 0:
+            return channels, height, width
+    raise InputError(f"shape must be channels, height and width, such as (3, 32, 32), not {shape!r}")
 
 
 def image_index(client: int, count: int, start: int = 0) -> IntArray:
@@ -203,8 +215,10 @@ def normal_quantiles() -> FloatArray:
 
 def _whole_list(name: str, values: ArrayLike) -> IntArray:
     array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"{name} must be a list of whole numbers, not {array.dtype} of {array.ndim} dimensions")
+    if array.ndim != 1:
+        raise InputError(f"{name} must be a list of whole numbers, one for each image, not {array.ndim}-dimensional")
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be a list of whole numbers, such as [0, 2, 1], not of {array[:1].tolist()[0]!r}")
     return array.astype(np.int64, copy=False)
 
 

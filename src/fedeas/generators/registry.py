@@ -14,7 +14,8 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
-from fedeas.core.spec import Described, own_code_named, read_spec
+from fedeas.core.sentences import first_of
+from fedeas.core.spec import Described, own_code_named, read_spec, refuse_class
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Shape, shape_of
@@ -139,7 +140,7 @@ class Gaussian(GeneratorSettings):
         if form != wanted or made.class_names not in (None, classes):
             raise InputError(
                 f"generator weights {self.weights!r} make {form}, {dataset} has {wanted}, "
-                f"in this order: {', '.join(classes[:5])}"
+                f"in this order: {first_of(classes)}"
             )
         return made
 
@@ -411,6 +412,7 @@ def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext])
     """Make what a user gives as a generator ready; `context` is called only for a spec or a function."""
     if isinstance(given, str):
         return parse_generator(given).ready(context())
+    refuse_class(given, "generator")
     own: Any = given
     if all(hasattr(own, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
         return own  # type: ignore[no-any-return]
