@@ -617,6 +617,18 @@ def test_ls_shows_each_generator(filled):
     assert before - 60 < Bank(filled).kept("ab").used < time.time() + 60  # clocks of file systems are coarse
 
 
+def test_ls_tells_generators_without_a_description_apart(tmp_path):
+    class Stripes(Hashed):
+        description = ""
+
+    Bank(tmp_path).of(Stripes())
+    assert Bank(tmp_path).kept(NAME).description == "Stripes"
+    header = tmp_path / NAME / "generator.json"
+    header.write_text(header.read_text().replace("Stripes", ""))  # as in older banks
+    assert "1 x 3 x 5" in Bank(tmp_path).kept(NAME).description
+    assert_exact(Bank(tmp_path).of(Stripes()), request(), 0, 24)
+
+
 def test_verify_says_what_is_damaged(filled):
     result = run("verify", bank=filled)
     assert (result.exit_code, result.stdout) == (0, "all 24 images are good\n")

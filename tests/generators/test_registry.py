@@ -16,7 +16,7 @@ from fedeas.core.provenance import NOT_KNOWN, Seen
 from fedeas.core.weight_files import generator_weights, weights_digest
 from fedeas.errors import FedEASError, InputError, SpecError
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.base import image_index
+from fedeas.generators.base import described, image_index
 from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
@@ -127,6 +127,14 @@ def saved(path, names=("dark", "light"), shape=(1, 4, 4), **seen):
     tensors = half(TINY.build(shape, len(names)).state_dict())
     Weights(TINY, shape, names, tensors, "ddim", 3, 1.5, {"dataset": "squares", "protocol": "clean", **seen}).save(path)
     return f'diffusion(weights="{path}")'
+
+
+@pytest.mark.parametrize("spec", ["{}", "agreeing(of={})", "shared(of={})", "held-out"])
+def test_every_built_in_generator_describes_itself(spec):
+    held_out = replace(SETTING, held_out=(IMAGES, LABELS))
+    told = described(parse_generator(spec.format("gaussian(components=4)")).ready(held_out))
+    assert "squares" in told or spec == "held-out"
+    assert " " in told  # more than the name of its class
 
 
 def test_gaussians_are_fitted_to_the_training_part():

@@ -12,7 +12,7 @@ from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, Shape, checked_shape, plan_addresses
+from fedeas.generators.base import Generator, Shape, checked_shape, described, plan_addresses
 from fedeas.generators.registry import (
     AnyGenerator,
     Diffusion,
@@ -57,7 +57,7 @@ def source_for(
     context = _context(plan, generator, dataset, data_root, shape, device)
     name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
     ready = generator_from(generator, lambda: _known(context, name))
-    spec = generator if isinstance(generator, str) else getattr(ready, "description", type(ready).__name__)
+    spec = generator if isinstance(generator, str) else described(ready)
     classes = _class_names(plan, ready) if context is None else context.classes
     return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
 

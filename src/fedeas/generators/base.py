@@ -96,6 +96,11 @@ class GeneratorWrapper(Generic[Wrapped]):
         return self.generator.fingerprint
 
 
+def described(generator: Generator) -> str:
+    """One line about a generator: its `description` if it has one, else the name of its class."""
+    return str(getattr(generator, "description", "")) or type(generator).__name__
+
+
 def shape_of(images: Images) -> Shape:
     """The shape of each of these images."""
     _, channels, height, width = images.shape

@@ -18,7 +18,15 @@ from numpy.typing import ArrayLike
 from fedeas.core.arrays import ByteArray, IntArray
 from fedeas.core.digests import json_digest
 from fedeas.errors import InputError, RunError
-from fedeas.generators.base import Generator, GeneratorWrapper, checked_address, client_of, image_index, number_of
+from fedeas.generators.base import (
+    Generator,
+    GeneratorWrapper,
+    checked_address,
+    client_of,
+    described,
+    image_index,
+    number_of,
+)
 
 if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
@@ -62,6 +70,11 @@ class Filtered(GeneratorWrapper[Generator]):
         self._streams: dict[Address, _Stream] = {}
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
         self._unused: dict[Address, ByteArray] = {}  # accepted but not requested yet, by the generator's address
+
+    @property
+    def description(self) -> str:
+        """One readable line."""
+        return f"{described(self.generator)}, confirmed by a classifier"
 
     @cached_property
     def fingerprint(self) -> str:

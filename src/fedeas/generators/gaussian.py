@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.core.files import PathLike
-from fedeas.core.provenance import NOT_KNOWN, Seen
+from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
 from fedeas.generators.base import Images, Shape, address_noise, checked_address, checked_training, shape_of
@@ -52,6 +52,8 @@ class GaussianGenerator:
     """R, classes x components x components."""
     shrinkage: float
     class_names: tuple[str, ...] | None = None
+    dataset: str = ""
+    """The name of the dataset that it was fitted to; empty if unknown."""
     batch_size: ClassVar[int] = 4096
     """Takes a fraction of a second; any number is possible."""
 
@@ -64,6 +66,7 @@ class GaussianGenerator:
         components: int = 32,
         shrinkage: float = 0.1,
         class_names: Sequence[str] | None = None,
+        dataset: str = "",
     ) -> GaussianGenerator:
         """Fit to training images, uint8 (N, channels, height, width), with at least one of every class.
 
@@ -73,6 +76,7 @@ class GaussianGenerator:
             shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. For
                 classes with few images the weight is larger.
             class_names: for messages, and kept with the generator.
+            dataset: the name of these images, for the description.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
@@ -91,6 +95,7 @@ class GaussianGenerator:
             _in_steps(_roots(covariances), ROOT_STEPS),
             float(shrinkage),
             names,
+            dataset,
         )
 
     @property
@@ -103,9 +108,14 @@ class GaussianGenerator:
         """Number of PCA directions."""
         return len(self.basis)
 
+    @property
+    def description(self) -> str:
+        """One readable line."""
+        return f"gaussian on {self.dataset or 'unknown data'}, {self.components} components"
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of sampler, settings and arrays; names of classes do not count."""
+        """SHA-256 of sampler, settings and arrays; names of classes and dataset do not count."""
         digest = hashlib.sha256(json.dumps([FORMAT, self.shape, self.components, self.shrinkage]).encode())
         for name, array in self._tensors().items():
             digest.update(f"{name} {array.shape}".encode())
@@ -155,10 +165,12 @@ class GaussianGenerator:
             channels, height, width = json.loads(settings["shape"])
             mean, basis, class_means, roots = (frozen(tensors[name]) for name in TENSORS)
             names = tuple(json.loads(settings["class_names"])) if settings["class_names"] else None
-            return cls((channels, height, width), mean, basis, class_means, roots, float(settings["shrinkage"]), names)
+            shape, shrinkage = (channels, height, width), float(settings["shrinkage"])
+            dataset = seen_in(json.loads(settings.get("about", "{}"))).dataset
+            return cls(shape, mean, basis, class_means, roots, shrinkage, names, dataset)
         except InputError as error:
             raise InputError(f"{error}; fit it again") from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: not a saved Gaussian generator ({error}); fit it again") from None
 
     def _tensors(self) -> dict[str, FloatArray]:

@@ -9,7 +9,16 @@ from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
 from fedeas.generators.bank import BankedGenerator
-from fedeas.generators.base import GeneratorWrapper, Images, Wrapped, checked_address, client_of, number_of, shape_of
+from fedeas.generators.base import (
+    GeneratorWrapper,
+    Images,
+    Wrapped,
+    checked_address,
+    client_of,
+    described,
+    number_of,
+    shape_of,
+)
 
 _GOLDEN, _WORD = 0x9E3779B9, 32
 """2^32 divided by the golden ratio: multiples of it are spread evenly over 32 bits."""
@@ -27,6 +36,12 @@ class SharedPool(GeneratorWrapper[Wrapped]):
     def __init__(self, generator: Wrapped, each: int = 0) -> None:
         super().__init__(generator)
         self.each = each
+
+    @property
+    def description(self) -> str:
+        """One readable line."""
+        size = f" of {self.each} images a class" if self.each else ""
+        return f"{described(self.generator)}, one pool{size}"
 
     @property
     def fingerprint(self) -> str:
@@ -88,6 +103,7 @@ class HeldOutImages:
     """
 
     batch_size = 4096
+    description = "real images that no client holds"
 
     def __init__(self, images: Images, labels: IntArray, num_classes: int) -> None:
         self._images = images

@@ -129,8 +129,8 @@ class Gaussian(GeneratorSettings):
             if context.protocol == "clean":
                 check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
             return self._loaded(context.dataset, context.classes, context.shape)
-        classes = len(context.classes)
-        return GaussianGenerator.fit(context.images, context.labels, classes, self.components, self.shrinkage)
+        data = context.images, context.labels, len(context.classes)
+        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset)
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
         from fedeas.generators.gaussian import GaussianGenerator

@@ -93,7 +93,7 @@ class Bank:
             disk = self._disk(name)
         except InputError as error:
             return Kept(name, "", None, clients, size, _last_used(self.root / name), str(error))
-        return Kept(name, disk.header.description, disk.count(), clients, size, _last_used(disk.folder))
+        return Kept(name, disk.header.shown, disk.count(), clients, size, _last_used(disk.folder))
 
     def verify(self, fingerprint: str, clear: bool = False) -> Verification:
         """Hash all images of this generator; `clear` empties the slots of the damaged ones."""

@@ -27,7 +27,7 @@ from fedeas.core.locks import locked
 from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Address, Addresses, stretches
 from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
-from fedeas.generators.base import CLIENT_BITS, Generator, number_of
+from fedeas.generators.base import CLIENT_BITS, Generator, described, number_of
 
 FORMAT = "fedeas-bank-1"
 HEADER = "generator.json"
@@ -57,13 +57,14 @@ class Header:
     num_classes: int
     shape: tuple[int, int, int]
     description: str
+    """For `fedeas bank ls` alone; empty in old banks."""
 
     @classmethod
     def of(cls, generator: Generator) -> Header:
         """The header of a generator; its fingerprint must be usable as a folder name."""
         channels, height, width = map(int, generator.shape)
-        text = str(getattr(generator, "description", ""))
-        header = cls(generator.fingerprint, int(generator.num_classes), (channels, height, width), text)
+        shape = channels, height, width
+        header = cls(generator.fingerprint, int(generator.num_classes), shape, described(generator))
         if not HEX.fullmatch(header.fingerprint) or len(header.fingerprint) < NAME_LENGTH:
             raise InputError(f"fingerprint {header.fingerprint!r} is not made of {NAME_LENGTH} or more digits 0-9, a-f")
         if generator.batch_size < 1:
@@ -95,6 +96,11 @@ class Header:
     def name(self) -> str:
         """The name of the folder."""
         return self.fingerprint[:NAME_LENGTH]
+
+    @property
+    def shown(self) -> str:
+        """The description; old banks of some generators have none, so that only classes and shape are known."""
+        return self.description or f"{self.num_classes} classes of {' x '.join(map(str, self.shape))}"
 
     def refuse_other(self, other: Header, root: Path) -> None:
         """Raise an error unless both describe the same images."""
