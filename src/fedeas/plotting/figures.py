@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
@@ -17,10 +17,13 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
+from fedeas.core.log import log
+from fedeas.core.sentences import first_of
 from fedeas.errors import InputError
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, FullBalance
+from fedeas.plotting.fonts import characters_missed, use_fallbacks
 
 # Okabe and Ito's colours, which colour-blind people can distinguish, and grey.
 PALETTE = {
@@ -122,10 +125,17 @@ def checked_ending(path: PathLike) -> str:
 
 def save(figure: Figure, path: PathLike) -> None:
     """Write the figure as PNG or SVG, by the file's ending; the same figure gives the same bytes."""
-    undated = {"Date": None} if checked_ending(path) == ".svg" else None
+    is_svg = checked_ending(path) == ".svg"
+    undated = {"Date": None} if is_svg else None
     # Ticks are created only now, so the style is needed again.
     with style.context(["default", STYLE]), written_whole(path) as part:
-        figure.savefig(part, dpi=DPI, metadata=undated)
+        draw = partial(figure.savefig, part, dpi=DPI, metadata=undated)
+        missed = characters_missed(draw)
+        if missed and use_fallbacks(figure):
+            missed = characters_missed(draw)
+    if missed and not is_svg:  # an SVG holds text, which is drawn with the fonts of whoever looks at it
+        shown = printable(first_of(missed))
+        log.warning("%s: shows boxes for %s, which no font here has; use .svg, or install a font", path, shown)
 
 
 def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> None:
