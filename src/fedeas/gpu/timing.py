@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-MOST_CALLS, LONG_ENOUGH = 5, 0.3  # the measurement ends after this many calls or seconds, whichever comes first
+MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first
 LONGEST_START = 5.0  # torch starts within these seconds on a CPU, so that a first call that takes longer will do
 
 

@@ -30,7 +30,7 @@ from fedeas.gpu.timing import seconds_of
 CLASSES = "class_embedding.weight"
 """The vectors of the classes, and at last that of "no class"."""
 
-QUICK, FEW = 0.2, 64  # an image that takes less than these seconds is timed among so many
+FEW, PATIENCE = 64, 5.0  # so many images are timed together, or fewer if one by one they would take longer than this
 
 
 class Trainer:
@@ -127,8 +127,9 @@ class Trainer:
         No random number is drawn and no weight changes.
         """
         each = self._seconds_of_images(1)
-        if each < QUICK:
-            each = self._seconds_of_images(min(FEW, self.batch)) / min(FEW, self.batch)
+        few = min(FEW, self.batch, int(PATIENCE / each))
+        if few > 1:
+            each = self._seconds_of_images(few) / few
         return each * self.batch * (self.updates - self.update_number)
 
     def _seconds_of_images(self, images: int) -> float:
