@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedeas.config import checked_config
+from fedeas.core.inputs import checked_file
+from fedeas.core.records import array_names
 from fedeas.data.partition import Partition
-from fedeas.data.sources import is_place
+from fedeas.data.sources import NPZ_NAMES, is_place
+from fedeas.errors import InputError
 from fedeas.federation.split import split_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables import ColumnNames
@@ -41,10 +44,21 @@ def own_clients(name: str) -> CountSource | None:
 
 def saved_split(path: Path, name: str) -> CountSource:
     """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
+    _check_not_images(path)
     split = Partition.load(path)
     dataset = split.recipe.get("dataset")
     config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
     return CountSource(name, split.counts, plan_arguments(name), config=config, how="a saved split")
+
+
+def _check_not_images(path: Path) -> None:
+    """Refuse a dataset, which has the same ending as a split."""
+    images, *_ = NPZ_NAMES
+    if checked_file(path) and any(name in images for name in array_names(path, "make it with `fedeas partition`")):
+        raise InputError(
+            f"{path}: holds images, not a split; "
+            f"make one with `fedeas partition npz:{path} --out split.npz` and plan split.npz"
+        )
 
 
 def _natural_clients(dataset: str) -> CountSource:

@@ -92,6 +92,24 @@ def test_a_comparison_shows_every_policy(run):
     assert "1,679" in out
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_policy_that_is_left_out_of_a_comparison_is_named(run, tmp_path, options):
+    (tmp_path / "full.csv").write_text("client,cat,dog\nann,9,1\nbob,2,7\n")
+    assert "missing-only" in "".join(run("plan", tmp_path / "full.csv", "--compare", *options)[1:])
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot"])
+def test_the_input_is_never_overwritten(run, counts_file, tmp_path, option):
+    before = counts_file.read_bytes()
+    for path in (counts_file, tmp_path / "." / "link.csv"):
+        if path != counts_file:
+            path.symlink_to(counts_file)
+        code, _, err = run("plan", counts_file, option, path)
+        assert code == 2
+        assert str(path) in err
+        assert counts_file.read_bytes() == before
+
+
 @pytest.mark.parametrize("policy", ["fedeas", "uniform(budget=900)", "pool(distinct=900)", "pool(distinct=100000)"])
 def test_compared_policies_make_at_most_as_many_images(run, policy):
     _, out, _ = run("plan", "--example", "--policy", policy, "--compare", "--json")

@@ -13,8 +13,10 @@ import fedeas
 from fedeas.cli.runs import PlainLines
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
+from fedeas.errors import InputError
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.split import split_data
+from fedeas.web.sources import read_upload
 
 CLASSES = ("ant", "bee")
 SIZES = {"Ulm": (30, 2), "Köln": (1, 25), "Kiel": (10, 10)}
@@ -100,6 +102,16 @@ def test_python_refuses_what_the_command_line_refuses(run, name, tmp_path):
     with pytest.raises(fedeas.InputError) as refused:
         fedeas.plan(name)
     assert (code, err.strip()) == (2, f"error: {refused.value}")
+
+
+def test_images_that_are_given_as_counts_are_named_as_datasets_are(run, images, tmp_path):
+    np.savez(tmp_path / "data.npz", images=np.zeros((4, 8, 8), np.uint8), labels=[0, 1, 0, 1])
+    for name, remedy in (("images", "folder:images"), ("data.npz", "npz:data.npz")):
+        code, _, err = run("plan", name)
+        assert code == 2
+        assert remedy in err
+    with pytest.raises(InputError, match=r"npz:data\.npz"):
+        read_upload("data.npz", (tmp_path / "data.npz").read_bytes())
 
 
 def test_a_config_needs_images(run, tmp_path):

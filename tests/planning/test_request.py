@@ -18,7 +18,7 @@ from fedeas import (
     synthetic_share,
     write_counts,
 )
-from fedeas.planning.request import Limits, choose_policy, compare_policies, write_plan
+from fedeas.planning.request import Limits, choose_policy, compare_policies, left_out, write_plan
 from fedeas.planning.tables import CountTable
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
@@ -63,7 +63,8 @@ def test_budgeted_policies_take_the_limit_or_match_fedeas():
 
 def test_balanced_clients_get_nothing_whatever_the_limit():
     balanced = LabelCounts([[5, 5], [7, 7]])
-    assert total_of("fedeas", balanced, total=100) == 0
+    for limit in ({"total": 100}, {"auto": True}, {"min_removed": 0.5}, {"max_synthetic": 0.2}):
+        assert total_of("fedeas", balanced, **limit) == 0
 
 
 def test_contradicting_limits_are_refused():
@@ -137,3 +138,5 @@ def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():
     full, policy = LabelCounts([[5, 1], [2, 9]]), FedEAS(3)
     compared = compare_policies(full, policy, policy.allocate(full))
     assert "missing-only" not in {plan.policy.partition("(")[0] for plan in compared}
+    assert "missing-only" in left_out(compared)
+    assert not left_out(compare_policies(COUNTS, policy, policy.allocate(COUNTS)))

@@ -26,6 +26,7 @@ from fedeas.client_counts import CountSource, own_clients
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
+from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import NAMES
@@ -33,9 +34,18 @@ from fedeas.errors import InputError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.advice import SHOWN
+from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
-from fedeas.planning.request import Limits, choose_policy, compare_policies, plan_file, reads_in_parts, write_plan
+from fedeas.planning.request import (
+    Limits,
+    choose_policy,
+    compare_policies,
+    left_out,
+    plan_file,
+    reads_in_parts,
+    write_plan,
+)
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 from fedeas.web.downloads import run_config
@@ -87,7 +97,7 @@ def plan(
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
-    _check_plot(plot)
+    _check_outputs(counts, out, plot)
     chosen = choose_policy(policy, limits)
     own = None if counts is None else own_clients(counts)
     file = None
@@ -98,8 +108,10 @@ def plan(
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     out = None if config_file else out
     if file is not None and not (compare or plot or classes) and reads_in_parts(file, chosen, limits):
-        _show_plan(plan_file(file, chosen, out), chosen.spec, as_json)
+        summary = plan_file(file, chosen, out)
+        _show_plan(summary, chosen.spec, as_json)
         _remark(f"read {counts} as {file.how}", as_json)
+        _say_if_balanced(summary, as_json)
         _suggest_after_plan(out, as_json)
         return
     table = own.counts if own else example_counts() if file is None else file.counts(classes)
@@ -110,11 +122,12 @@ def plan(
     _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
     if (source := own or file) is not None:
         _remark(f"read {counts} as {source.how}", as_json)
+    _say_if_balanced(summary, as_json)
     _point_to_full_balance(table, allocation, as_json)
     _write_config(config_file, own, chosen, as_json)
-    if compare and not as_json:
-        output().print(comparison_table(table, side_by_side, allocation))
-    if limits.auto:
+    if compare:
+        _show_comparison(table, side_by_side, allocation, as_json)
+    if limits.auto and summary.imbalance_before > 0:
         _remark(SHOWN.for_budget(allocation.generated, table), as_json)
     if plot:
         _draw_plan(plot, table, allocation, side_by_side)
@@ -141,7 +154,7 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Split a dataset over clients, exactly as a run with the same settings does."""
-    _check_plot(plot)
+    _check_outputs(file, out, plot)
     _check_partition_file(out)
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
     section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
@@ -175,9 +188,24 @@ def _show_plan(
         output().print(summary_table(summary, policy))
 
 
+def _show_comparison(
+    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, as_json: bool
+) -> None:
+    """Policies side by side; JSON has them already, but not what was left out."""
+    if not as_json:
+        output().print(comparison_table(counts, side_by_side, chosen))
+    elif remark := left_out(side_by_side):
+        _remark(remark, as_json)
+
+
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
+
+
+def _say_if_balanced(summary: Summary, as_json: bool) -> None:
+    if summary.imbalance_before == 0:
+        _remark(BALANCED, as_json)
 
 
 def _point_to_full_balance(counts: LabelCounts, allocation: Allocation, as_json: bool) -> None:
@@ -226,12 +254,14 @@ def _counting_draws() -> Iterator[Callable[[int], None]]:
         yield count
 
 
-def _check_plot(path: Path | None) -> None:
-    """Refuse an unknown picture format before anything is written."""
-    if path:
+def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | None) -> None:
+    """Refuse to write over the input, and an unknown picture format, before anything is written."""
+    for path in (out, plot):
+        check_not_input(path, source)
+    if plot:
         from fedeas.plotting import figures as plots
 
-        plots.checked_ending(path)
+        plots.checked_ending(plot)
 
 
 def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:

@@ -45,6 +45,23 @@ def is_there(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a folder of this name; False for what cannot be a name."""
+    return is_there(path) and Path(path).is_dir()
+
+
+def check_not_input(output: str | os.PathLike[str] | None, source: str | os.PathLike[str] | None) -> None:
+    """Refuse to write over the file that is read, also where another path leads to it."""
+    if output is None or source is None:
+        return
+    try:
+        same = Path(output).samefile(source)
+    except (OSError, ValueError):  # one of them does not exist, or cannot be the name of a file
+        return
+    if same:
+        raise InputError(f"{output}: this is the input, which would be lost; give the output another name")
+
+
 def checked_archive(path: str | os.PathLike[str]) -> None:
     """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
     size = checked_file(path)

@@ -72,7 +72,16 @@ def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
 def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN) -> list[NDArray[Any]]:
     """Arrays of these names from an NPZ file; pickled ones are refused."""
     with _checked_arrays(path, remedy) as file:
+        missing = next((name for name in names if name not in file), None)
+        if missing is not None:
+            raise ValueError(f"it has no array {missing!r}")
         return [plain_array(file, name) for name in names]
+
+
+def array_names(path: PathLike, remedy: str = READ_AGAIN) -> list[str]:
+    """The names of the arrays in an NPZ file."""
+    with _checked_arrays(path, remedy) as file:
+        return list(file)
 
 
 def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> NDArray[Any] | None:

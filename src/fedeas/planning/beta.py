@@ -24,6 +24,8 @@ from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
 
+BALANCED = "every client is balanced already: there is nothing to generate"
+
 # A total that is not exceeded at this beta never will be: every client is balanced.
 ENDLESS_BETA = 1e9
 
@@ -91,6 +93,8 @@ def select_beta(
     policy = policy or FedEAS()
     _check_share("min_removed", min_removed)
     hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
+    if math.isinf(hi):
+        return BetaInterval(hi, hi, BALANCED)
     first, path = _first_that_removes(policy, counts, hi, min_removed)
     if first is None:
         return BetaInterval(
@@ -184,9 +188,14 @@ def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
 
 
 def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
-    """The smallest beta that removes at least this share of the imbalance, with at most Full-Balance's total."""
+    """The smallest beta that removes at least this share of the imbalance, with at most Full-Balance's total.
+
+    If every client is balanced already, beta is infinite.
+    """
     _check_share("min_removed", min_removed)
     end = _end_of(policy, counts, FullBalance().allocate(counts).total)
+    if math.isinf(end):
+        return end
     first, path = _first_that_removes(policy, counts, end, min_removed)
     if first is None:
         raise InputError(

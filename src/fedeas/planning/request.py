@@ -117,18 +117,22 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
         return replace(policy, beta=limits.beta)
     if counts is None or not limits.given:
         return policy
+    beta = _beta_within(policy, limits, counts)
+    return policy if math.isinf(beta) else replace(policy, beta=beta)
+
+
+def _beta_within(policy: FedEAS, limits: Limits, counts: LabelCounts) -> float:
+    """The beta for a limit; infinite if every client is balanced, since then any beta generates nothing."""
     if limits.auto:
         least = MIN_REMOVED if limits.min_removed is None else limits.min_removed
         most = MAX_SYNTHETIC if limits.max_synthetic is None else limits.max_synthetic
         interval = select_beta(counts, policy, least, most)
-        return replace(policy, beta=interval.roundest)
+        return interval.hi if math.isinf(interval.hi) else interval.roundest
     if limits.min_removed is not None:
-        return replace(policy, beta=beta_for_removed(policy, counts, limits.min_removed))
+        return beta_for_removed(policy, counts, limits.min_removed)
     images = limits.images(counts)
-    found = beta_for_total(policy, counts, images or 0)
-    if math.isinf(found.beta):  # every client is balanced, so any beta generates nothing
-        return policy
-    return replace(policy, beta=rounded_down(policy, counts, found.beta))
+    beta = beta_for_total(policy, counts, images or 0).beta
+    return beta if math.isinf(beta) else rounded_down(policy, counts, beta)
 
 
 def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
@@ -161,6 +165,13 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
     if summary is None:
         raise InputError("the table of counts is empty; give at least one client")
     return summary
+
+
+def left_out(compared: Iterable[Allocation]) -> str:
+    """Which policy `compare_policies` left out, and why; empty if it left out none."""
+    names = {each.policy.partition("(")[0] for each in compared}
+    is_there = MissingOnly.name() in names
+    return "" if is_there else f"{MissingOnly.name()} is left out: every client holds every class"
 
 
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:

@@ -27,7 +27,7 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES
-from fedeas.planning.request import Limits
+from fedeas.planning.request import Limits, left_out
 from fedeas.plans import plan
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import DARK, LIGHT, Screen
@@ -316,7 +316,8 @@ def _show_interval(curves: Curves) -> None:
 
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     chosen = found.policy.spec
-    table = plan_result.prices(counts, _rivals(counts, chosen), chosen, rate, side)
+    compared = _rivals(counts, chosen)
+    table = plan_result.prices(counts, compared, chosen, rate, side)
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
     formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
     st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
@@ -324,6 +325,8 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
+    if remark := left_out(compared):
+        st.caption(for_markdown(remark))
 
 
 def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> None:

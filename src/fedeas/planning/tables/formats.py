@@ -22,5 +22,6 @@ def format_of(path: PathLike, *allowed: str) -> str:
     """The file's ending; refuse one that is not allowed."""
     suffix = Path(path).suffix.lower()
     if allowed and suffix not in allowed:
-        raise InputError(f"{path}: cannot tell the format from {suffix or 'no ending'!r}; use {', '.join(allowed)}")
+        ending = repr(suffix) if suffix else "a name without an ending"
+        raise InputError(f"{path}: cannot tell the format from {ending}; use {', '.join(allowed)}")
     return suffix

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_folder
 from fedeas.errors import InputError
 from fedeas.planning.columns import ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import LabelCounts
@@ -76,6 +76,8 @@ class CountTable:
 
     def __init__(self, path: PathLike, columns: ColumnNames | None = None) -> None:
         self.path = path
+        if is_folder(path):
+            raise InputError(f"{path}: a folder, not a table of counts; if it holds images, give folder:{path}")
         self.suffix, self.size = format_of(path, *FORMATS), checked_file(path)
         self.layout, self.how = Layout(None), "a table of clients x classes, without names"
         with _naming(path):
