@@ -13,7 +13,7 @@ from pyarrow import parquet
 from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
-from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer
+from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer, read_allocation
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
 
@@ -125,7 +125,9 @@ def write_parquet(path, clients, n):
     parquet.write_table(pa.table(columns), path)
 
 
-@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e", "b"], [5, 3, 1, 2, 9, 3]])
+@pytest.mark.parametrize(
+    "names", [["a", "b", "c", "d", "e", "b"], ["a", "b", "c", "d", "e", " b "], [5, 3, 1, 2, 9, 3]]
+)
 def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
     write_parquet(tmp_path / "twice.parquet", names, np.ones((6, 2), dtype=int))
     with pytest.raises(InputError, match=rf"duplicate client '{names[1]}' \(rows 2 and 6\); merge or rename one"):
@@ -340,6 +342,9 @@ SAME_TABLE = {
     "index of pandas": ",site,cat,dog\n0,101,30,4\n1,102,3,44\n2,103,5,6\n",
     "index of pandas, read and written": "Unnamed: 0,Hospital ID,cat,dog\n0,101,30,4\n1,102,3,44\n2,103,5,6\n",
     "sum of the row": "client,cat,dog,Total\n101,30,4,34\n102,3,44,47\n103,5,6,11\n",
+    "blanks around names": " client , cat,dog \n101,30,4\n102,3,44\n103,5,6\n",
+    "counts with a point": "client,cat,dog\n101,30.0,4.00\n102,3.,44.0000\n103,5,6.0\n",
+    "tidy, blanks": "site,label,n\n101, cat,30\n101,dog,4\n102,cat,3\n102,dog,44\n103,cat ,5\n103,dog ,6\n",
     "tidy": "client,label,count\n101,cat,30\n101,dog,4\n102,cat,3\n102,dog,44\n103,cat,5\n103,dog,6\n",
     "tidy, short name": "n;class;site\n30;cat;101\n4;dog;101\n3;cat;102\n44;dog;102\n5;cat;103\n6;dog;103\n",
     "tidy, label by elimination":
@@ -373,6 +378,10 @@ AMBIGUOUS = {
     "hospital,path\na,1.png\na,2.png\nb,3.png\n": "--label-column path",
     "client,cat,dog,total\na,1,2,3\nb,3,4,8\n": "column 'total' is not the sum",
     "client,cat,dog\na,1,2\nb,3,4\nTotal,4,6\n": "row 3: 'Total' is the sum of the rows above",
+    "hospital;cat;dog\nUlm;10;80\nBonn;1.000;300\n": "row 2, column 'cat': 1.000",
+    "client,label,count\na,x,3\nb,y,12.500\n": "row 2, column 'count': 12.500",
+    "Ulm,900,80\nBonn,10,300\n": "--client-column Ulm",
+    "900,80\n10,300\n": "add a column 'client'",
     "client,cat,dog\na,1,2\nb,3,4,5\nc,3,4\n": "row 2 has 4 cells, the header 3",
 }
 
@@ -445,3 +454,21 @@ def test_a_bad_count_of_a_tidy_table_is_refused_with_its_row(tmp_path, count, me
 def test_answers_yes_and_no_are_classes(tmp_path):
     (tmp_path / "counts.csv").write_text("client,y,n\na,1,2\nb,3,4\n")
     assert read_counts(tmp_path / "counts.csv").classes == ("y", "n")
+
+
+@pytest.mark.parametrize("text", ["site,1,2,3\na,5,6,7\n", "x,1,2\na,5,6\n", "x,1.0,0.0\na,5,6\n", "2,0,1\n5,6,7\n"])
+def test_classes_may_be_numbers(tmp_path, text):
+    (tmp_path / "counts.csv").write_text(text)
+    assert read_counts(tmp_path / "counts.csv").num_clients == 1
+
+
+@pytest.mark.parametrize("table", [{"a": {"x": 1, "y": 2}, " a": {"x": 1}}, [{"x": 1, "y": 2}, {"x ": 1}]])
+def test_names_that_differ_only_in_blanks_around_them_are_one_name(table):
+    with pytest.raises(InputError, match="duplicate"):
+        LabelCounts(table)
+
+
+def test_a_plan_whose_points_may_separate_thousands_is_refused(tmp_path):
+    (tmp_path / "plan.csv").write_text("client;cat;dog\na;1.000;2\n")
+    with pytest.raises(InputError, match=r"plan\.csv: row 1, column 'cat': 1\.000"):
+        read_allocation(tmp_path / "plan.csv")

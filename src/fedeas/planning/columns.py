@@ -27,6 +27,8 @@ _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?
 _TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 
+_WHOLE = re.compile(r"\d+(\.0+)?")
+
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
 
@@ -115,6 +117,20 @@ class Layout:
         what = "a sample" if self.count is None else "a client and class"
         counted = "" if self.count is None else f", counts in {self.count!r}"
         return f"one row {what}; clients in column {self.client!r}, classes in {self.label!r}{counted}{left_out}"
+
+    def check_has_header(self, asked: ColumnNames) -> None:
+        """Refuse a wide table of text whose header may be its first client: classes are numbers, not 0, 1, 2 ..."""
+        is_named = asked.client is not None or (self.client is not None and _names_rows(self.client))
+        if is_named or not self.classes or not all(map(_WHOLE.fullmatch, self.classes)):
+            return
+        numbers = {name.partition(".")[0].lstrip("0") or "0" for name in self.classes}
+        if any(numbers == {str(first + place) for place in range(len(self.classes))} for first in (0, 1)):
+            return
+        remedy = "add a column 'client'" if self.client is None else _call(self.client, "client", "the first column")
+        raise InputError(
+            f"the first row ({_listed(self.needed)}) may be a client, not the header; "
+            f"add a row with the names of the columns, or, if the classes are numbers, {remedy}"
+        )
 
     def check_counts(self, pairs_repeat: bool, rows: int) -> None:
         """Refuse a long table that may hold counts and may not: counts have one row for each client and class."""
@@ -281,9 +297,15 @@ def _names(columns: Any) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
 
 
-def _call(column: str, part: str) -> str:
+def _names_rows(name: str) -> bool:
+    """Whether a column of this name holds names or numbers of the clients."""
+    column = Column(name, True, False, list)
+    return column.names_clients() or column.named_like(_ROW_NUMBER)
+
+
+def _call(column: str, part: str, what: str = "it") -> str:
     """How to say what a column holds: by its name, which works everywhere, or by an option of the command line."""
-    return f"call it {part!r} (or give --{part}-column {column})"
+    return f"call {what} {part!r} (or give --{part}-column {column})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -188,8 +188,8 @@ class Allocation:
         1
         """
         names = list(self.clients or map(str, range(len(self.n))))
-        if str(client) in names:
-            return names.index(str(client))
+        if str(client).strip() in names:
+            return names.index(str(client).strip())
         if isinstance(client, int | np.integer) and 0 <= client < len(names):
             return int(client)
         near = difflib.get_close_matches(str(client), names, n=1)

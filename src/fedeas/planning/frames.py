@@ -107,6 +107,8 @@ def _distinct(values: NDArray[Any], what: str) -> tuple[NDArray[Any], NDArray[np
     missing = next((row for row, value in enumerate(values) if is_missing(value)), None)
     if missing is not None:
         raise InputError(f": missing {what}; give one", row=missing)
+    if values.dtype.kind in "OUT":
+        values = np.array([value.strip() if isinstance(value, str) else value for value in values], dtype=object)
     try:
         return np.unique(values, return_inverse=True)
     except TypeError:  # numbers and text together

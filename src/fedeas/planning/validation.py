@@ -64,7 +64,10 @@ def checked_names(
 
 
 def _checked_names(what: str, axis: str, names: Iterable[object] | None, length: int) -> Names:
-    """Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has."""
+    """The names as text, without blanks around them.
+
+    Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has.
+    """
     if names is None:
         return None
     given = tuple(names)
@@ -74,7 +77,7 @@ def _checked_names(what: str, axis: str, names: Iterable[object] | None, length:
     if len(given) != length:
         raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
     first: dict[str, int] = {}
-    for place, name in enumerate(map(str, given)):
+    for place, name in enumerate(str(each).strip() for each in given):
         if first.setdefault(name, place) != place:
             raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
     return tuple(first)

@@ -6,7 +6,7 @@ import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,9 @@ FREE_CELLS = 10**7
 CELLS_PER_BYTE = 100
 STREAMED_CELLS_PER_BYTE = 1_000
 
+THOUSANDS = r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"
+"""A number such as 1.000, which is a thousand in some languages and one in others."""
+
 _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
@@ -43,7 +46,7 @@ def read_csv(path: str | os.PathLike[str]) -> pa.Table:
     check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
     table = _parsed(path, encoding, separator)
     columns = [_without_escapes(column) for column in table.columns]
-    return pa.table(columns, names=[from_csv(name) for name in table.column_names])
+    return pa.table(columns, names=[from_csv(name).strip() for name in table.column_names])
 
 
 def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.Table:
@@ -75,6 +78,38 @@ def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.T
         f"contain {separator!r} in quotes",
         row=row.number - 2,  # the header is row 1
     )
+
+
+def check_points(path: str | os.PathLike[str], table: pa.Table, counts: Iterable[str]) -> None:
+    """Refuse counts of a CSV file such as 1.000, whose point may separate thousands.
+
+    pyarrow gives numbers, not their text. So columns of counts in which some number has a point are read again; tables
+    of counts rarely have one.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, csv
+
+    places = [table.column_names.index(name) for name in counts]
+    places = [place for place in places if pa.types.is_floating(table.column(place).type)]
+    if not places:
+        return
+    encoding, lines = _detect_encoding(Path(path))
+    names = [f"f{place}" for place in places]  # pyarrow's, since the file's own may have been changed
+    texts = csv.read_csv(
+        path,
+        csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, skip_rows_after_names=1),
+        csv.ParseOptions(delimiter=_separator(lines)),
+        csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names),
+    )
+    for place, column in zip(places, texts.columns, strict=True):
+        row = compute.index(compute.match_substring_regex(column, THOUSANDS), value=True).as_py()
+        if row >= 0:
+            text = str(column[row]).strip()
+            raise InputError(
+                f", column {table.column_names[place]!r}: {text} can be read as {float(text):g} or as "
+                f"{text.replace('.', '')}; write it without the point",
+                row=row,
+            )
 
 
 def open_parquet(path: str | os.PathLike[str]) -> Any:
@@ -153,6 +188,29 @@ def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
         if longest > MAX_NAME_LENGTH:
             raise InputError(f"a {what} of {longest:,} characters; give at most {MAX_NAME_LENGTH:,}")
     return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of names without blanks around them; a name of blanks alone is missing. Numbers stay as they are."""
+    import pyarrow as pa
+
+    if not is_text(column.type):
+        return column
+    return pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
+
+
+def _stripped(part: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not isinstance(part, pa.DictionaryArray):
+        names = compute.utf8_trim_whitespace(part)
+        return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
+    names = _stripped(part.dictionary)
+    if names.equals(part.dictionary):
+        return part
+    again = names.dictionary_encode()  # two names may have become one
+    return pa.DictionaryArray.from_arrays(again.indices.take(part.indices), again.dictionary)
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

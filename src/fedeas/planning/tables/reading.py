@@ -25,12 +25,14 @@ from fedeas.planning.tables.opening import (
     check_cells,
     check_header,
     check_number,
+    check_points,
     coded,
     columns_of,
     is_text,
     open_parquet,
     plain,
     read_csv,
+    stripped,
 )
 from fedeas.planning.validation import MAX_CLIENT_SIZE
 
@@ -55,8 +57,11 @@ def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnN
     return CountTable(path, columns).counts(num_classes)
 
 
-def read_columns(path: PathLike) -> dict[str, list[Any]]:
-    """The columns of a CSV or Parquet table by name; refuse missing values."""
+def read_columns(path: PathLike, names: str | None = None) -> dict[str, list[Any]]:
+    """The columns of a CSV or Parquet table by name; refuse missing values.
+
+    If a column of `names` is given, all others hold counts.
+    """
     suffix, size = format_of(path, ".csv", ".parquet"), checked_file(path)
     with _naming(path):
         if suffix == ".csv":
@@ -66,6 +71,8 @@ def read_columns(path: PathLike) -> dict[str, list[Any]]:
             check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
             table = file.read()
         check_header(table.schema.names)
+        if suffix == ".csv" and names is not None:
+            check_points(path, table, [name for name in table.column_names if name != names])
         return {
             name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
         }
@@ -89,6 +96,8 @@ class CountTable:
             schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
             check_header(schema.names)
             self.layout = layout_of(columns_of(schema, self._head), columns)
+            if self.suffix == ".csv":
+                self.layout.check_has_header(columns or ColumnNames())
             self.how = self.layout.describe()
             for name in self.layout.classes:
                 if not is_text(schema.field(name).type):  # of text, the row is named
@@ -147,6 +156,8 @@ class CountTable:
         """The needed columns; refuse a Parquet table that is far larger than its file."""
         names = list(self.layout.needed)
         if self.suffix == ".csv":
+            count = self.layout.count
+            check_points(self.path, self._source, self.layout.classes if count is None else [count])
             return self._source.select(names)
         check_cells(self._rows * max(1, len(names)), self.size)
         return self._source.read(columns=names)
@@ -243,6 +254,7 @@ def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.Chunked
 
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise InputError(f"the column of {what}s holds {column.type}; give text or whole numbers")
+    column = stripped(column)
     missing = column.is_null(nan_is_null=True).to_numpy()
     if missing.any():
         raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
