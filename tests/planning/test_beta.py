@@ -12,6 +12,7 @@ from fedeas import (
     FedEAS,
     InputError,
     LabelCounts,
+    PolicyError,
     beta_for_removed,
     beta_for_total,
     beta_path,
@@ -25,6 +26,8 @@ from fedeas import (
 from fedeas.paper.published import example_counts
 from fedeas.planning import beta as selection
 from fedeas.planning.beta import BetaInterval
+from fedeas.planning.beta_curve import BetaCurve
+from fedeas.planning.policies.base import MAX_BUDGET
 
 shapes = st.builds(
     FedEAS, gamma=st.sampled_from([0.5, 1]), entropy=st.booleans(), fill=st.sampled_from(["below-mean", "all"])
@@ -43,6 +46,20 @@ def test_the_path_is_the_policy_at_every_beta(policy, counts, end):
             plan = replace(policy, beta=float(beta)).allocate(counts)
             assert plan.total == path.total[i]
             assert removed(counts, plan) == pytest.approx(path.removed[i], abs=1e-9)
+
+
+@given(shapes, label_counts(), st.floats(0.01, 1e4))
+@example(FedEAS(), LabelCounts([[2_000_000_000, 0, 0], [1_000_000_000, 1, 1]]), 1e4)
+@example(FedEAS(), LabelCounts([[9, 0, 0], [1, 1, 1]]), 1e13)
+def test_the_curve_is_the_policy_at_any_beta(policy, counts, beta):
+    try:
+        plan = replace(policy, beta=beta).allocate(counts)
+    except PolicyError:
+        assert BetaCurve(policy, counts).total(beta) > MAX_BUDGET
+        return
+    total, share = BetaCurve(policy, counts).at(beta)
+    assert total == plan.total
+    assert share == pytest.approx(removed(counts, plan), abs=1e-12)
 
 
 @given(shapes, label_counts(), st.integers(0, 300))

@@ -7,14 +7,15 @@ beta whose steps are known exactly. `beta_path` lists them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import InputError, PolicyError
+from fedeas.errors import InputError
 from fedeas.planning import scores
+from fedeas.planning.beta_curve import BetaCurve
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
@@ -92,10 +93,11 @@ def select_beta(
     """
     policy = policy or FedEAS()
     _check_share("min_removed", min_removed)
-    hi = _end_of(policy, counts, images_for_share(counts, max_synthetic))
+    curve = BetaCurve(policy, counts)
+    hi = _end_of(curve, images_for_share(counts, max_synthetic))
     if math.isinf(hi):
         return BetaInterval(hi, hi, BALANCED)
-    first, path = _first_that_removes(policy, counts, hi, min_removed)
+    first, path = _first_that_removes(curve, hi, min_removed)
     if first is None:
         return BetaInterval(
             hi,
@@ -116,7 +118,11 @@ def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
     """
     scale = policy.scale(counts)
     if _has_gaps(scale, end):
-        return _sampled_path(policy, counts, end)
+        return _sampled_path(BetaCurve(policy, counts), end)
+    return _listed_path(policy, counts, scale, end)
+
+
+def _listed_path(policy: FedEAS, counts: LabelCounts, scale: FloatArray, end: float) -> BetaPath:
     steps = _steps_below(scale, end)
     client = np.repeat(np.arange(counts.num_clients), steps)
     level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
@@ -141,27 +147,36 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
     >>> round(found.beta, 3), found.total, found.shortfall
     (5.412, 49, 1)
     """
+    return _largest_within(BetaCurve(policy, counts), _checked_total(total))
+
+
+def _checked_total(total: object) -> int:
     if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
         raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
     if total > MAX_BUDGET:
         raise InputError(TOO_MUCH.format("total"))
+    return int(total)
+
+
+def _largest_within(curve: BetaCurve, total: int) -> BetaForTotal:
     below, above = 0.0, 1.0
-    while _total(policy, counts, above) <= total:
+    while curve.total(above) <= total:
         below, above = above, above * 2
         if above > ENDLESS_BETA:
             below, above = math.inf, math.inf
             break
-    beta = bisect_price(lambda at: _total(policy, counts, at.middle) > total, above, below).too_low
-    spent = _total(policy, counts, min(beta, ENDLESS_BETA))
-    return BetaForTotal(beta, spent, int(total) - spent)
+    beta = bisect_price(lambda at: curve.total(at.middle) > total, above, below).too_low
+    spent = curve.total(min(beta, ENDLESS_BETA))
+    return BetaForTotal(beta, spent, total - spent)
 
 
 def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
     """Round beta down to as few decimals as give the same total, so that it can be typed."""
-    total = _total(policy, counts, beta)
+    curve = BetaCurve(policy, counts)
+    total = curve.total(beta)
     for decimals in range(16):
         short = math.floor(beta * 10.0**decimals) / 10.0**decimals
-        if 0 < short <= beta and _total(policy, counts, short) == total:
+        if 0 < short <= beta and curve.total(short) == total:
             return short
     return beta
 
@@ -193,10 +208,11 @@ def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) ->
     If every client is balanced already, beta is infinite.
     """
     _check_share("min_removed", min_removed)
-    end = _end_of(policy, counts, FullBalance().allocate(counts).total)
+    curve = BetaCurve(policy, counts)
+    end = _end_of(curve, FullBalance().allocate(counts).total)
     if math.isinf(end):
         return end
-    first, path = _first_that_removes(policy, counts, end, min_removed)
+    first, path = _first_that_removes(curve, end, min_removed)
     if first is None:
         raise InputError(
             f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
@@ -204,17 +220,19 @@ def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) ->
     return first
 
 
-def _first_that_removes(policy: FedEAS, counts: LabelCounts, end: float, share: float) -> tuple[float | None, BetaPath]:
+def _first_that_removes(curve: BetaCurve, end: float, share: float) -> tuple[float | None, BetaPath]:
     """The smallest beta below `end` that removes this share, and the path; if that has gaps, beta is bisected."""
-    path = beta_path(policy, counts, end)
+    scale = curve.policy.scale(curve.counts)
+    has_gaps = _has_gaps(scale, end)
+    path = _sampled_path(curve, end) if has_gaps else _listed_path(curve.policy, curve.counts, scale, end)
     met = path.removed >= share
     if not met.any():
         return None, path
     place = int(met.argmax())
     first = float(path.beta[place])
-    if place and _has_gaps(policy.scale(counts), end):
+    if place and has_gaps:
         before = float(path.beta[place - 1])
-        first = bisect_price(lambda at: _removed(policy, counts, at.middle) >= share, first, before).enough
+        first = bisect_price(lambda at: curve.removed(at.middle) >= share, first, before).enough
     return first, path
 
 
@@ -223,31 +241,19 @@ def _has_gaps(scale: FloatArray, end: float) -> bool:
     return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
 
 
-def _sampled_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+def _sampled_path(curve: BetaCurve, end: float) -> BetaPath:
     betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
-    found = [(_total(policy, counts, beta), _removed(policy, counts, beta)) for beta in betas.tolist()]
-    totals, removed = (np.array(values) for values in zip(*found, strict=True))
+    totals, removed = (np.array(values) for values in zip(*map(curve.at, betas.tolist()), strict=True))
     return BetaPath(betas, totals, removed)
 
 
-def _removed(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
-    return scores.removed(counts, replace(policy, beta=beta).allocate(counts)) if beta > 0 else 0.0
-
-
-def _total(policy: FedEAS, counts: LabelCounts, beta: float) -> int:
-    try:
-        return replace(policy, beta=beta).allocate(counts).total if beta > 0 else 0
-    except PolicyError:  # more than a client can generate, and so more than any total
-        return MAX_BUDGET + 1
-
-
-def _end_of(policy: FedEAS, counts: LabelCounts, total: int) -> float:
+def _end_of(curve: BetaCurve, total: int) -> float:
     """The smallest beta that generates more than `total` samples."""
-    last = beta_for_total(policy, counts, total).beta
+    last = _largest_within(curve, _checked_total(total)).beta
     if math.isinf(last):
         return last
     # The float just found differs from the step m / s_k by a rounding error; return the step itself.
-    scale = policy.scale(counts)
+    scale = curve.policy.scale(curve.counts)
     scale = scale[scale > 0]
     steps = np.rint(scale * last) / scale
     return float(steps[np.abs(steps - last).argmin()])
