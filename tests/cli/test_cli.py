@@ -98,6 +98,12 @@ def test_a_policy_that_is_left_out_of_a_comparison_is_named(run, tmp_path, optio
     assert "missing-only" in "".join(run("plan", tmp_path / "full.csv", "--compare", *options)[1:])
 
 
+@pytest.mark.parametrize("options", ["--auto --max-share 0.5", "--compare"])
+def test_a_plan_that_takes_long_says_so_beforehand(run, counts_file, monkeypatch, options):
+    monkeypatch.setattr("fedeas.cli.progress.LONG", 1e-9)
+    assert "2 clients" in run("plan", counts_file, *options.split())[2]
+
+
 @pytest.mark.parametrize("option", ["--out", "--plot"])
 def test_the_input_is_never_overwritten(run, counts_file, tmp_path, option):
     before = counts_file.read_bytes()

@@ -21,7 +21,7 @@ from fedeas.cli.display import (
     summary_table,
 )
 from fedeas.cli.fitting import output
-from fedeas.cli.progress import next_step
+from fedeas.cli.progress import announce, next_step
 from fedeas.client_counts import CountSource, own_clients
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
@@ -59,6 +59,9 @@ LabelColumn = Annotated[str | None, typer.Option(help="Column with the labels of
 CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of (client, label, count) rows.")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go to the error output.")]
+
+# Seconds for each count of a table, roughly, on two cores; most of a comparison is round-bias.
+SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 5e-5
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
@@ -115,6 +118,7 @@ def plan(
         _suggest_after_plan(out, as_json)
         return
     table = own.counts if own else example_counts() if file is None else file.counts(classes)
+    _announce_plan(table, limits, compare)
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
@@ -176,6 +180,12 @@ def partition(
         plots.save(plots.partition_figure(split.counts), plot)
     if not as_json:
         _suggest_after_partition(out)
+
+
+def _announce_plan(counts: LabelCounts, limits: Limits, compare: bool) -> None:
+    """Say how long a search for beta or a comparison will take for a large table."""
+    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
+    announce(each * counts.n.size, f"to plan for {counts.num_clients:,} clients")
 
 
 def _show_plan(

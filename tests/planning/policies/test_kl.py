@@ -12,6 +12,7 @@ from strategies import label_counts
 from fedeas import KL, FedEAS, FullBalance, LabelCounts, PolicyError, Uniform
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
+from fedeas.planning.policies.prices import FINE, fine_total
 from fedeas.planning.policies.targets import target_shares
 
 targets = st.sampled_from(["uniform", "global"])
@@ -92,3 +93,7 @@ def test_more_samples_never_take_any_away_by_more_than_rounding(counts, target, 
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(PolicyError):
         KL(budget=3, **wrong)
+
+
+def test_the_samples_of_a_very_large_table_add_up():
+    assert fine_total(np.full(2**24, 0.75)) == 3 * 2**22 * FINE

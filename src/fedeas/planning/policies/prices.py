@@ -59,7 +59,9 @@ def fine_total(samples: FloatArray) -> int:
     if rough >= 2**53:  # more than any budget
         return int(rough) * FINE
     whole = np.floor(samples)
-    return int(whole.sum()) * FINE + int(((samples - whole) * FINE).astype(np.int64).sum())
+    rests = ((samples - whole) * FINE).astype(np.int64).ravel()
+    parts = np.add.reduceat(rests, np.arange(0, rests.size, 2**22))  # the sum of more rests may not fit 64 bits
+    return int(whole.sum()) * FINE + sum(map(int, parts))
 
 
 class RelaxedCurves(Protocol):
