@@ -111,7 +111,7 @@ def test_every_answer_of_a_node_is_counted_over_all_its_runs(tmp_path):
 
 def test_a_node_answers_no_more_when_its_budget_is_spent(tmp_path, caplog):
     limit = epsilon_of({20.0: 2}, 1e-5)
-    with pytest.raises(RunError, match=r"round 2: 0 of 2 .*privacy budget is spent.* dp-epsilon is"):
+    with pytest.raises(RunError, match=r"round 3: 0 of 2 .*privacy budget is spent.* dp-epsilon is"):
         run(tmp_path, rounds=3, clip=1e-3, noise=20.0, epsilon=limit)
     for client in range(CLIENTS):
         assert len((tmp_path / f"nodes/node{client}/privacy-{client}.jsonl").read_text().splitlines()) == 2

@@ -31,7 +31,8 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
-        raise InputError(f"{path}: cannot tell the format from {ending or 'no ending'!r}; use {', '.join(FORMATS)}")
+        told = repr(ending) if ending else "a name without an ending"
+        raise InputError(f"{path}: cannot tell the format from {told}; use {', '.join(FORMATS)}")
     return _saved(path, dataset) if ending == ".npz" else _table(path, dataset)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.core.foreign_text import for_html
+from fedeas.core.sentences import first_of
 from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
 from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
@@ -193,7 +194,7 @@ class Allocation:
         if isinstance(client, int | np.integer) and 0 <= client < len(names):
             return int(client)
         near = difflib.get_close_matches(str(client), names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names[:6])}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {first_of(names)}"
         raise InputError(f"no client {client!r}; {hint}")
 
     def _repr_html_(self) -> str:

@@ -4,13 +4,14 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas import KL, FedEAS, LabelCounts, PolicyError, RoundBias
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
+from fedeas.planning.policies.round_bias import on_simplex
 from fedeas.planning.policies.targets import target_shares
 
 targets = st.sampled_from(["uniform", "global"])
@@ -67,3 +68,16 @@ def test_the_global_target_leaves_a_long_tail_as_it_is():
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(PolicyError):
         RoundBias(budget=3, **wrong)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.floats(1e-3, 1e6))
+@example([1e9, 1e9, -1e9], 1e-3)
+def test_the_nearest_point_of_the_simplex_lowers_all_entries_that_stay_above_zero_equally(entries, total):
+    point = np.array(entries)
+    found = on_simplex(point, total)
+    lowered = point - found
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(total, rel=1e-6, abs=1e-5)  # numbers of 1e9 are exact to 1e-7
+    level = lowered[found > 0].min()
+    assert lowered[found > 0] == pytest.approx(level, abs=1e-5)
+    assert (point[found == 0] <= level + 1e-5).all()

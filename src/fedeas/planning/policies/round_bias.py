@@ -70,7 +70,8 @@ class RoundBias(Budgeted):
         bias = Bias(counts, target_shares(counts, self.target), self.participants(counts), total)
         wanted, bound = descend(bias)
         rounded = round_to(wanted, total)
-        return CertifiedAllocation(rounded, self.spec, max(bias.value(rounded) - bound, 0.0), "the bias of a round")
+        gap = max(bias.value(bias.apart(rounded)) - bound, 0.0)
+        return CertifiedAllocation(rounded, self.spec, gap, "the bias of a round")
 
     def participants(self, counts: LabelCounts) -> int:
         """S, the clients of a round, at least one."""
@@ -80,7 +81,8 @@ class RoundBias(Budgeted):
         """The expected squared bias of a round, which the policy minimises."""
         samples = np.zeros_like(counts.n) if allocation is None else allocation.n
         shares = target_shares(counts, self.target)
-        return Bias(counts, shares, self.participants(counts), int(samples.sum())).value(samples)
+        bias = Bias(counts, shares, self.participants(counts), int(samples.sum()))
+        return bias.value(bias.apart(samples))
 
 
 class Bias:
@@ -93,15 +95,18 @@ class Bias:
         self.counts, self.shares, self.total = counts.n, shares, total
         self.own, self.joint = (participants / clients - pairs) / size**2, pairs / size**2
 
-    def value(self, samples: FloatArray | IntArray) -> float:
-        """The bias with these samples."""
-        apart = self._apart(samples)
-        together = apart.sum(axis=0)
-        return float(self.own * (apart**2).sum() + self.joint * (together**2).sum())
+    def apart(self, samples: FloatArray | IntArray) -> FloatArray:
+        """D: how far each client is from the target with these samples."""
+        after = self.counts + samples
+        return np.asarray(after - after.sum(axis=1, keepdims=True) * self.shares)
 
-    def gradient(self, samples: FloatArray | IntArray) -> FloatArray:
+    def value(self, apart: FloatArray) -> float:
+        """The bias of clients that are so far from the target."""
+        together = apart.sum(axis=0)
+        return float(self.own * np.vdot(apart, apart) + self.joint * np.vdot(together, together))
+
+    def gradient(self, apart: FloatArray) -> FloatArray:
         """Its derivative by each number of samples."""
-        apart = self._apart(samples)
         pull = 2 * (self.own * apart + self.joint * apart.sum(axis=0))
         return np.asarray(pull - (pull @ self.shares)[:, None])
 
@@ -112,26 +117,28 @@ class Bias:
         spread = float(np.linalg.norm(np.eye(classes) - np.outer(self.shares, np.ones(classes)), 2)) ** 2
         return 2 * (self.own + self.joint * len(self.counts)) * spread
 
-    def _apart(self, samples: FloatArray | IntArray) -> FloatArray:
-        after = self.counts + samples
-        return np.asarray(after - after.sum(axis=1, keepdims=True) * self.shares)
-
 
 def descend(bias: Bias) -> tuple[FloatArray, float]:
     """The best real numbers of samples, by accelerated projected gradients, and a lower bound for any allocation."""
     found = np.full(bias.counts.shape, bias.total / bias.counts.size)
-    ahead, pace, bound = found, 1.0, 0.0
-    goal = TOLERANCE * bias.value(np.zeros_like(found))
+    apart = bias.apart(found)
+    ahead, ahead_apart, pace, bound = found, apart, 1.0, 0.0
+    goal = TOLERANCE * bias.value(bias.apart(np.zeros_like(found)))
     for _ in range(MAX_STEPS if bias.total else 0):
-        slope = bias.gradient(found)
+        value, slope = bias.value(apart), bias.gradient(apart)
         # The function lies above its tangent, which is least where all samples go to the lowest slope.
-        bound = max(bound, bias.value(found) + float(bias.total * slope.min() - (slope * found).sum()))
-        if bias.value(found) - bound <= goal:
+        bound = max(bound, value + float(bias.total * slope.min() - np.vdot(slope, found)))
+        if value - bound <= goal:
             break
-        step = on_simplex(ahead - bias.gradient(ahead) / bias.steepness, bias.total)
+        step = on_simplex(ahead - bias.gradient(ahead_apart) / bias.steepness, bias.total)
+        step_apart, move = bias.apart(step), step - found
+        if np.vdot(ahead - step, move) > 0:  # it went too far ahead, and has to turn back
+            pace = 1.0
         faster = (1 + np.sqrt(1 + 4 * pace**2)) / 2
-        ahead, found, pace = step + (pace - 1) / faster * (step - found), step, faster
-    return found, bound if bias.total else bias.value(found)
+        further = (pace - 1) / faster
+        ahead, ahead_apart = step + further * move, step_apart + further * (step_apart - apart)  # D is linear
+        found, apart, pace = step, step_apart, faster
+    return found, bound if bias.total else bias.value(apart)
 
 
 def on_simplex(point: FloatArray, total: float) -> FloatArray:
@@ -141,6 +148,11 @@ def on_simplex(point: FloatArray, total: float) -> FloatArray:
     array([[2., 0.],
            [1., 0.]])
     """
-    falling = -np.sort(-point, axis=None)
-    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
-    return np.asarray(np.maximum(point - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
+    top = point.max()
+    above = point.ravel() - top  # so that the largest entry, 0, stays above any level even if numbers are huge
+    while True:
+        level = (above.sum() - total) / above.size
+        still = above[above > level]
+        if still.size == above.size:
+            return np.asarray(np.maximum(point - (top + level), 0.0))
+        above = still
