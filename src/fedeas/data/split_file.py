@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fedeas.data.sources import Dataset
 from fedeas.errors import InputError
 from fedeas.planning.columns import Column
 from fedeas.planning.tables import read_columns
+from fedeas.planning.tables.formats import format_of
 
 FORMATS = (".csv", ".parquet", ".npz")
 
@@ -29,11 +29,7 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     in a folder are their paths below it; those of a file without a test part are the numbers of its rows. Samples that
     the table does not name go to no client.
     """
-    ending = Path(path).suffix.lower()
-    if ending not in FORMATS:
-        told = repr(ending) if ending else "a name without an ending"
-        raise InputError(f"{path}: cannot tell the format from {told}; use {', '.join(FORMATS)}")
-    return _saved(path, dataset) if ending == ".npz" else _table(path, dataset)
+    return _saved(path, dataset) if format_of(path, *FORMATS) == ".npz" else _table(path, dataset)
 
 
 def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
