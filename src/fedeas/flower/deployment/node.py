@@ -111,6 +111,7 @@ def _serve(settings: NodeOptions, memory: IO[str]) -> None:
     flower_supernode = program_main("flower-supernode")
     if settings.executor == FORK:
         _quicken()
+        _forget_ended_runs()
         _keep_id(memory)
     threading.Thread(target=_supervise, args=(settings, executor), daemon=True).start()
     time.sleep(max(0.0, back_at - time.monotonic()))
@@ -137,6 +138,17 @@ def _quicken() -> None:
         problem = quicken(POLL)
     if problem is not None:
         print(f"{problem}; the node asks for work every few seconds", flush=True)
+
+
+def _forget_ended_runs() -> None:
+    """Make the node forget a message whose run ends while it is fetched, if the installed Flower allows it."""
+    problem = internals.problem("receiving")
+    if problem is None:
+        from fedeas.flower.deployment.internals.receiving import forget_ended_runs
+
+        problem = forget_ended_runs()
+    if problem is not None:
+        print(f"{problem}; start the node again if it answers late after a run has ended early", flush=True)
 
 
 def _keep_id(memory: IO[str]) -> None:
