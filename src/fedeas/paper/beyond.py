@@ -95,7 +95,8 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
     betas = study.profile.betas
     if where != study.beyond[0] or not study.profile.compares_most:
-        return [_comparison(study, where, beta, EVERYWHERE) for beta in betas]
+        compared = EVERYWHERE | ({LARGEST} if study.profile.largest_everywhere else set())
+        return [_comparison(study, where, beta, compared) for beta in betas]
     usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
     return [*usual, *(_control(study, where, beta) for beta in betas)]
 

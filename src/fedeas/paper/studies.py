@@ -158,6 +158,7 @@ class Profile:
         budget: the FedEAS policy whose total the other policies match.
         beyond: settings of ``beyond``; under the paper's protocol, the first one alone.
         compares_most: whether it compares more methods in the first one than in the others, and at equal steps.
+        largest_everywhere: whether it compares the pool to the largest class in all of them, too.
         betas: FedEAS's beta for its budgets.
         planned_seeds: seeds that ``beyond`` needs to be finished.
         equal_steps: steps of each client in a round, where methods are compared at equal work: about FedEAS's mean.
@@ -179,6 +180,7 @@ class Profile:
     budget: str = PAPERS_BUDGET
     beyond: tuple[str, ...] = (HEADLINE,)
     compares_most: bool = True
+    largest_everywhere: bool = False
     betas: tuple[float, ...] = (4, 12)
     planned_seeds: int = 3
     equal_steps: int = 134
@@ -205,6 +207,7 @@ PROFILES = {
         MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
         dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5), equal_steps=7,
         planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
+        largest_everywhere=True,
     ),
     "fashion": Profile(
         HELD_OUT_SAYS.format(dataset="Fashion-MNIST", images="60,000"),
