@@ -3,16 +3,19 @@ import io
 import json
 import os
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
+from fedeas.core.foreign_text import for_csv
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer, read_allocation
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
@@ -29,6 +32,42 @@ def test_csv_is_lossless(tmp_path_factory, counts):
     path = tmp_path_factory.mktemp("csv") / "counts.csv"
     write_counts(path, counts)
     assert np.array_equal(read_counts(path).n, counts.n)
+
+
+LOOKS_LIKE_SOMETHING_ELSE = st.sampled_from(
+    ["007", "7", "7.0", "+7", "1.10", "1.1", "1e3", "1000", "NA", "nan", "null", "#N/A", "true", "True", "2024-01-01"]
+)
+NAMES = st.lists(
+    LOOKS_LIKE_SOMETHING_ELSE | st.text("07.+-eNanul", min_size=1, max_size=4), min_size=2, max_size=5, unique=True
+)
+
+
+@given(names=NAMES)
+def test_names_in_a_csv_file_are_kept_as_they_are_written(tmp_path_factory, names):
+    counts = LabelCounts([[row, 1] for row in range(len(names))], clients=names, classes=["cat", "dog"])
+    folder = tmp_path_factory.mktemp("csv")
+    write_counts(folder / "counts.csv", counts)
+    assert read_counts(folder / "counts.csv") == counts
+    write_allocation(folder / "plan.csv", counts, Allocation(counts.n, "", names, ["cat", "dog"]))
+    assert read_allocation(folder / "plan.csv").clients == counts.clients
+
+
+@given(names=NAMES, labels=NAMES)
+def test_names_in_rows_of_samples_are_kept_as_they_are_written(tmp_path_factory, names, labels):
+    path = tmp_path_factory.mktemp("csv") / "samples.csv"
+    rows = list(product(names, labels))
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("client", "label"), *((for_csv(name), for_csv(label)) for name, label in rows)])
+    counts = read_counts(path)
+    assert {*counts.clients} == {*names}
+    assert {*counts.classes} == {*labels}
+    assert (counts.n == 1).all()
+
+
+def test_an_empty_name_is_missing(tmp_path):
+    (tmp_path / "counts.csv").write_text("client,cat,dog\nNA,1,2\n,3,4\n")
+    with pytest.raises(InputError, match="row 2: missing client name"):
+        read_counts(tmp_path / "counts.csv")
 
 
 def test_npy_is_read(tmp_path):

@@ -87,21 +87,13 @@ def check_points(path: str | os.PathLike[str], table: pa.Table, counts: Iterable
     of counts rarely have one.
     """
     import pyarrow as pa
-    from pyarrow import compute, csv
+    from pyarrow import compute
 
     places = [table.column_names.index(name) for name in counts]
     places = [place for place in places if pa.types.is_floating(table.column(place).type)]
     if not places:
         return
-    encoding, lines = _detect_encoding(Path(path))
-    names = [f"f{place}" for place in places]  # pyarrow's, since the file's own may have been changed
-    texts = csv.read_csv(
-        path,
-        csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, skip_rows_after_names=1),
-        csv.ParseOptions(delimiter=_separator(lines)),
-        csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names),
-    )
-    for place, column in zip(places, texts.columns, strict=True):
+    for place, column in zip(places, _texts(path, places), strict=True):
         row = compute.index(compute.match_substring_regex(column, THOUSANDS), value=True).as_py()
         if row >= 0:
             text = str(column[row]).strip()
@@ -110,6 +102,52 @@ def check_points(path: str | os.PathLike[str], table: pa.Table, counts: Iterable
                 f"{text.replace('.', '')}; write it without the point",
                 row=row,
             )
+
+
+def names_as_written(path: str | os.PathLike[str], table: pa.Table, names: Iterable[str | None]) -> pa.Table:
+    """The table of a CSV file with these columns as they are in the file.
+
+    pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something else
+    than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if every one
+    is written as usual.
+    """
+    places = [table.column_names.index(name) for name in names if name is not None]
+    places = [place for place in places if table.column(place).null_count or not is_text(table.column(place).type)]
+    for place, texts in zip(places, _texts(path, places) if places else (), strict=True):
+        if not _written_as_usual(texts, table.column(place)):
+            table = table.set_column(place, table.column_names[place], _without_escapes(texts))
+    return table
+
+
+def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if numbers.null_count != texts.null_count or not is_number(numbers.type) or pa.types.is_null(numbers.type):
+        return False
+    usual = numbers.cast(pa.string())
+    if pa.types.is_floating(numbers.type):
+        usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
+    return bool(compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py())
+
+
+def _texts(path: str | os.PathLike[str], places: Sequence[int]) -> list[pa.ChunkedArray]:
+    """The cells of some columns of a CSV file as text; only an empty cell is missing."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    encoding, lines = _detect_encoding(Path(path))
+    names = [f"f{place}" for place in places]  # pyarrow's, since the file's own may have been changed
+    texts = csv.read_csv(
+        path,
+        csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, skip_rows_after_names=1),
+        csv.ParseOptions(delimiter=_separator(lines)),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), include_columns=names,
+            strings_can_be_null=True, null_values=[""],
+        ),
+    )  # fmt: skip
+    return list(texts.columns)
 
 
 def open_parquet(path: str | os.PathLike[str]) -> Any:

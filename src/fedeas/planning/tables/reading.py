@@ -17,7 +17,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_folder
 from fedeas.errors import InputError
-from fedeas.planning.columns import ColumnNames, Layout, is_total, layout_of
+from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, format_of
 from fedeas.planning.tables.opening import (
@@ -29,6 +29,7 @@ from fedeas.planning.tables.opening import (
     coded,
     columns_of,
     is_text,
+    names_as_written,
     open_parquet,
     plain,
     read_csv,
@@ -71,11 +72,18 @@ def read_columns(path: PathLike, names: str | None = None) -> dict[str, list[Any
             check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
             table = file.read()
         check_header(table.schema.names)
-        if suffix == ".csv" and names is not None:
-            check_points(path, table, [name for name in table.column_names if name != names])
+        if suffix == ".csv":
+            named = [name for name in table.column_names if name == names or (names is None and _is_client(name))]
+            table = names_as_written(path, table, named)
+            if names is not None:
+                check_points(path, table, [name for name in table.column_names if name != names])
         return {
             name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
         }
+
+
+def _is_client(name: str) -> bool:
+    return Column(name, False, False, list).names_clients()
 
 
 class CountTable:
@@ -98,6 +106,7 @@ class CountTable:
             self.layout = layout_of(columns_of(schema, self._head), columns)
             if self.suffix == ".csv":
                 self.layout.check_has_header(columns or ColumnNames())
+                self._source = names_as_written(path, self._source, [self.layout.client, self.layout.label])
             self.how = self.layout.describe()
             for name in self.layout.classes:
                 if not is_text(schema.field(name).type):  # of text, the row is named
