@@ -1,22 +1,31 @@
 """The ledger and the paragraph: runs with the paper's own numbers agree with the paper in every line."""
 
 import re
+from decimal import Decimal
 
 import pytest
 
 from fedeas.paper.headline import headline
-from fedeas.paper.ledger import (
-    LEVEL_POINTS,
-    Standing,
-    View,
-    ledger,
-    ledger_markdown,
-    ledger_remarks,
-    settings_without_runs,
-)
+from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks, settings_without_runs
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, HEADLINE, METHODS, MISSING_ONLY, UNIFORM, study, with_seeds
+from fedeas.paper.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
+from fedeas.paper.studies import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    GREEDY,
+    HEADLINE,
+    METHODS,
+    MISSING_ONLY,
+    SCAFFOLD,
+    UNIFORM,
+    Method,
+    combined,
+    study,
+    with_seeds,
+)
+from fedeas.planning.policies import FedEAS
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
@@ -53,13 +62,20 @@ def standing(folder, says, protocol="paper"):
     return found
 
 
-@pytest.mark.parametrize("where", [HEADLINE, EXAMPLE])
-def test_the_papers_own_numbers_agree_in_every_line(where, run_as_printed, tmp_path):
+SAVING = "makes fewer images"  # needs no runs
+
+
+def judged(folder, protocol="paper"):
+    """The standings of lines that runs have filled."""
+    found = standings(folder, protocol).items()
+    return {name: each for (name, _), each in found if SAVING not in name and each is not Standing.NOT_RUN}
+
+
+@pytest.mark.parametrize(("where", "lines"), [(HEADLINE, 6), (EXAMPLE, 6 + 2)])  # and two of Gamma-hat
+def test_the_papers_own_numbers_agree_in_every_line(where, lines, run_as_printed, tmp_path):
     run_as_printed(setting(where))
-    found = standings(tmp_path)
-    assert len(found) == 6 + 2  # of the setting, and of Gamma-hat
-    assert set(found.values()) == {Standing.AGREES}
-    assert set(standings(tmp_path, "clean").values()) == {Standing.NOT_RUN}
+    assert list(judged(tmp_path).values()) == [Standing.AGREES] * lines
+    assert not judged(tmp_path, "clean")
 
 
 def test_a_uniform_policy_far_above_the_papers_is_a_disagreement(run_as_printed, tmp_path):
@@ -78,8 +94,7 @@ def test_levels_are_judged_by_the_points_that_the_page_names(run_as_printed, tmp
 
 def test_one_seed_leaves_every_comparison_open(run_as_printed, tmp_path):
     run_as_printed(seeds=1)
-    found = standings(tmp_path)
-    compared = {name: each for (name, _), each in found.items() if "level" not in name and "Gamma-hat of" not in name}
+    compared = {name: each for name, each in judged(tmp_path).items() if "level" not in name}
     assert set(compared.values()) == {Standing.OPEN}
 
 
@@ -102,20 +117,95 @@ def test_a_seed_that_never_reaches_the_threshold_leaves_the_rounds_open(missed, 
     assert standing(tmp_path, "before Missing-only") is expected
 
 
-def test_gamma_hat_of_another_setting_names_that_setting(run_as_printed, tmp_path):
-    run_as_printed(HERE, "clean")
-    (line,) = [line for line in ledger(Results([tmp_path])) if line.says.startswith("Gamma-hat of")]
-    assert line.where == setting(EXAMPLE).title
-    assert "K=100" in line.found["clean"].evidence
+def test_gamma_hat_is_compared_in_the_papers_setting_alone(run_as_printed, tmp_path):
+    run_as_printed(HERE)
+    assert not [name for name in judged(tmp_path) if "Gamma-hat" in name]
+    run_as_printed(setting(EXAMPLE))
+    assert len([name for name in judged(tmp_path) if "Gamma-hat" in name]) == 2
 
 
 def test_a_line_without_runs_is_left_out_and_its_setting_is_named(run_as_printed, tmp_path):
-    assert ledger(Results([tmp_path])) == []
+    main = ledger(Results([tmp_path]))
     run_as_printed(names=("fedavg",))
-    assert {line.where for line in ledger(Results([tmp_path]))} == {HERE.title, setting(EXAMPLE).title}
+    assert {line.where for line in ledger(Results([tmp_path]))[len(main) :]} == {HERE.title}
     empty = settings_without_runs(Results([tmp_path]))
     assert [each.id for each in empty] == [each.id for each in published().settings if each != HERE]
     assert empty[0].title in rendered(tmp_path)
+
+
+def test_the_main_claims_are_listed_without_any_run(tmp_path):
+    found = standings(tmp_path)
+    claims = ("Full-Balance's gain", "takes longer", "rises with the budget", "above FedEAS", "above SCAFFOLD")
+    for says in claims:
+        assert standing(tmp_path, says) is Standing.NOT_RUN
+    assert standing(tmp_path, SAVING) is Standing.AGREES
+    assert len(found) == len(claims) + 1
+
+
+@pytest.mark.parametrize("points", [0.9, 1.1])
+def test_a_number_from_counts_may_be_off_by_what_the_page_says(points):
+    expected = Standing.AGREES if points <= COUNT_POINTS else Standing.DIFFERS
+    assert judge_count(94.1 + points, Decimal("94.1")).standing is expected
+
+
+def run_with(finished, where, method, values, name="accuracy"):
+    """Runs of a method, one for each value; times are given in minutes."""
+    for run, value in zip(with_seeds(study("full").config(where, method), len(values)), values, strict=True):
+        finished(run, **({"seconds": {"total": 60 * value}} if name == "minutes" else {name: value}))
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"), [(0.66, Standing.AGREES), (0.54, Standing.DIFFERS), (0.6, Standing.OPEN)]
+)
+def test_most_of_a_gain_is_shown_to_be_more_than_half(reached, expected, finished, tmp_path):
+    where = setting(EXAMPLE)  # from 50 % to 70 %: half the gain is at 60 %
+    run_with(finished, where, FEDAVG, [0.50, 0.50, 0.50])
+    run_with(finished, where, FULL_BALANCE, [0.70, 0.70, 0.70])
+    run_with(finished, where, FEDEAS, [reached - 0.01, reached, reached + 0.01])
+    assert standing(tmp_path, "Full-Balance's gain") is expected
+
+
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [((30, 31, 33), Standing.AGREES), ((5, 6, 6), Standing.DIFFERS), ((10, 11, 12), Standing.OPEN)],
+)
+def test_times_are_compared_by_their_direction(minutes, expected, finished, tmp_path):
+    run_with(finished, setting(EXAMPLE), FEDEAS, [10, 12, 11], "minutes")
+    run_with(finished, setting(EXAMPLE), FULL_BALANCE, minutes, "minutes")
+    assert standing(tmp_path, "takes longer") is expected
+
+
+def test_a_time_with_images_from_the_bank_is_none(finished, tmp_path):
+    run_with(finished, setting(EXAMPLE), FEDEAS, [10, 12, 11], "minutes")
+    run_with(finished, setting(EXAMPLE), FULL_BALANCE, [{"found": 5}] * 3, "images")
+    assert standing(tmp_path, "takes longer") is Standing.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ((0.50, 0.55, 0.60, 0.65, 0.70), Standing.AGREES),
+        ((0.50, 0.55, 0.60), Standing.OPEN),  # two budgets are missing
+        ((0.50, 0.55, 0.60, 0.65, 0.45), Standing.PARTLY),
+        ((0.55, 0.50), Standing.DIFFERS),
+    ],
+)
+def test_accuracy_rises_if_all_budgets_show_it(levels, expected, finished, tmp_path):
+    for place, (beta, level) in enumerate(zip(published().beta_sweep.beta, levels, strict=False)):
+        spread = [level + step * (1 + place / 10) for step in STEPS]
+        run_with(finished, setting(EXAMPLE), Method("FedEAS", policy=FedEAS(float(beta)).spec), spread)
+    assert standing(tmp_path, "rises with the budget") is expected
+
+
+def test_the_combination_is_compared_by_its_peaks(finished, tmp_path):
+    printed = published().combination
+    where, both = setting(printed.setting), combined(FEDEAS, SCAFFOLD)
+    for place, (method, level) in enumerate(
+        ((both, printed.both), (FEDEAS, printed.fedeas), (SCAFFOLD, printed.both + 5))
+    ):
+        run_with(finished, where, method, [float(level) / 100 + step * (1 + place / 10) for step in STEPS], "peak")
+    assert standing(tmp_path, "above FedEAS") is Standing.AGREES
+    assert standing(tmp_path, "above SCAFFOLD") is Standing.DIFFERS
 
 
 def test_every_line_of_the_rendered_ledger_has_all_its_cells(run_as_printed, tmp_path):

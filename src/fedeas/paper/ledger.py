@@ -6,64 +6,61 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from functools import cached_property
-from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
 from fedeas.core.sentences import markdown_table
-from fedeas.paper.measures import Measure, accuracy, gamma_hat, gamma_reduction, rounds_to_threshold
+from fedeas.paper.measures import (
+    Measure,
+    accuracy,
+    gain_recovered,
+    gamma_hat,
+    gamma_reduction,
+    minutes,
+    peak_gain,
+    rounds_to_threshold,
+)
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
+from fedeas.paper.run_plans import allocation_of
+from fedeas.paper.standings import (
+    ABSENT,
+    RULES,
+    Finding,
+    Standing,
+    chain,
+    difference_text,
+    judge_count,
+    judge_direction,
+    judge_earlier,
+    judge_factor,
+    judge_levels,
+    judge_order,
+    judge_size,
+    known,
+)
 from fedeas.paper.studies import (
     FEDAVG,
     FEDEAS,
+    FULL_BALANCE,
     HEADLINE,
     METHODS,
     MISSING_ONLY,
     PROTOCOLS,
+    SCAFFOLD,
     UNIFORM,
     Method,
     Protocol,
     Study,
+    combined,
     study,
 )
-from fedeas.paper.tables import NOT_RUN
-from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
+from fedeas.planning.policies import FedEAS
+from fedeas.runs.comparison import Difference, Measured, paired_difference
 
-LEVEL_POINTS = 3.0
-"""Levels of accuracy agree within this many points: our initial weights, generator and test set differ."""
-
-LEVEL_FACTOR = 2.0
-"""Values of Gamma-hat agree within this factor."""
-
-MOST_NAMED = 3  # pairs of methods named in a line; of more, only the number is given
-
-
-class Standing(StrEnum):
-    """How our results compare with a statement of the paper."""
-
-    AGREES = "agrees"
-    PARTLY = "agrees in part"
-    DIFFERS = "differs"
-    OPEN = "open"
-    NOT_RUN = NOT_RUN
-
-
-class Finding(NamedTuple):
-    """The result of our runs for a line, with its numbers."""
-
-    standing: Standing
-    evidence: str = ""
-
-    @property
-    def markdown(self) -> str:
-        """Standing and evidence as one text."""
-        return f"**{self.standing}**" + (f": {self.evidence}" if self.evidence else "")
-
-
-ABSENT = Finding(Standing.NOT_RUN)
+HALF = 50
+"""“Most” of a gain is more than this percentage of it."""
 
 
 class LedgerLine(NamedTuple):
@@ -81,11 +78,11 @@ class LedgerLine(NamedTuple):
 
 
 def ledger(results: Results) -> list[LedgerLine]:
-    """All lines for which there are runs, the setting of the headline first."""
+    """The paper's main claims, run or not, and each other line that has runs, the setting of the headline first."""
     views = {protocol: View(protocol, results) for protocol in PROTOCOLS}
     others = [each for each in published().settings if each.id != HEADLINE]
     lines = [line for where in (setting(HEADLINE), *others) for line in _lines(where, views)]
-    return [line for line in (*lines, *_gamma_lines(views)) if line.is_run]
+    return [*_main_claims(views), *(line for line in (*lines, *_gamma_lines(views)) if line.is_run)]
 
 
 def settings_without_runs(results: Results) -> list[Setting]:
@@ -102,29 +99,30 @@ class View:
     results: Results
 
     @cached_property
-    def _study(self) -> Study:
+    def study(self) -> Study:
+        """The paper's training under this protocol."""
         return study("full", self.protocol)
 
     def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
         """A measure of these methods' runs, by seed; None for a run without it."""
-        return self.results.values([self._study.config(where, method) for method in methods], measure)
+        return self.results.values([self.study.config(where, method) for method in methods], measure)
 
     def values(self, where: Setting, *methods: Method, measure: Measure = accuracy) -> dict[int, float]:
         """The same, without seeds that have no value."""
-        return _known(self.found(where, *methods, measure=measure))
+        return known(self.found(where, *methods, measure=measure))
 
     def methods(self, where: Setting) -> dict[str, dict[int, float]]:
-        """Accuracy by seed of the methods that the paper has in this setting and that were run."""
-        found = {name: self.values(where, METHODS[name]) for name in _printed(where)}
-        return {name: values for name, values in found.items() if values}
+        """Accuracy by seed of the methods that the paper has in this setting and that were run, by title."""
+        found = {method.title: self.values(where, method) for method in METHODS.values()}
+        return {title: values for title, values in found.items() if values and title in _printed(where)}
 
     def minus(self, where: Setting, one: Method, other: Method) -> Difference | None:
         """The paired difference of two methods' accuracy."""
         return paired_difference(self.values(where, one), self.values(where, other))
 
-
-def _known(values: Mapping[int, float | None]) -> dict[int, float]:
-    return {seed: value for seed, value in values.items() if value is not None}
+    def mean_of(self, where: Setting, *methods: Method, measure: Measure) -> Difference | None:
+        """The mean over seeds of a measure that compares these methods."""
+        return Difference.of(list(self.values(where, *methods, measure=measure).values()))
 
 
 Views = Mapping[Protocol, View]
@@ -134,23 +132,102 @@ def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[V
     return LedgerLine(says, where.title, paper, {protocol: find(view) for protocol, view in views.items()})
 
 
+def _main_claims(views: Views) -> Iterator[LedgerLine]:
+    """What abstract, introduction and conclusion say about costs and budgets, in the paper's own setting."""
+    where, printed = setting(EXAMPLE), published()
+    yield _recovery_line(where, views)
+    saving = next(fact.value for fact in printed.facts if fact.id == "full-balance-saving")
+    says = "FedEAS makes fewer images than Full-Balance by, %"
+    yield _line(says, where, str(saving), views, lambda view: judge_count(_saving(view, where), saving))
+    times = f"{printed.wall_clock.ratio} times as long, on one RTX 4090"
+    yield _line("Full-Balance takes longer than FedEAS", where, times, views, lambda view: _longer(view, where))
+    sweep = dict(zip(_budgets(), printed.beta_sweep.fedeas, strict=True))
+    levels = ", ".join(f"{name}: {level}" for name, level in sweep.items())
+    yield _line("accuracy rises with the budget, %", where, levels, views, lambda view: _rising(view, where, sweep))
+    yield from _combination_lines(views)
+
+
+def _recovery_line(where: Setting, views: Views) -> LedgerLine:
+    own, base, full = (_printed(where)[method.title] for method in (FEDEAS, FEDAVG, FULL_BALANCE))
+    says = "FedEAS reaches more than half of Full-Balance's gain over FedAvg, %"
+    share = f"{100 * (own - base) / (full - base):.1f}"
+    return _line(says, where, share, views, lambda view: _recovered(view, where))
+
+
+def _recovered(view: View, where: Setting) -> Finding:
+    shares = view.values(where, FEDEAS, FEDAVG, FULL_BALANCE, measure=gain_recovered)
+    share, above = (Difference.of([each - less for each in shares.values()]) for less in (0, HALF))
+    return ABSENT if share is None else judge_direction(above, difference_text(share, 1))
+
+
+def _saving(view: View, where: Setting) -> float:
+    own, full = (allocation_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
+    return 100 * (1 - own / full)
+
+
+def _longer(view: View, where: Setting) -> Finding:
+    """Runs that reused images have no time, so they do not count."""
+    own, full = (view.values(where, method, measure=minutes) for method in (FEDEAS, FULL_BALANCE))
+    longer = paired_difference(full, own)
+    if longer is None:
+        return ABSENT
+    times = mean(full[seed] / own[seed] for seed in full.keys() & own.keys())
+    return judge_direction(longer, f"{times:.1f} times as long; longer by {difference_text(longer, 1)} minutes")
+
+
+def _budgets() -> dict[str, Method]:
+    """FedEAS with each beta of the paper's sweep."""
+    titles = {f"beta = {beta}": FedEAS(float(beta)).spec for beta in published().beta_sweep.beta}
+    return {title: Method(title, policy=policy) for title, policy in titles.items()}
+
+
+def _rising(view: View, where: Setting, printed: Mapping[str, Decimal]) -> Finding:
+    """Whether the budgets are in the paper's order; it needs all of them to agree."""
+    found = {title: view.values(where, method) for title, method in _budgets().items()}
+    run = {title: values for title, values in found.items() if values}
+    order = judge_order(run, printed)
+    if order == ABSENT or len(run) == len(printed):
+        return order
+    standing = Standing.OPEN if order.standing is Standing.AGREES else order.standing
+    return Finding(standing, f"{len(run)} of {len(printed)} budgets run; {order.evidence}")
+
+
+def _combination_lines(views: Views) -> Iterator[LedgerLine]:
+    """FedEAS with SCAFFOLD against each of both alone; the paper quotes peaks."""
+    printed = published().combination
+    where, both = setting(printed.setting), combined(FEDEAS, SCAFFOLD)
+
+    def line(alone: Method, level: Decimal) -> LedgerLine:
+        says, paper = f"{both.title} above {alone.title}, points of peak accuracy", printed.both - level
+        return _line(
+            says, where, str(paper), views,
+            lambda view: judge_size(view.mean_of(where, both, alone, measure=peak_gain), paper),
+        )  # fmt: skip
+
+    yield from (line(FEDEAS, printed.fedeas), line(SCAFFOLD, printed.scaffold))
+
+
 def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
     printed = _printed(where)
     methods = {protocol: view.methods(where) for protocol, view in views.items()}
-    run = [name for name in printed if any(name in found for found in methods.values())]
-    levels = ", ".join(f"{METHODS[name].title} {printed[name]}" for name in run)
-    yield _line("level of accuracy, %", where, levels, views, lambda view: _levels(methods[view.protocol], printed))
-    order = _chain(sorted(run, key=lambda name: printed[name], reverse=True))
-    yield _line("order of the methods", where, order, views, lambda view: _order(methods[view.protocol], printed))
-    for name, other in (("fedavg", FEDAVG), ("uniform", UNIFORM), ("missing-only", MISSING_ONLY)):
-        yield _gap_line(where, other, printed["fedeas"] - printed[name], views)
+    run = [title for title in printed if any(title in found for found in methods.values())]
+    levels = ", ".join(f"{title} {printed[title]}" for title in run)
+    yield _line(
+        "level of accuracy, %", where, levels, views, lambda view: judge_levels(methods[view.protocol], printed)
+    )
+    order = chain(sorted(run, key=lambda title: printed[title], reverse=True))
+    yield _line("order of the methods", where, order, views, lambda view: judge_order(methods[view.protocol], printed))
+    for other in (FEDAVG, UNIFORM, MISSING_ONLY):
+        yield _gap_line(where, other, published_gap(where, other), views)
     if where.id in published().convergence.setting:
         yield _rounds_line(where, views)
+    if FULL_BALANCE.title in printed and where.id != EXAMPLE:  # that one is among the main claims
+        yield _recovery_line(where, views)
 
 
 def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> LedgerLine:
     says = f"FedEAS above {other.title}, points"
-    return _line(says, where, str(paper), views, lambda view: _size(view.minus(where, FEDEAS, other), paper))
+    return _line(says, where, str(paper), views, lambda view: judge_size(view.minus(where, FEDEAS, other), paper))
 
 
 def _rounds_line(where: Setting, views: Views) -> LedgerLine:
@@ -158,128 +235,38 @@ def _rounds_line(where: Setting, views: Views) -> LedgerLine:
     own, other = (published().convergence.rounds[name][place] for name in ("fedeas", "missing-only"))
     paper = f"round {own} against {other}, a factor of {other / own:.2f}"
     says = f"FedEAS reaches {published().convergence.threshold} % before Missing-only"
-    return _line(says, where, paper, views, lambda view: _earlier(view, where))
+
+    def earlier(view: View) -> Finding:
+        both = (view.found(where, method, measure=rounds_to_threshold) for method in (FEDEAS, MISSING_ONLY))
+        return judge_earlier(*both)
+
+    return _line(says, where, paper, views, earlier)
 
 
 def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
-    """The paper prints Gamma-hat in one setting; if that was not run, ours is from the setting of the headline."""
-    printed, less = published().gamma_hat.median["fedavg"], published().gamma_hat.reduction["fedeas"]
+    """In the one setting in which the paper prints Gamma-hat: its scale depends on how many clients take part."""
+    where, printed = setting(EXAMPLE), published().gamma_hat
+    level, less = printed.median["fedavg"], printed.reduction["fedeas"]
 
-    def level(view: View) -> Finding:
-        where = _where_gamma_was_run(view)
-        return _factor(Measured.of(list(view.values(where, FEDAVG, measure=gamma_hat).values())), float(printed), where)
+    def median(view: View) -> Finding:
+        return judge_factor(Measured.of(list(view.values(where, FEDAVG, measure=gamma_hat).values())), level)
 
     def reduction(view: View) -> Finding:
-        where = _where_gamma_was_run(view)
-        found = Difference.of(list(view.values(where, FEDEAS, FEDAVG, measure=gamma_reduction).values()))
-        return _elsewhere(_size(found, less), where)
+        return judge_size(view.mean_of(where, FEDEAS, FEDAVG, measure=gamma_reduction), less)
 
-    yield _line("Gamma-hat of FedAvg", setting(EXAMPLE), f"{printed:f}", views, level)
-    yield _line("FedEAS lowers Gamma-hat by, %", setting(EXAMPLE), str(less), views, reduction)
+    yield _line("Gamma-hat of FedAvg", where, f"{level:f}", views, median)
+    yield _line("FedEAS lowers Gamma-hat by, %", where, str(less), views, reduction)
+
+
+def published_gap(where: Setting, other: Method) -> Decimal:
+    """How many points the paper's FedEAS is above another method."""
+    return _printed(where)[FEDEAS.title] - _printed(where)[other.title]
 
 
 def _printed(where: Setting) -> dict[str, Decimal]:
-    """The accuracies that the paper prints in a setting."""
-    found = {name: published().printed(name, where) for name in METHODS}
-    return {name: number for name, number in found.items() if number is not None}
-
-
-def _levels(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal]) -> Finding:
-    """Which methods are within `LEVEL_POINTS` of the paper's numbers."""
-    apart = {name: mean(values.values()) - float(printed[name]) for name, values in run.items()}
-    if not apart:
-        return ABSENT
-    far = {name: points for name, points in apart.items() if abs(points) > LEVEL_POINTS}
-    said = f"{len(apart) - len(far)} of {len(apart)} within {LEVEL_POINTS:g} points"
-    named = ", ".join(f"{METHODS[name].title} {signed(points, 2)}" for name, points in far.items())
-    said += f"; not within: {named}" if far else ""
-    return Finding(_share(len(apart) - len(far), len(apart)), said)
-
-
-def _share(agreeing: int, of: int) -> Standing:
-    return Standing.AGREES if agreeing == of else Standing.PARTLY if agreeing else Standing.DIFFERS
-
-
-def _order(run: Mapping[str, Mapping[int, float]], printed: Mapping[str, Decimal]) -> Finding:
-    """Which pairs of methods are in the paper's order, as far as the intervals show it."""
-    pairs = [(one, other) if printed[one] > printed[other] else (other, one) for one, other in combinations(run, 2)]
-    pairs = [(high, low) for high, low in pairs if printed[high] != printed[low]]
-    if not pairs:
-        return ABSENT
-    apart = {pair: paired_difference(run[pair[0]], run[pair[1]]) for pair in pairs}
-    shown = {pair: found.verdict for pair, found in apart.items() if found is not None}
-    same, other = ([pair for pair in pairs if shown.get(pair) is each] for each in (Verdict.HIGHER, Verdict.LOWER))
-    said = [_chain(sorted(run, key=lambda name: mean(run[name].values()), reverse=True))]
-    said.append(f"{len(same)} of {len(pairs)} pairs are shown to be in the paper's order")
-    said += [f"the other way round: {_named(other)}"] if other else []
-    said += [f"undecided: {_named(rest)}"] if (rest := [pair for pair in pairs if pair not in (*same, *other)]) else []
-    standing = _share(len(same), len(same) + len(other)) if other or len(same) == len(pairs) else Standing.OPEN
-    return Finding(standing, "; ".join(said))
-
-
-def _named(pairs: Sequence[tuple[str, str]]) -> str:
-    if len(pairs) > MOST_NAMED:
-        return f"{len(pairs)} pairs"
-    return ", ".join(f"{METHODS[high].title} over {METHODS[low].title}" for high, low in pairs)
-
-
-def _size(ours: Difference | None, paper: Decimal) -> Finding:
-    """Whether our interval contains the paper's rounded number; open if it contains 0 as well."""
-    if ours is None:
-        return ABSENT
-    evidence = _difference(ours)
-    if ours.interval is None:
-        return Finding(Standing.OPEN, evidence)
-    (low, high), digit = ours.interval, 0.5 * 10.0 ** int(paper.as_tuple().exponent)
-    if not low - digit <= float(paper) <= high + digit:
-        return Finding(Standing.DIFFERS, evidence)
-    return Finding(Standing.OPEN if ours.verdict is Verdict.UNDECIDED else Standing.AGREES, evidence)
-
-
-def _earlier(view: View, where: Setting) -> Finding:
-    """Whether FedEAS reaches the threshold before Missing-only, paired by seed."""
-    own, other = (view.found(where, method, measure=rounds_to_threshold) for method in (FEDEAS, MISSING_ONLY))
-    shared = sorted(own.keys() & other.keys())
-    first, second = (_known({seed: each[seed] for seed in shared}) for each in (own, other))
-    if len(first) < len(shared) or len(second) < len(shared):  # a mean over the other seeds would be biased
-        evidence = f"reached by {len(first)} of {len(shared)} seeds against {len(second)}"
-        return Finding(Standing.OPEN, evidence)
-    later = paired_difference(second, first)
-    if later is None:
-        return ABSENT
-    rounds = mean(first.values()), mean(second.values())
-    evidence = f"round {rounds[0]:.0f} against {rounds[1]:.0f}, a factor of {rounds[1] / rounds[0]:.2f}; "
-    standings = {Verdict.HIGHER: Standing.AGREES, Verdict.LOWER: Standing.DIFFERS}
-    return Finding(standings.get(later.verdict, Standing.OPEN), f"{evidence}apart by {_difference(later, 0)}")
-
-
-def _where_gamma_was_run(view: View) -> Setting:
-    example = setting(EXAMPLE)
-    return example if view.values(example, FEDAVG, measure=gamma_hat) else setting(HEADLINE)
-
-
-def _factor(ours: Measured | None, paper: float, where: Setting) -> Finding:
-    if ours is None:
-        return ABSENT
-    times = ours.mean / paper
-    near = 1 / LEVEL_FACTOR <= times <= LEVEL_FACTOR
-    evidence = f"{ours.text(3)} (n={ours.seeds}), {fixed(times, 0 if times > 10 else 2)} times the paper's"
-    return _elsewhere(Finding(Standing.AGREES if near else Standing.DIFFERS, evidence), where)
-
-
-def _elsewhere(finding: Finding, where: Setting) -> Finding:
-    """Name the setting of our runs if it is not the paper's."""
-    here = "" if where.id == EXAMPLE or finding == ABSENT else f", at K={where.clients}"
-    return finding._replace(evidence=f"{finding.evidence}{here}")
-
-
-def _difference(ours: Difference, decimals: int = 2) -> str:
-    inside = ", ".join(filter(None, (ours.range_text(decimals), f"n={ours.seeds}")))
-    return f"{fixed(ours.mean, decimals)} ({inside})"
-
-
-def _chain(names: Sequence[str]) -> str:
-    return " > ".join(METHODS[name].title for name in names)
+    """The accuracies that the paper prints in a setting, by the methods' titles."""
+    found = {method.title: published().printed(name, where) for name, method in METHODS.items()}
+    return {title: number for title, number in found.items() if number is not None}
 
 
 def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
@@ -292,16 +279,11 @@ def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
 
 
 def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
-    """Remarks below the ledger: how often we agree, the criteria, and the settings without runs."""
-    said = [_tally(lines, protocol) for protocol in PROTOCOLS if lines]
-    said.append(
-        f"A level agrees if it is within {LEVEL_POINTS:g} points of the paper's, Gamma-hat if it is within a factor of "
-        f"{LEVEL_FACTOR:g}. An order or a difference counts only if its 95 % interval over seeds excludes 0, else it "
-        "is open. Brackets show the interval and the number of seeds n."
-    )
+    """Remarks below the ledger: how often we agree, the settings without runs, and the rules."""
+    said = [_tally(lines, protocol) for protocol in PROTOCOLS]
     empty = [where.title for where in settings_without_runs(results)]
     said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
-    return " ".join(said)
+    return "\n".join([" ".join(said), "", "How lines are judged:", "", *(f"- {rule}" for rule in RULES)])
 
 
 def _tally(lines: Sequence[LedgerLine], protocol: Protocol) -> str:

@@ -33,6 +33,12 @@ def gain(run: Record, base: Record) -> float:
     return accuracy(run) - accuracy(base)
 
 
+def gain_recovered(run: Record, base: Record, full: Record) -> float | None:
+    """How much of the gain of `full` over `base` a run reaches, in percent."""
+    whole = gain(full, base)
+    return 100 * gain(run, base) / whole if whole else None
+
+
 def efficiency(run: Record, base: Record) -> float | None:
     """Points of accuracy gained for each thousand samples."""
     return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
