@@ -9,6 +9,7 @@ from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks, settings_without_runs
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
+from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
 from fedeas.paper.studies import (
     FEDAVG,
@@ -239,6 +240,36 @@ def test_the_paragraph_has_the_numbers_of_the_runs(finished, tmp_path):
     assert {"72.00", "2.00", "2.33", "3.77", "0.90", "0.50"} <= numbers(words(tmp_path))
     assert "higher than Uniform" in words(tmp_path)
     assert "lower than" not in words(tmp_path)  # one seed of Greedy decides nothing
+
+
+def test_the_summary_has_the_papers_level_of_every_method_and_the_share_of_synthetic_data(run_as_printed, tmp_path):
+    run_as_printed(protocol="clean", names=("fedeas",))
+    names = ("fedavg", "uniform", "missing-only", "fedeas")
+    assert {str(published().printed(name, HERE)) for name in names} <= numbers(words(tmp_path))
+    config = study("full", "clean").config(HERE, FEDEAS)
+    images, real = allocation_of(config).total, counts_of(config).total
+    assert f"{images:,} synthetic images" in words(tmp_path)
+    assert f"{100 * images / (images + real):.0f} % of the training data" in words(tmp_path)
+
+
+NOT_REPRODUCED = "we do not reproduce it"
+
+
+@pytest.mark.parametrize(
+    ("clean", "paper", "missing"),
+    [(None, None, False), (0.70, 0.70, True), (0.70, None, False), (None, 0.70, False)],
+)
+def test_a_gap_is_not_reproduced_if_every_interval_excludes_it(clean, paper, missing, run_as_printed, tmp_path):
+    for protocol, uniform in (("clean", clean), ("paper", paper)):
+        run_as_printed(protocol=protocol, **({} if uniform is None else {"uniform": uniform}))
+    assert (NOT_REPRODUCED in words(tmp_path)) == missing
+    assert str(published().printed("fedeas", HERE) - published().printed("uniform", HERE)) in numbers(words(tmp_path))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_one_seed_does_not_refute_the_paper(seeds, run_as_printed, tmp_path):
+    run_as_printed(protocol="clean", uniform=0.70, seeds=seeds)
+    assert (NOT_REPRODUCED in words(tmp_path)) == (seeds > 1)
 
 
 def test_the_paragraph_has_no_result_where_there_is_none(finished, tmp_path):

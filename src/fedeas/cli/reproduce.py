@@ -74,10 +74,11 @@ def reproduce_summary(
     results: Kept = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
-    """Print the main result in one paragraph: policies at equal budget, clean protocol; --out also writes a figure."""
+    """Print the main result in short: policies at equal budget, clean protocol; --out also writes a figure."""
     found = _scan(folder, results)
     said = headline(View("clean", found))
-    print(f"> {said}") if as_markdown else output().print(said, highlight=False)
+    quoted = "\n".join(f"> {line}".rstrip() for line in said.splitlines())
+    print(quoted) if as_markdown else output().print(said, highlight=False)
     if out is not None:
         from fedeas.paper.figures.gallery import overview
         from fedeas.plotting.figures import save_all

@@ -56,7 +56,8 @@ RULES = (
     f"{COUNT_POINTS:g} point.",
     "An order agrees if every pair of methods is shown to be in the paper's order, that is if the 95 % interval of its "
     "difference excludes 0. If a pair is shown the other way round, the order differs, or agrees in part if other "
-    "pairs are as in the paper. Else it is open.",
+    "pairs are as in the paper. Else it is open. “Rises with the budget” is an order of budgets; it cannot agree "
+    "before all of them are run.",
     "A difference agrees if its interval contains the paper's number and excludes 0. It differs if its interval does "
     "not contain the paper's number. It is open if its interval contains both, or if there is none, as with one seed.",
     "Of “before”, “takes longer” and “more than half” only the direction is judged, not the size: the line agrees "
