@@ -15,6 +15,7 @@ from fedeas.paper.answers import (
     NOT_SHOWN,
     QUESTIONS,
     STEPS,
+    Question,
     answer,
     answers_markdown,
     mean_of,
@@ -72,8 +73,8 @@ def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opp
         ([lower, higher], MIXED),
         (open_ones, NOT_SHOWN),
     ):
-        assert answer(UNIFORM, experiments).startswith(f"**{short}**")
-    assert "one" in answer(UNIFORM, [lower, *open_ones])
+        assert answer(UNIFORM, experiments).startswith(f"**{short}")
+    assert "on one (clean)" in answer(UNIFORM, [lower, *open_ones])
     assert "third" not in answer(UNIFORM, [lower, *open_ones])
 
 
@@ -96,23 +97,44 @@ def test_experiments_are_counted_and_a_few_of_them_and_single_budgets_are_named(
     found = answer(UNIFORM, [*shown, *more])
     assert f"in {FEW + 2} of {FEW + 3} experiments" in found
     both = with_budget(experiment("other", level=5.0), "beta = 12", -5.04)
-    assert "in 0 of 1 experiments" in answer(UNIFORM, [both])
+    alone = answer(UNIFORM, [both])
+    assert not re.search(r"in \d of", alone)
+    assert "other (clean) at beta = 12" in alone
     mixed = answer(UNIFORM, [*shown, both])
     assert f"in {FEW + 1} of {FEW + 2} experiments" in mixed
     assert "other (clean) at beta = 12" in mixed
 
 
-def test_an_answer_gives_the_mean_over_experiments_if_that_shows_the_same():
+@pytest.mark.parametrize(("showing", "says"), [(3, ""), (2, ", in 2 of 4 experiments"), (1, ", in 1 of 4 experiments")])
+def test_a_short_answer_says_how_many_experiments_show_it_unless_most_do(showing, says):
+    shown = [experiment(f"shown-{number}", level=-1.0) for number in range(showing)]
+    undecided = [experiment(f"open-{number}", level=-0.02) for number in range(4 - showing)]
+    assert answer(UNIFORM, [*shown, *undecided]).startswith(f"**{UNIFORM.if_lower}{says}**")
+
+
+def test_an_experiment_counts_once_for_all_methods_of_a_question():
+    both = Question("?", ("Uniform", "KL"), "Yes", "No")
+    shown = experiment("one", level=-1.0)
+    (kl,) = experiment("one", "KL", level=-1.0).compared
+    shown = replace(shown, compared=(*shown.compared, kl), planned=(*shown.planned, (kl.table, kl.method)))
+    undecided = [experiment(name, method, level=-0.02) for name, method in (("two", "KL"), ("three", "Uniform"))]
+    assert answer(both, [shown, *undecided]).startswith("**Yes, in 1 of 3 experiments**")
+
+
+def test_an_answer_gives_the_mean_over_experiments_with_its_interval_whatever_it_shows():
     levels = [-1.0, -1.1, -1.2]
     shown = [experiment(f"set-{number}", level=level) for number, level in enumerate(levels)]
     found = mean_of_experiments(shown, "Uniform")
     assert found.verdict is Verdict.LOWER
     said = answer(UNIFORM, [*shown, replace(experiment("leaks", level=-9.0), protocol="paper")])
     assert "in 4 of 4 experiments" in said
-    assert re.search(rf"mean over the 3 with .* −{-found.mean:.2f} points", said)
+    assert re.search(rf"mean over the 3 experiments .* −{-found.mean:.2f} points \({found.range_text(2)}\)", said)
     outlier = experiment("other", level=9.0)
-    assert mean_of_experiments([*shown, outlier], "Uniform").verdict is Verdict.UNDECIDED
-    assert "mean over" not in answer(UNIFORM, [*shown, outlier])
+    undecided = mean_of_experiments([*shown, outlier], "Uniform")
+    assert undecided.verdict is Verdict.UNDECIDED
+    assert f"{undecided.mean:+.2f} points ({undecided.range_text(2)})" in answer(UNIFORM, [*shown, outlier])
+    assert "points" not in answer(UNIFORM, shown[:1])  # one experiment has no interval
+    assert "points" in answer(UNIFORM, [experiment("one", level=-0.02), experiment("two", level=-0.03)])
 
 
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))
@@ -162,9 +184,10 @@ def test_a_mean_is_judged_when_all_its_budgets_have_all_their_seeds():
     assert overall(replace(found, planned=later))["Uniform"].verdict is Verdict.UNFINISHED
 
 
-def test_means_are_shown_with_their_experiments_once_there_are_three():
+def test_means_are_shown_with_their_experiments_once_there_are_two():
     found = [experiment(name, level=level) for name, level in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
-    assert "Uniform" not in means_markdown(found[:2])
+    assert "Uniform" not in means_markdown(found[:1])
+    assert "Uniform" in means_markdown(found[:2])
     (row,) = (line for line in means_markdown(found).splitlines() if "Uniform" in line)
     assert [cell.strip() for cell in row.split("|")][2:4] == ["3 on 3 datasets", "+2.02 (−0.46 to 4.50)"]
 
@@ -187,7 +210,17 @@ def test_an_experiment_is_shown_with_its_first_paired_comparison(place):
     assert len(found.compared) == 1
     assert found.clients == setting(place).title.removeprefix("CIFAR-10, ")
     shown = answers_markdown([nothing, found])
-    assert f"**{found.dataset}**" in shown
+    assert f"**{found.dataset}** ({found.setup})" in shown
     assert found.setting in shown
     assert found.seeds in shown
     assert f"1 of {found.budgets} budgets" in shown
+
+
+@pytest.mark.parametrize(
+    ("profile", "model", "held_out"), [("cifar100", "small-cnn", True), ("full", "resnet18", False)]
+)
+def test_an_experiment_names_its_network_and_its_images(profile, model, held_out):
+    chosen = study(profile, "clean")
+    setup = Findings.of(chosen, Results([]), chosen.beyond[0]).setup
+    assert model in setup
+    assert ("real" in setup) == held_out

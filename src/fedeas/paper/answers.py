@@ -47,9 +47,6 @@ MIXED = "It depends"
 FEW = 2
 """As many experiments are named in an answer; more are counted."""
 
-LEAST = 3
-"""Experiments, or datasets, of which a mean is shown."""
-
 
 class Overall(NamedTuple):
     """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run.
@@ -98,33 +95,75 @@ def _comparisons(found: Findings, name: str) -> list[Compared]:
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """An answer that some experiment shows while none shows the opposite, also at one budget; and what it rests on."""
-    lower, higher = (list(_shown(question, experiments, verdict)) for verdict in (Verdict.LOWER, Verdict.HIGHER))
-    short = MIXED if lower and higher else question.if_lower if lower else question.if_higher if higher else NOT_SHOWN
-    return ". ".join([f"**{short}**", *filter(None, ["; ".join([*lower, *higher])])])
+    """The answer in short, and what each method of the question shows."""
+    evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
+    return ". ".join([f"**{_short(question, experiments)}**", *evidence])
 
 
-def _shown(question: Question, experiments: Sequence[Findings], verdict: Verdict) -> Iterator[str]:
-    """Each method of the question, with the experiments in which it has this verdict."""
-    for method in question.methods:
-        places = {each.title: where_shown(each, method, verdict) for each in experiments}
-        whole = [title for title, at in places.items() if at == ""]
-        partly = [title + at for title, at in places.items() if at]
-        if whole or partly:
-            judged = sum(overall(each)[method].verdict.is_given for each in experiments if method in overall(each))
-            named = f", on {listed(whole)}" if 0 < len(whole) <= FEW else ""
-            more = f", {'also' if whole else 'but'} on {listed(partly)}" if partly else ""
-            count = f"in {len(whole)} of {judged} experiments{named}{more}"
-            yield f"{method}: {verdict} than FedEAS {count}{_mean_shown(experiments, method, verdict)}"
+def _short(question: Question, experiments: Sequence[Findings]) -> str:
+    """What some experiment shows while none shows the opposite, be it at one budget; with their number if few do."""
+    lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
+    if any(lower) and any(higher):
+        return MIXED
+    if not any(lower) and not any(higher):
+        return NOT_SHOWN
+    word, found = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
+    judged = sum(any(_is_judged(each, method) for method in question.methods) for each in experiments)
+    if not found.whole:
+        return f"{word}, at single budgets only"
+    return word if 2 * len(found.whole) > judged else f"{word}, in {len(found.whole)} of {judged} experiments"
 
 
-def _mean_shown(experiments: Sequence[Findings], method: str, verdict: Verdict) -> str:
-    """The mean over experiments, if it has the same verdict."""
+class Places(NamedTuple):
+    """The experiments that show something over all budgets, and those that do only at some budgets, with these."""
+
+    whole: list[str]
+    partly: list[str]
+
+
+def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> Places:
+    """Where one of these methods has this verdict."""
+    found = {each.title: [where_shown(each, method, verdict) for method in methods] for each in experiments}
+    partly = {title: [at for at in places if at] for title, places in found.items() if "" not in places}
+    return Places(
+        [title for title, places in found.items() if "" in places],
+        [title + at for title, places in partly.items() for at in places],
+    )
+
+
+def _is_judged(found: Findings, method: str) -> bool:
+    """Whether the experiment has all runs of a method."""
+    return method in overall(found) and overall(found)[method].verdict.is_given
+
+
+def _evidence(method: str, experiments: Sequence[Findings]) -> str:
+    """In which experiments a method is lower or higher than FedEAS, and its mean; empty if nothing can be said yet."""
+    judged = sum(_is_judged(each, method) for each in experiments)
+    shown = {verdict: _shown([method], experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER)}
+    parts = [text for verdict, places in shown.items() for text in _places_text(verdict, places, judged)]
+    if not parts and judged:
+        parts = [f"no difference to FedEAS is shown in {judged} experiments"]
+    parts += _mean_text(experiments, method)
+    return f"{method}: {'; '.join(parts)}" if parts else ""
+
+
+def _places_text(verdict: Verdict, places: Places, judged: int) -> Iterator[str]:
+    """The experiments with a verdict, counted, and named if they are few; and single budgets."""
+    if places.whole:
+        named = f", on {listed(places.whole)}" if len(places.whole) <= FEW else ""
+        yield f"{verdict} than FedEAS in {len(places.whole)} of {judged} experiments{named}"
+    elif places.partly:
+        yield f"{verdict} than FedEAS in no experiment on the mean over budgets"
+    if places.partly:
+        yield f"at single budgets {'also ' * bool(places.whole)}{verdict} on {listed(places.partly)}"
+
+
+def _mean_text(experiments: Sequence[Findings], method: str) -> Iterator[str]:
+    """The mean over experiments with its interval, if it has one."""
     found = mean_of_experiments(experiments, method)
-    if found is None or found.seeds < LEAST or found.verdict is not verdict:
-        return ""
-    number = f"{signed(found.mean, 2)} points ({found.range_text(2)})"
-    return f"; its mean over the {found.seeds} with the clean protocol is {number}"
+    if found is not None and found.interval is not None:
+        number = f"{signed(found.mean, 2)} points ({found.range_text(2)})"
+        yield f"its mean over the {found.seeds} experiments with the clean protocol is {number}"
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
@@ -168,12 +207,20 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
         return NOTHING
     lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
     datasets = dict.fromkeys(each.dataset for each in begun)
-    tables = {"Experiments with the clean protocol": _means(begun)}
-    tables |= {name: _differences([each for each in begun if each.dataset == name]) for name in datasets}
-    shown = [f"**{title}**\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
+    tables = {"**Experiments with the clean protocol**": _means(begun)}
+    for name in datasets:
+        own = [each for each in begun if each.dataset == name]
+        tables[_heading(own)] = _differences(own)
+    shown = [f"{title}\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
     about = "Each cell is the mean over all budgets, or over those that have been run. Answers count the experiments "
     about += "that have all runs of a method."
     return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {about}"])
+
+
+def _heading(experiments: Sequence[Findings]) -> str:
+    """A dataset with the network and the images of its experiments, which the paper's tables may not share."""
+    setups = dict.fromkeys(each.setup for each in experiments if each.setup)
+    return f"**{experiments[0].dataset}**" + (f" ({'; '.join(setups)})" if setups else "")
 
 
 def means_markdown(experiments: Sequence[Findings]) -> str:
@@ -216,6 +263,6 @@ def _cell(found: Findings, method: str) -> str:
 
 
 def _mean_cell(found: Difference | None) -> str:
-    if found is None or found.seeds < LEAST or found.interval is None:
+    if found is None or found.interval is None:  # as of one experiment
         return ""
     return f"{signed(found.mean, 2)} ({found.range_text(2)})"

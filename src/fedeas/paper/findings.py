@@ -79,6 +79,7 @@ class Findings:
         planned_seeds: how many seeds each will have.
         clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
+        setup: the network, and where the images come from.
     """
 
     dataset: str
@@ -88,6 +89,7 @@ class Findings:
     planned_seeds: int
     clients: str = ""
     budgets: int = 1
+    setup: str = ""
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
@@ -110,6 +112,7 @@ class Findings:
             profile.dataset or where.dataset, chosen.protocol, tuple(compared), planned, profile.planned_seeds,
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
+            setup=_setup(chosen, where),
         )  # fmt: skip
 
     @property
@@ -146,6 +149,13 @@ class Findings:
         """Whether all comparisons have all their seeds."""
         enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
         return enough and len(self.compared) == len(self.planned)
+
+
+def _setup(chosen: Study, where: Setting) -> str:
+    """The network of a study, and where its images come from."""
+    config = chosen.config(where, FEDEAS)
+    real = "real held-out images instead of generated ones"
+    return f"{config.model.name}, {real if chosen.profile.held_out else f'images of generator {config.generator}'}"
 
 
 def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
