@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fedeas.core.sentences import listed
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import POLICIES, FedEAS
+from fedeas.planning.policies.base import Needs, Policy
 from fedeas.planning.policies.pool import Pool, images_each
 
 WHOLE_POOL = "pool with generator=shared(each=budget/classes)"
@@ -29,17 +33,28 @@ class Shown(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The policy and where it was shown to be better.
+        """The policy, where it was shown to be better, and what clients must reveal for it.
 
-        >>> print(Shown("kl", ("digits",), 1, 3).text)
-        kl (higher than FedEAS in 1 of 3 experiments, on digits; lower in none)
+        >>> print(Shown("balanced softmax", ("digits",), 1, 3).text)
+        balanced softmax (higher than FedEAS in 1 of 3 experiments, on digits; lower in none)
+        >>> print(Shown("kl").text)
+        kl (needs the label counts of all clients at the server; FedEAS needs none)
         >>> print(Shown().text)
         fedeas
         """
-        if not self.higher:
-            return self.policy
         where = f"in {self.higher} of {self.judged} experiments, on {listed(self.datasets)}"
-        return f"{self.policy} (higher than FedEAS {where}; lower in none)"
+        remarks = [f"higher than FedEAS {where}; lower in none"] if self.higher else []
+        remarks += ["needs the label counts of all clients at the server; FedEAS needs none"] * self.needs_counts
+        return f"{self.policy} ({'; '.join(remarks)})" if remarks else self.policy
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether clients must reveal their label counts for the policy, if it spends as much as FedEAS."""
+        kind = POLICIES.get(re.split(r"[ (]", self.policy)[0])
+        if kind is None or kind.is_local:
+            return False
+        with_budget: Callable[[Policy], Policy] = kind
+        return with_budget(FedEAS()).needs is Needs.COUNTS
 
 
 class Advice(NamedTuple):
@@ -53,8 +68,8 @@ class Advice(NamedTuple):
     def clauses(self) -> list[str]:
         """The advice, clause by clause.
 
-        >>> Advice(clients=Shown("kl")).clauses
-        ['if a server makes the images, fedeas', 'if clients make their own, kl']
+        >>> Advice().clauses
+        ['if a server makes the images, fedeas', 'if clients make their own, fedeas']
         """
         makers = [
             f"if a server makes the images, {self.server.text}",
@@ -70,7 +85,7 @@ class Advice(NamedTuple):
     def for_budget(self, images: int, counts: LabelCounts) -> str:
         """The advice in one line, with the numbers that a budget of so many images gives for these clients.
 
-        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).partition(";")[0][-47:]
+        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).partition(" (")[0][-47:]
         'pool(distinct=10) with generator=shared(each=5)'
         """
         pool = Pool(distinct=images)
