@@ -1,15 +1,17 @@
 """Tables of runs for the terminal: which rounds accuracy covers, and how far methods differ."""
 
 import re
+from decimal import Decimal
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from fedeas.cli.display import comparison_table, runs_tables, states_table
+from fedeas.cli.display import claims_markdown, claims_tables, comparison_table, runs_tables, states_table
 from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
+from fedeas.paper.claims import Claim
 from fedeas.paper.published import example_counts
 from fedeas.planning.policies import FullBalance, Uniform
 from fedeas.planning.request import compare_policies
@@ -45,6 +47,14 @@ def printed(table, width=80):
 
 def row(lines, label, place=0):
     return [cells for cells in lines if cells[0] == label][place]
+
+
+@pytest.mark.parametrize(("is_printed", "head"), [(True, "paper"), (False, "recorded")])
+def test_a_number_that_the_paper_does_not_print_is_not_headed_as_the_papers(is_printed, head):
+    claims = [Claim("Group", "pairs", "-", Decimal(95), 95, is_printed=is_printed)]
+    (table,) = claims_tables(claims)
+    assert [column.header for column in table.columns][2] == head
+    assert f"| {head} |" in claims_markdown(claims)
 
 
 def test_a_row_has_mean_and_deviation_of_the_window_and_of_the_end(add):

@@ -94,9 +94,9 @@ def partition_table(split: Split, dataset: str) -> RenderableType:
 
 def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
     """Our numbers beside the paper's, a table for each group."""
-    for group, members in groupby(claims, key=lambda claim: claim.group):
+    for (group, source), members in groupby(claims, key=_group_and_source):
         table = Table(title=group, title_justify="left")
-        for name, justify in (("what", "left"), ("where", "left"), ("paper", "right"), ("ours", "right"), ("", "left")):
+        for name, justify in (("what", "left"), ("where", "left"), (source, "right"), ("ours", "right"), ("", "left")):
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         for claim in members:
             verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
@@ -107,13 +107,18 @@ def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
 def claims_markdown(claims: Iterable[Claim]) -> str:
     """The same tables as Markdown, for docs."""
     lines = []
-    for group, members in groupby(claims, key=lambda claim: claim.group):
-        lines += [f"### {group}", "", "| what | where | paper | ours | |", "|---|---|---:|---:|---|"]
+    for (group, source), members in groupby(claims, key=_group_and_source):
+        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
         for claim in members:
             verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
             lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {_ours(claim)} | {verdict} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _group_and_source(claim: Claim) -> tuple[str, str]:
+    """The table of a claim, and the head of its column with the number that ours is compared with."""
+    return claim.group, "paper" if claim.is_printed else "recorded"
 
 
 def claim_record(claim: Claim) -> dict[str, str | float]:
