@@ -152,7 +152,10 @@ def convergence_sheet(study: Study) -> Sheet:
             replace(_cell(study, where, METHODS[name], measures.rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
             for where, number in zip(wheres, numbers, strict=True)
         )
-    note = "Mean over seeds. The figure marks the first round of the mean curve instead."
+    note = (
+        "Each seed counts with its own first round. The figure marks the first round of the mean curve, which may be "
+    )
+    note += "another one."
     title = study.named(f"First round at {printed.threshold}% accuracy")
     return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
 
