@@ -113,7 +113,7 @@ def _left_out(view: View, differences: Mapping[str, Difference]) -> str:
     if len(differences) > 1:
         said.append(
             f"Each of the {len(differences)} intervals to FedEAS stands alone: they are not corrected for the number "
-            "of comparisons, while the verdicts of “Beyond FedEAS” are corrected for all of theirs."
+            "of comparisons, while the verdicts of “Beyond FedEAS” are corrected for all comparisons of an experiment."
         )
     return " ".join(said)
 
