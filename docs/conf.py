@@ -46,7 +46,7 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 """Files of the root that are pages of the site, and the pages that show them."""
 
 WHOLE = re.compile(r"<!-- page (\S+) -->")
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#:]+)\)")
+LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#:]+)(?P<anchor>#[^)]*)?\)")
 
 
 def _prepare(app: Sphinx, page: str, source: list[str]) -> None:
@@ -68,10 +68,10 @@ def _on_the_site(link: re.Match[str], page: Path) -> str:
     """The link for the site: to its page, or the path in the repository of a file that the site does not have."""
     target = (page.parent / link["target"]).resolve()
     if target.is_relative_to(ROOT / "docs"):
-        return f"[{link['text']}](/{target.relative_to(ROOT / 'docs')})"
+        return f"[{link['text']}](/{target.relative_to(ROOT / 'docs')}{link['anchor'] or ''})"
     path = str(target.relative_to(ROOT))
     if path in PAGES:
-        return f"[{link['text']}](/{PAGES[path]})"
+        return f"[{link['text']}](/{PAGES[path]}{link['anchor'] or ''})"
     return link["text"] if path in link["text"] else f"{link['text']} (`{path}`)"
 
 

@@ -50,6 +50,11 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
+def test_every_image_is_shown_on_a_page():
+    shown = {name for page in PAGES for name in re.findall(r"images/([\w.-]+)\)", page.read_text())}
+    assert {image.name for image in (ROOT / "docs" / "images").iterdir()} <= shown
+
+
 def anchors(page):
     """The link targets of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
