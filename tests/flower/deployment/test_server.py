@@ -27,34 +27,7 @@ from fedeas.flower.deployment.keys import (
 from fedeas.flower.deployment.operator import admit
 from fedeas.flower.deployment.stock_superlink import UNAVAILABLE, handed_on
 
-NODES, OPERATOR = 8000, 8001
-
-
-def status(port, path):
-    """What a request at this port and path gets, from an app that answers 200 to everything."""
-    sent = []
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "server": ("10.0.0.1", port), "path": path}
-    asyncio.run(doors.two_doors(app, NODES)(scope, None, send))
-    return sent[0]["status"]
-
-
-@pytest.mark.parametrize("path", ["/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "//v1/fleet/x",
-                                  "/v1/control/../fleet/x", "/V1/fleet/x"])  # fmt: skip
-def test_the_nodes_port_serves_nodes_alone(path):
-    assert status(NODES, path) == doors.REFUSED
-
-
-def test_each_interface_has_its_port():
-    assert status(NODES, "/v1/fleet/pull-messages") == 200
-    assert status(OPERATOR, "/v1/control/start-run") == 200
-    assert status(OPERATOR, "/v1/fleet/pull-messages") == doors.REFUSED
+OPERATOR = 8001
 
 
 @pytest.mark.parametrize("given", [[], [("token", "")], [("token", "another")], [("token", b"another")],

@@ -81,6 +81,7 @@ class ServerOptions:
             uvicorn.Config(
                 two_doors(app, self.nodes_port),
                 log_config=log_config,
+                ws="none",  # Flower needs none, and the doors check requests alone
                 ssl_keyfile=self.made.server_key,
                 ssl_certfile=self.made.server,
                 timeout_graceful_shutdown=GRACE,
