@@ -28,6 +28,7 @@ from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings
+from fedeas.flower.reply_store import ReplyStore
 from fedeas.flower.window import Window
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
@@ -301,7 +302,7 @@ def whose(grid, message):
     return next(each for each in range(CLIENTS) if grid.node(each) == message.metadata.dst_node_id)
 
 
-FAULTS = ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "refused"]
+FAULTS = ["off", "silent", "nan", "shape", "weight", "absent", "impostor", "garbage", "infinite", "header", "refused"]
 
 
 def broken(kind):
@@ -319,6 +320,13 @@ def broken(kind):
             header["client"] = 0
         elif kind == "garbage":
             return RecordDict({"fedeas": ConfigRecord({"json": "{}", "index": '[["x", "load", [1]]]'})})
+        elif kind == "infinite":
+            header["weight"] = float("inf")
+        elif kind == "header":
+            whole = packed(header, Parcel.of(arrays))
+            array = whole.array_records["tensors"]["packed"]
+            array.data = array.data.replace(b"{", b"(", 1)
+            return whole
         elif kind == "refused":
             return RecordDict({"refused": ConfigRecord({"reason": "the disk is full"})})
         else:
@@ -351,6 +359,20 @@ def test_a_round_continues_without_a_client_that_fails(tmp_path, caplog, fault, 
     assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
     assert "client 1" in caplog.text
     assert_same(run, expected)
+
+
+@pytest.mark.parametrize(
+    "trouble", [RunError("/runs: no space is left"), InputError("/runs: read-only"), torch.OutOfMemoryError("all used")]
+)
+def test_trouble_of_the_server_ends_the_run_and_is_not_blamed_on_a_client(tmp_path, monkeypatch, caplog, trouble):
+    def fail(store, arrays):
+        raise trouble
+
+    monkeypatch.setattr(ReplyStore, "keep", fail)
+    with pytest.raises(type(trouble)) as ended:
+        on_flower(tmp_path, LOCAL_POLICY)
+    assert ended.value is trouble
+    assert not [record for record in caplog.records if record.getMessage().startswith("client ")]
 
 
 def test_a_late_server_accepts_replies_that_came_in_time(tmp_path):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
 from fedeas.core.log import log
-from fedeas.errors import InputError, RunError
+from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
@@ -45,6 +46,9 @@ ABSENCES = 3
 
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
+
+UNREADABLE = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, TokenError)
+"""What a reply of any content raises where it is read; the last one comes from numpy."""
 
 Answer = TypeVar("Answer")
 
@@ -262,15 +266,8 @@ class FlowerEngine(Engine):
             before = len(waiting)
             for reply in self._replies(list(waiting), at_once):
                 key = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if key is None:  # replayed: it has been answered, or nobody asked
-                    continue
-                try:
-                    found[key] = read(key, _content(reply))
-                except RefusedError as error:
-                    self._fail(key, str(error), error.claimed)
-                    self.refusal = self.failures[key]
-                except (UnusableError, KeyError, ValueError, TypeError, RuntimeError) as error:
-                    self._fail(key, str(error) if isinstance(error, UnusableError) else f"cannot be read ({error!r})")
+                if key is not None:  # else replayed: it has been answered, or nobody asked
+                    found |= self._read_reply(key, reply, read)
             if self.window is not None:
                 self.window.note_replies(before - len(waiting))
             if waiting and not late:
@@ -278,6 +275,21 @@ class FlowerEngine(Engine):
         for key in [*waiting.values(), *unsent]:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
+
+    def _read_reply(self, key: int, reply: Message, read: Callable[[int, RecordDict], Answer]) -> dict[int, Answer]:
+        """What `read` makes of a reply, by its key; nothing if it is refused or cannot be used, which is noted."""
+        try:
+            return {key: read(key, _content(reply))}
+        except RefusedError as error:
+            self._fail(key, str(error), error.claimed)
+            self.refusal = self.failures[key]
+        except UnusableError as error:
+            self._fail(key, str(error))
+        except (FedEASError, torch.OutOfMemoryError):  # the server's own trouble, such as a full disk
+            raise
+        except UNREADABLE as error:
+            self._fail(key, f"cannot be read ({error!r})")
+        return {}
 
     def _send(self, messages: Mapping[int, Message], unsent: deque[int], under_way: int) -> dict[str, int]:
         """Send as many of the unsent messages as the window allows; return their keys by message id."""
