@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from fedeas.federation.split import split_data
 from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
+from fedeas.flower.engine import check_metrics
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
 from fedeas.flower.window import Window
@@ -325,7 +327,7 @@ def broken(kind):
         elif kind == "header":
             whole = packed(header, Parcel.of(arrays))
             array = whole.array_records["tensors"]["packed"]
-            array.data = array.data.replace(b"{", b"(", 1)
+            array.data = array.data.replace(b"{", b"(", 1).replace(b"}", b" ", 1)  # a bracket that is never closed
             return whole
         elif kind == "refused":
             return RecordDict({"refused": ConfigRecord({"reason": "the disk is full"})})
@@ -359,6 +361,29 @@ def test_a_round_continues_without_a_client_that_fails(tmp_path, caplog, fault, 
     assert [record.get("missing") for record in run.rounds()] == [None, [1], None]
     assert "client 1" in caplog.text
     assert_same(run, expected)
+
+
+ODD = [{"loss": "high"}, {"loss": None}, {"loss": float("nan")}, {"loss": [1.0]}, {"steps": float("inf")},
+       {"steps": 10**400}, {"steps": 1e308}, {"epsilon": "1"}, {"own": {}}, [1.0], None, "fine"]  # fmt: skip
+
+
+@pytest.mark.parametrize("metrics", ODD, ids=lambda metrics: str(metrics)[:20])
+def test_clients_with_odd_metrics_are_missing_from_their_round(tmp_path, metrics):
+    def change(content):
+        header, arrays = unpacked(content)
+        return packed({**header, "metrics": metrics}, Parcel.of(arrays))
+
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, change={1: change, 2: change})
+    settings = ["rounds.total=1", "rounds.participation=1.0", "train.steps=1", "engine.name=flower"]
+    run = run_on(grid, load_config(None, [*BASE, *settings]), RunStore(tmp_path / "flower"))
+    (record,) = run.rounds()
+    assert record["missing"] == [1, 2]
+    assert math.isfinite(record["train_loss"])
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers(-(2**70), 2**70) | st.floats(-1e99, 1e99) | st.booleans()))
+def test_metrics_may_be_any_numbers_by_name(metrics):
+    check_metrics(metrics)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ ABSENCES = 3
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
 
+LARGEST = 1e200
+"""The largest metric of a client: sums over clients and weights stay finite."""
+
 UNREADABLE = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, TokenError)
 """What a reply of any content raises where it is read; the last one comes from numpy."""
 
@@ -167,13 +170,14 @@ class FlowerEngine(Engine):
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
 
     def _usable_reply(self, broadcast: Arrays, store: ReplyStore, client: int, content: RecordDict) -> Reply:
-        """Read a reply and check that it can be averaged: the client's size, all tensors, finite numbers."""
+        """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
         reply, size = self._reply(client, content), self.introductions[client]["size"]
         if reply is None:
             raise UnusableError("it is empty")
         if reply.weight != size:
             raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
         check_tensors(reply.arrays, broadcast)
+        check_metrics(reply.metrics)
         kept = store.keep(reply.arrays)
         self.count.add()
         return replace(reply, arrays=kept)
@@ -358,6 +362,15 @@ def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
             raise UnusableError(f"{name} is {_kind(tensor)}, not {_kind(expected)}")
         if tensor.is_floating_point() and not _finite(tensor):
             raise UnusableError(f"{name} has numbers that are not finite")
+
+
+def check_metrics(metrics: object) -> None:
+    """Refuse metrics that are not finite numbers by name: a round adds them up."""
+    if not isinstance(metrics, dict):
+        raise UnusableError("its metrics are not numbers by name")
+    for name, value in metrics.items():
+        if not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also true of NaN
+            raise UnusableError(f"its metric {name!r} is not a finite number")
 
 
 def _finite(tensor: Tensor) -> bool:
