@@ -171,3 +171,13 @@ def test_a_damaged_ledger_is_not_taken_for_an_empty_one(tmp_path):
     ledger.path.write_bytes(ledger.path.read_bytes()[:-20] + b"\n")
     with pytest.raises(InputError, match=r"privacy-0\.jsonl"):
         ledger.spend("run", 1, Privacy(1.0, 20.0))
+
+
+def test_a_node_that_was_killed_while_it_noted_an_answer_goes_on_counting(tmp_path):
+    ledger, privacy = PrivacyLedger(tmp_path, 0), Privacy(1.0, 20.0)
+    ledger.spend("run", 0, privacy)
+    noted = ledger.path.read_bytes()
+    ledger.path.write_bytes(noted + noted[:-20])  # of an answer that was never given
+    ledger.check(privacy, 1)
+    assert ledger.spend("run", 1, privacy) == pytest.approx(epsilon_of({20.0: 2}, 1e-5))
+    assert ledger.spend("run", 2, privacy) == pytest.approx(epsilon_of({20.0: 3}, 1e-5))

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedeas.core.files import append_line, make_folder
+from fedeas.core.journal import Journal
 from fedeas.core.log import log
-from fedeas.core.records import line_of, read_lines
 from fedeas.flower.node_settings import TellableError
 
 REMEDY = "move it away to begin a new one"
@@ -25,10 +24,13 @@ class Disclosures:
 
     def __init__(self, folder: Path, client: int) -> None:
         self.path = folder / f"disclosures-{client}.jsonl"
+        self._answers = Journal(self.path, REMEDY)  # an answer is given after it has been noted
 
     def check(self, run: str, kind: str, asked: Mapping[str, Any]) -> None:
         """Refuse to answer if the node has answered for this run before, and the question is another one now."""
-        if any(line["asked"] != _text(asked) for line in self._lines() if (line["run"], line["kind"]) == (run, kind)):
+        if any(
+            line["asked"] != _text(asked) for line in self._answers.read() if (line["run"], line["kind"]) == (run, kind)
+        ):
             raise TellableError(
                 "its node has answered another question for this run before; its owner can remove that line of "
                 f"{self.path.name}, or start a run of another name"
@@ -36,20 +38,14 @@ class Disclosures:
 
     def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: Mapping[str, int]) -> None:
         """Note an answer, unless the same one stands there."""
-        known = self._lines()
+        known = self._answers.read()
         answer = {"run": run, "kind": kind, "asked": _text(asked), "policy": policy, "told": dict(told)}
         if any(answer.items() <= line.items() for line in known):
             return
-        make_folder(self.path.parent)
-        append_line(self.path, line_of({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer}))
+        self._answers.add({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer})
         policies = {line["policy"] for line in known} | {policy}
         words = "told the server %s under %s; answers so far: %d, under %d policies; see %s"
         log.info(words, answer["told"], policy, len(known) + 1, len(policies), self.path)
-
-    def _lines(self) -> list[dict[str, Any]]:
-        if not self.path.exists():
-            return []
-        return read_lines(self.path, self.path.read_bytes().splitlines(), REMEDY)
 
 
 def _text(asked: Mapping[str, Any]) -> str:

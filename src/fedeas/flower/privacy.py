@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +21,8 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.core.files import append_line, make_folder
+from fedeas.core.journal import Journal
 from fedeas.core.log import log
-from fedeas.core.records import line_of, read_lines
 from fedeas.errors import InputError
 from fedeas.flower.node_settings import Privacy, TellableError
 from fedeas.hyperparameters import SCAFFOLD
@@ -74,6 +72,8 @@ class PrivacyLedger:
 
     def __init__(self, folder: Path, client: int) -> None:
         self.path = folder / f"privacy-{client}.jsonl"
+        # An answer leaves the node after `add` has returned: half a line stands for an answer that nobody got.
+        self._answers = Journal(self.path, REMEDY)
 
     def check(self, privacy: Privacy, rounds: int) -> None:
         """Refuse a run if not even one more answer is within the limit; log what all its rounds would come to."""
@@ -87,10 +87,9 @@ class PrivacyLedger:
         """Note an answer before it is given, unless it is beyond the limit; return the epsilon of all so far."""
         epsilon = self._epsilon_after(privacy, 1)
         self._check_limit(privacy, epsilon)
-        make_folder(self.path.parent)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
-        append_line(self.path, line_of({**answer, "delta": privacy.delta, "epsilon": epsilon}))
+        self._answers.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
         log.info("round %d: epsilon of all answers so far %.3g, delta %g", round + 1, epsilon, privacy.delta)
         return epsilon
 
@@ -103,14 +102,9 @@ class PrivacyLedger:
 
     def _epsilon_after(self, privacy: Privacy, more: int) -> float:
         """Epsilon after so many more answers with this noise."""
-        noises = Counter(float(line["noise"]) for line in self._lines())
+        noises = Counter(float(line["noise"]) for line in self._answers.read())
         noises[privacy.noise] += more
         return epsilon_of(noises, privacy.delta)
-
-    def _lines(self) -> list[dict[str, Any]]:
-        if not self.path.exists():
-            return []
-        return read_lines(self.path, self.path.read_bytes().splitlines(), REMEDY)
 
 
 def epsilon_of(answers: Mapping[float, int], delta: float) -> float:
