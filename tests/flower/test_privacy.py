@@ -181,3 +181,22 @@ def test_a_node_that_was_killed_while_it_noted_an_answer_goes_on_counting(tmp_pa
     ledger.check(privacy, 1)
     assert ledger.spend("run", 1, privacy) == pytest.approx(epsilon_of({20.0: 2}, 1e-5))
     assert ledger.spend("run", 2, privacy) == pytest.approx(epsilon_of({20.0: 3}, 1e-5))
+
+
+def test_what_a_node_must_remember_is_not_in_a_cache_by_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("FEDEAS_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert read_node_config({"partition-id": 0})[1].state == tmp_path / ".local/state/fedeas"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "lasting"))
+    assert read_node_config({"partition-id": 0})[1].state == tmp_path / "lasting/fedeas"
+
+
+def test_answers_noted_at_the_former_place_are_not_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("FEDEAS_STATE", raising=False)
+    former = tmp_path / ".cache/fedeas/flower"
+    PrivacyLedger(former, 0).spend("run", 0, Privacy(1.0, 20.0))
+    with pytest.raises(InputError, match="move the folder"):
+        read_node_config({"partition-id": 0})
+    assert read_node_config({"partition-id": 0, "state-dir": str(former)})[1].state == former

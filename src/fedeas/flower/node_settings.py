@@ -86,13 +86,24 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
         raise TellableError("share-counts in its node config must be true or false, without quotes")
     if given.get("generator") and given.get("generator-file"):
         raise TellableError("its node config has generator and generator-file; keep one, for its own or for the run's")
-    state = given.get("state-dir") or os.environ.get(STATE) or Path.home() / ".cache" / "fedeas" / "flower"
+    state = given.get("state-dir") or os.environ.get(STATE) or _default_state()
     policies = _policies(str(given.get("policies", "")))
     privacy = _privacy({name: given[name] for name in PRIVACY if name in given})
     texts = {name.replace("-", "_"): str(given[name]) for name in TEXTS if name in given}
     return number, NodeSettings(
         Path(str(state)), clients, share_counts=share, policies=policies, privacy=privacy, **texts
     )
+
+
+def _default_state() -> Path:
+    """The folder for files that must last. It was in the cache once, where journals of answers may still be."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
+    former = Path.home() / ".cache" / "fedeas" / "flower"
+    if any(former.glob("*.jsonl")):  # what was told, and the epsilon spent, must not be forgotten
+        raise InputError(
+            f"{former}: has this node's record of its answers; move the folder to {state}, or set state-dir"
+        )
+    return state
 
 
 def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
