@@ -1,5 +1,6 @@
 """Parts of a deployment that can be tested without starting one."""
 
+import errno
 import inspect
 import json
 import os
@@ -324,3 +325,37 @@ def test_a_killed_app_is_reported_unless_its_node_has_ended(node_lives):
     reason = executor.Executor("a:1", app.Bundle.of(), b"", None, parent)._watch(child.pid, node)
     assert ("SIGKILL" in reason) == node_lives
     child.returncode = -9  # waited for by the executor
+
+
+def a_node(tmp_path):
+    return node.NodeOptions(
+        "127.0.0.1:1", "a:1", tmp_path / "ca.pem", tmp_path / "node", "", None, "fork", None, None, []
+    )
+
+
+class EnoughError(Exception):
+    pass
+
+
+def test_an_executor_is_started_again_when_there_was_no_memory_for_it(tmp_path, monkeypatch):
+    """A supervisor that ended would leave a node that accepts messages and never answers."""
+    outcomes = iter([OSError(errno.ENOMEM, "Cannot allocate memory"), InputError("not this time"), EnoughError()])
+
+    def start(settings):
+        raise next(outcomes)
+
+    monkeypatch.setattr(node, "_start_executor", start)
+    monkeypatch.setattr(node.time, "sleep", lambda seconds: None)
+    with pytest.raises(EnoughError):
+        node._supervise(a_node(tmp_path), SimpleNamespace(wait=lambda: -9))
+
+
+def test_an_executor_that_cannot_be_started_leaves_no_open_files(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = psutil.Process().num_fds()
+    monkeypatch.setattr(node.subprocess, "Popen", refuse)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        node._start_forking(a_node(tmp_path))
+    assert psutil.Process().num_fds() == before

@@ -200,9 +200,11 @@ def _start_forking(settings: NodeOptions) -> tuple[Started, str | None]:
     A node without an executor would accept messages and never answer.
     """
     reader, writer = os.pipe()
-    process = subprocess.Popen(settings.executor_command(writer), stdin=subprocess.DEVNULL, pass_fds=(writer,))
-    os.close(writer)
     with os.fdopen(reader, "rb") as ready:
+        try:
+            process = subprocess.Popen(settings.executor_command(writer), stdin=subprocess.DEVNULL, pass_fds=(writer,))
+        finally:
+            os.close(writer)
         said = ready.read()
     if said == READY:
         return process, None
@@ -218,7 +220,7 @@ def _supervise(settings: NodeOptions, executor: Started) -> None:
         code = executor.wait()
         print(f"the executor ended with code {code}; starting another", flush=True)
         time.sleep(1)
-        with contextlib.suppress(FedEASError):
+        with contextlib.suppress(FedEASError, OSError):  # without memory or descriptors none starts: try again
             _, executor = _start_executor(settings)
 
 
