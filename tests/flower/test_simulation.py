@@ -88,3 +88,12 @@ def test_the_command_line_starts_a_simulation(tmp_path):
     assert_same_run(asked, tmp_path / "flower", tmp_path)
     write_report(RunStore(tmp_path / "flower").all(), tmp_path / "r.html")
     assert "the counts stayed with the clients" in (tmp_path / "r.html").read_text()
+
+
+def test_a_simulation_uses_the_cores_that_this_process_may_use(tmp_path, monkeypatch):
+    from fedeas.flower.app import simulated_machine
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
+    with simulated_machine(tmp_path) as resources:
+        assert resources["init_args"]["num_cpus"] == 1

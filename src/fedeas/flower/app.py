@@ -19,6 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
 from fedeas.config import RunConfig, checked_config
+from fedeas.core.arrays import cores
 from fedeas.core.log import log
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
@@ -235,7 +236,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, progress, window=Window(IN_SIMULATION * (os.cpu_count() or 1)))
+            run_on(grid, shared, store, progress, window=Window(IN_SIMULATION * cores()))
         except FedEASError as error:
             failed.append(error)
 
@@ -256,7 +257,7 @@ def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
         yield {
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {
-                "num_cpus": os.cpu_count() or 1,
+                "num_cpus": cores(),
                 "include_dashboard": False,
                 "logging_level": "ERROR",
                 "log_to_driver": False,
