@@ -31,7 +31,7 @@ from fedeas.flower.client import About, Participant
 from fedeas.flower.engine import check_metrics
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.window import Window
+from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -83,7 +83,7 @@ class CountingGrid(StraightGrid):
         return numbers
 
 
-class FixedWindow(Window):
+class FixedWindow(MessageWindow):
     """Does not follow the replies."""
 
     def note_replies(self, count):
@@ -117,7 +117,7 @@ def test_a_client_that_is_asked_late_has_as_much_time_as_the_others(tmp_path):
 def window_after(looks, least=4):
     """A window, and its clock's time, after looks of (seconds since the last one, replies)."""
     now = 0.0
-    window = Window(least, clock=lambda: now)
+    window = MessageWindow(least, clock=lambda: now)
     for seconds, replies in looks:
         now += seconds
         window.note_replies(replies)

@@ -33,7 +33,7 @@ from fedeas.flower.revealed_counts import Share
 from fedeas.flower.run_errors import told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.traffic import MeteredGrid
-from fedeas.flower.window import Window
+from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import header_of, packed, unpacked
 from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
@@ -211,7 +211,7 @@ def run_on(
     store: RunStore,
     progress: Progress | None = None,
     members: Mapping[int, int] | None = None,
-    window: Window | None = None,
+    window: MessageWindow | None = None,
 ) -> Run:
     """Run a config to its end on the nodes of a grid; `members` tells which node is which client.
 
@@ -236,7 +236,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, progress, window=Window(IN_SIMULATION * cores()))
+            run_on(grid, shared, store, progress, window=MessageWindow(IN_SIMULATION * cores()))
         except FedEASError as error:
             failed.append(error)
 

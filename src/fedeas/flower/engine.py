@@ -29,7 +29,7 @@ from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.window import Window
+from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
@@ -88,7 +88,7 @@ class FlowerEngine(Engine):
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
-    window: Window | None = None
+    window: MessageWindow | None = None
     """How many messages may be on their way at once; None for all."""
     count: ClientCount = field(default_factory=ClientCount)
 

@@ -16,7 +16,7 @@ from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
 from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.revealed_counts import Numbers, shares
-from fedeas.flower.window import Window
+from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import LabelCounts
@@ -31,7 +31,7 @@ class FlowerClients:
     `members` tells which node is which client. At most `window` messages are on their way at once; None for all.
     """
 
-    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: Window | None) -> None:
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: MessageWindow | None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
         clients = parts.config.partition.clients
         unbound = sorted(set(range(clients)) - set(members)) if members else []

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 
 AHEAD = 0.25
-"""Seconds of replies that a window holds twice."""
+"""The window is twice the number of replies in this many seconds."""
 
 
-class Window:
+class MessageWindow:
     """A limit on messages under way that follows the pace of the replies.
 
     It is twice the number of replies of the last quarter of a second, so that clients always have a message waiting,
