@@ -40,8 +40,9 @@ def _is_plain(scope: Scope) -> bool:
 
 
 def _is_at_its_port(scope: Scope, nodes_port: int) -> bool:
-    is_for_nodes: bool = scope["path"].startswith(NODES_PATHS)
-    return is_for_nodes == (scope["server"][1] == nodes_port)
+    path: str = scope["path"]
+    port: int = scope["server"][1]
+    return path.startswith(NODES_PATHS) == (port == nodes_port)
 
 
 async def answer(send: Send, status: int) -> None:
