@@ -49,6 +49,14 @@ def test_a_config_survives_json():
     assert RunConfig.model_validate_json(json.dumps(config.model_dump(mode="json"))) == config
 
 
+@pytest.mark.parametrize("text", ["42", "true", "1e3", "inf", "007"])
+def test_text_needs_no_quotes(text):
+    assert load_config(None, [f"label={text}"]).label == text
+    assert load_config(None, [f'label="{text}"']).label == text
+    with pytest.raises(InputError):
+        load_config(None, [f'train.lr="{text}"'])
+
+
 def test_only_what_changes_the_result_changes_the_fingerprint():
     base = RunConfig()
     engine = "engine.device=cpu", "engine.threads=1", "engine.processes=2", "engine.name=local"

@@ -457,15 +457,25 @@ def _apply(content: dict[str, Any], override: str) -> None:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
             raise InputError(f"override {_shortened(override)}: {_shortened(section)} is not a section")
-    content[name] = _value(text.strip())
+    content[name] = _value(text.strip(), is_text=_holds_text(sections, name))
 
 
-def _value(text: str) -> Any:
-    """The text as a TOML value; the text itself if it is not valid TOML."""
+def _value(text: str, is_text: bool) -> Any:
+    """The text as a TOML value; the text itself if it is not valid TOML, or if text is wanted, such as label=2024."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, KeyError, RecursionError):
         return text
+    return text if is_text and not isinstance(value, str) else value
+
+
+def _holds_text(sections: Iterable[str], name: str) -> bool:
+    """Whether the key's value is text."""
+    model: Any = RunConfig
+    for key in (*sections, name):
+        field = getattr(model, "model_fields", {}).get(key)
+        model = None if field is None else field.annotation
+    return model in (str, str | None)
 
 
 def _in_words(error: ValidationError) -> str:

@@ -582,11 +582,11 @@ HUB_FAULTS = {
     ),
     "16 bits": (
         lambda root: replaced_image(root, 1, deep(np.uint16)),
-        r"row 2: cannot be decoded \(more than 8 bits for each pixel\)",
+        r"row 2: has more than 8 bits for each pixel; convert",
     ),
     "floats": (
         lambda root: replaced_image(root, 1, deep(np.float32)),
-        r"row 2: cannot be decoded \(more than 8 bits for each pixel\)",
+        r"row 2: has more than 8 bits for each pixel; convert",
     ),
     "other size": (
         lambda root: replaced_image(root, 2, encoded(pictures(1, size=(7, 9))[0])),

@@ -7,11 +7,22 @@ from torch import nn
 
 from fedeas.algorithms.base import Reply, model_arrays
 from fedeas.data.client import Normaliser
+from fedeas.errors import RunError
 from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
 
 
 def gamma_hat(*arguments):
     return probe_gamma_hat(*arguments)()["gamma_hat"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_model_that_is_not_finite_has_no_accuracy(number):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+    images, labels = torch.zeros(5, 1, 4, 4, dtype=torch.uint8), torch.arange(5) % 4
+    server = model_arrays(model)
+    server["model/1.bias"] = torch.tensor([number, 0.0, 0.0, 0.0])
+    with pytest.raises(RunError, match="no longer finite"):
+        Evaluation(model, images, labels, Normaliser.of((0.4,), (0.3,)))(server)()
 
 
 def test_gamma_hat_equals_the_supplements_sum():

@@ -190,13 +190,3 @@ def test_what_a_node_must_remember_is_not_in_a_cache_by_default(tmp_path, monkey
     assert read_node_config({"partition-id": 0})[1].state == tmp_path / ".local/state/fedeas"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "lasting"))
     assert read_node_config({"partition-id": 0})[1].state == tmp_path / "lasting/fedeas"
-
-
-def test_answers_noted_at_the_former_place_are_not_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("FEDEAS_STATE", raising=False)
-    former = tmp_path / ".cache/fedeas/flower"
-    PrivacyLedger(former, 0).spend("run", 0, Privacy(1.0, 20.0))
-    with pytest.raises(InputError, match="move the folder"):
-        read_node_config({"partition-id": 0})
-    assert read_node_config({"partition-id": 0, "state-dir": str(former)})[1].state == former

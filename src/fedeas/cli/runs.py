@@ -288,7 +288,8 @@ class PlainLines:
         self.records.append(record)
         left = seconds_left(self.records, self.total) or 0.0
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
-        images = f"{record['generated']:,} new images, " if record.get("generated") else ""
+        made = record.get("images", {"made": record.get("generated")})["made"]  # one of a pool serves many clients
+        images = f"{made:,} new images, " if made else ""
         loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
         self._print(record["round"], f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left")
 

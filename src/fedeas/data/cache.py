@@ -129,18 +129,18 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
             except UnidentifiedImageError:
                 image = open_image(io.BytesIO(data))
             likely = image.format
-            pixels = _pixels(image)
+            pixels = None if image.mode.startswith(("I", "F")) else _pixels(image)
         except Exception as error:  # each format fails in its own ways
             reason = " ".join(str(error).split()) or type(error).__name__
             if isinstance(error, UnidentifiedImageError):  # whose text shows an address in memory
                 reason = "no format that Pillow knows"
             raise InputError(f"{place}: cannot be decoded ({reason}); repair or remove the image") from None
+        if pixels is None:
+            raise InputError(f"{place}: has more than 8 bits for each pixel; convert it to 8 bits")
         yield place, pixels
 
 
 def _pixels(image: Image) -> ByteArray:
-    if image.mode.startswith(("I", "F")):
-        raise ValueError("more than 8 bits for each pixel")
     pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
 from fedeas.data.client import Normaliser
+from fedeas.errors import RunError
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import autocast, values_of
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
@@ -49,6 +51,9 @@ class Evaluation:
     def _read(self, totals: Callable[[], list[float]]) -> dict[str, Any]:
         """The measures; a class without test images has no accuracy."""
         *right, loss = totals()
+        if not math.isfinite(loss):
+            remedy = "lower train.lr, or mend the algorithm if it is your own"
+            raise RunError(f"the test loss is {loss}: numbers of the model are no longer finite; {remedy}")
         return {
             "accuracy": sum(right) / len(self.labels),
             "class_accuracy": [

@@ -96,14 +96,8 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
 
 
 def _default_state() -> Path:
-    """The folder for files that must last. It was in the cache once, where journals of answers may still be."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
-    former = Path.home() / ".cache" / "fedeas" / "flower"
-    if any(former.glob("*.jsonl")):  # what was told, and the epsilon spent, must not be forgotten
-        raise InputError(
-            f"{former}: has this node's record of its answers; move the folder to {state}, or set state-dir"
-        )
-    return state
+    """The folder for files that must last, which a cache need not: the epsilon that was spent is noted there."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
 
 
 def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:

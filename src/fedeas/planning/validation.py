@@ -93,6 +93,11 @@ def is_missing(name: object) -> bool:
 
 def checked_counts(n: NDArray[Any], *names: Iterable[object] | None) -> tuple[IntArray, Names, Names, IntArray]:
     """The table as read-only whole numbers, the names of its clients and classes, and the size N_k of each client."""
+    if n.ndim == 0:
+        raise InputError(
+            f"counts must be a table of clients x classes, not {type(n.item()).__name__}; "
+            "give an array, such as .toarray() of a sparse matrix"
+        )
     if n.ndim != 2:
         raise InputError(f"counts must be a table of clients x classes, not {n.ndim}-dimensional")
     if n.shape[0] == 0:
@@ -123,8 +128,10 @@ class _Place(NamedTuple):
 
 
 def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
+    if n.dtype == np.uint64:
+        place.refuse(n > MAX_CLIENT_SIZE, "count {} is too large", n)  # as int64 it may be negative
     if n.dtype.kind in "iub":
-        return frozen_integers(n)  # uint64 beyond int64 wraps to a negative number, and is refused as one
+        return frozen_integers(n)
     try:
         values = n.astype(np.float64)
     except (TypeError, ValueError, OverflowError):

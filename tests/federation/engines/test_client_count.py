@@ -1,5 +1,6 @@
 """Every engine tells how many clients of a round are done, each client once."""
 
+import re
 from contextlib import closing
 
 import pytest
@@ -44,6 +45,14 @@ def test_the_bar_moves_within_a_round():
         call()
         places.append(bar.tasks[0].completed)
     assert places == [0.25, 1.0, 1.75]
+
+
+@pytest.mark.parametrize(
+    ("images", "told"), [({}, "634"), ({"images": {"found": 11, "made": 150}}, "150"), ({"images": {"made": 0}}, "")]
+)
+def test_a_line_counts_the_images_that_were_made(images, told, capsys):
+    PlainLines("mine", 0, 5)({"round": 1, "seconds": {"train": 1.0}, "generated": 634, **images})
+    assert re.findall(r"(\d+) new images", capsys.readouterr().out) == [told] * bool(told)
 
 
 def test_plain_lines_within_a_round_come_once_a_minute(capsys):
