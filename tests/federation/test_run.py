@@ -14,8 +14,9 @@ from fedeas import FedEAS, InputError
 from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.errors import RunError
+from fedeas.federation import run as running
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
-from fedeas.federation.run import execute, identified
+from fedeas.federation.run import environment, execute, identified
 from fedeas.federation.split import split_data
 from fedeas.runs.store import RunStore
 
@@ -387,3 +388,32 @@ def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
     assert saved[-1] == 300  # the last is always kept
     assert len(saved[:-1]) <= 0.02 * clock[0] + 1
     assert len(saved) > 5
+
+
+def repository(folder):
+    """A git repository with one commit; returns its hash."""
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("package", "has_history", "named", "expected"),
+    [
+        ("src/fedeas", True, "named", "own"),
+        ("src/fedeas", False, "named", "named"),
+        ("src/fedeas", False, "", None),
+        (".venv/lib/site-packages/fedeas", True, "", None),
+        ("vendored/src/fedeas", True, "", None),
+    ],
+    ids=["checkout", "copy with a name", "copy", "installed in another project", "copy in another project"],
+)
+def test_the_recorded_commit_is_that_of_this_project(tmp_path, monkeypatch, package, has_history, named, expected):
+    own = repository(tmp_path) if has_history else None
+    module = tmp_path / package / "federation" / "run.py"
+    module.parent.mkdir(parents=True)
+    (tmp_path / package).parents[1].joinpath("pyproject.toml").write_text('[project]\nname = "fedeas"')
+    monkeypatch.setattr(running, "__file__", str(module))
+    monkeypatch.setenv("FEDEAS_COMMIT", named)
+    assert environment(torch.device("cpu"))["commit"] == (own if expected == "own" else expected)

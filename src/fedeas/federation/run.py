@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
+from fedeas.core.weight_files import checkout_of
 from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
@@ -182,11 +184,14 @@ def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, device and threads of this process."""
+    """Versions, device and threads of this process, as in ``env.json``.
+
+    `commit` is that of the checkout that the code runs from; without its git history, that in ``$FEDEAS_COMMIT``.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "fedeas": __version__,
-        "commit": _commit(),
+        "commit": _commit(checkout_of(Path(__file__).parents[1])),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -196,11 +201,14 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
-    """The commit of the code, if it runs from a checkout."""
+def _commit(checkout: Path | None) -> str | None:
+    """The commit of a checkout, or else the one that the environment names."""
+    named = os.environ.get("FEDEAS_COMMIT") or None
+    if checkout is None or not (checkout / ".git").exists():  # git would find another project's folder around it
+        return named
     try:
-        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
+        return named
+    return done.stdout.strip() if done.returncode == 0 else named
