@@ -1,6 +1,8 @@
 """Lanes compute what the reference engine computes, whichever lane trains a client."""
 
 import copy
+import gc
+import weakref
 from itertools import product
 
 import numpy as np
@@ -162,6 +164,24 @@ def test_out_of_memory_halves_the_lanes_with_the_same_result(monkeypatch, caplog
     assert_same(expected, found)
     assert len(engine.lanes) == 2
     assert "continuing with 2 clients at once" in caplog.text
+
+
+def test_after_out_of_memory_the_old_lanes_are_freed_before_new_ones_are_made(monkeypatch):
+    monkeypatch.setattr(module, "CapturedSGD", Short)
+    monkeypatch.setattr(Short, "lanes", 4)
+    engine, alive = lanes_engine(worker(FedAvg()), lanes=4), []
+    old, opens = [weakref.ref(lane) for lane in engine.lanes], engine._open
+
+    def open_after_looking(lanes):
+        gc.collect()
+        alive.extend(lane() for lane in old if lane() is not None)
+        Short.lanes = lanes
+        opens(lanes)
+
+    monkeypatch.setattr(engine, "_open", open_after_looking)
+    trained(engine)
+    assert len(engine.lanes) == 2
+    assert not alive
 
 
 def test_out_of_memory_with_one_lane_is_an_error(monkeypatch):

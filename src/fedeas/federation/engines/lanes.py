@@ -148,7 +148,10 @@ class LanesEngine(LocalEngine):
             answers[first] = self._train_first(broadcast, first, round)
         while len(answers) < len(clients):
             left = [client for client in clients if client not in answers]
-            answers.update(self._train_in_lanes(broadcast, left, round))
+            done, out_of_memory = self._train_in_lanes(broadcast, left, round)
+            answers.update(done)
+            if out_of_memory:
+                self._halve()
         if choosing:
             self._close_useless()
         self.states.update({client: state for client, (_, state) in answers.items() if state})
@@ -161,8 +164,11 @@ class LanesEngine(LocalEngine):
             self.lanes.pop().thread.shutdown()
         free_memory()
 
-    def _train_in_lanes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Answer]:
-        """Train clients in the lanes; if the GPU runs out of memory, halve the lanes and leave some clients out."""
+    def _train_in_lanes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> tuple[dict[int, Answer], bool]:
+        """Train clients in the lanes; the second value tells whether memory ran out, and some clients are left.
+
+        The caller makes fewer lanes: only after this has returned does nothing refer to the old ones.
+        """
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
         done: dict[int, Answer] = {}
 
@@ -181,9 +187,7 @@ class LanesEngine(LocalEngine):
         for error in errors:
             if not isinstance(error, torch.OutOfMemoryError) or len(self.lanes) == 1:
                 raise error
-        if errors:
-            self._halve()
-        return done
+        return done, bool(errors)
 
     def _train_one(self, lane: Lane, broadcast: Arrays, client: int, round: int) -> Answer:
         answer = self.worker.run(Task.TRAIN, client, round, broadcast, self.states.get(client, {}), lane)
