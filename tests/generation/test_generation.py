@@ -120,6 +120,14 @@ def test_what_was_broken_off_goes_on_where_it_was(tmp_path, form, stop_after):
     assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("form", ImageFormat)
+def test_images_of_clients_with_names_like_formulas_are_not_made_again(tmp_path, form):
+    plan = Allocation([[1, 0], [0, 2], [1, 1]], "by hand", ["-a", "+b", "=c"], ["cat", "dog"])
+    write_images(source_for(plan, Painter()), tmp_path / "out", form)
+    again = write_images(source_for(plan, Painter()), tmp_path / "out", form)
+    assert (again.images, again.made) == (5, 0)
+
+
 def test_a_lost_file_and_a_torn_manifest_are_made_good(tmp_path):
     folder = tmp_path / "out"
     write_images(source_for(PLAN, Painter()), folder)

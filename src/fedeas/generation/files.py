@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.files import PathLike, make_folder, writing, written_whole
-from fedeas.core.foreign_text import for_csv
+from fedeas.core.foreign_text import for_csv, from_csv
 from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
 from fedeas.errors import InputError
@@ -211,7 +211,7 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
 def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
     if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
         return False
-    files, makers = {line[3] for line in listed}, {line[5] for line in listed}
+    files, makers = {from_csv(line[3]) for line in listed}, {line[5] for line in listed}
     return makers == {source.generator.fingerprint[:16]} and all((folder / file).is_file() for file in files)
 
 
