@@ -15,7 +15,8 @@ from fedeas.config import RunConfig, load_config
 from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import image_index
+from fedeas.generators.base import image_index, plan_addresses
+from fedeas.generators.pools import KeptPool, numbers_in_pool
 from fedeas.generators.quality.grid import LARGEST_SIDE, strip
 from fedeas.generators.registry import GeneratorContext, parse_generator
 from fedeas.report import write_report
@@ -43,10 +44,10 @@ class Numbered:
         return np.random.default_rng(seed).integers(0, 256, self.shape, dtype=np.uint8)
 
 
-def trained(root, plan=PLAN, generator=None, *, kept=True, **more):
+def trained(root, plan=PLAN, generator=None, *, kept=True, generator_spec="gaussian", **more):
     """A run in which clients 0 and 1 took part, with their images in the bank beside it."""
     generator, plan = generator or Numbered(), np.array(plan)
-    run = RunStore(root).open(RunConfig(policy="fedeas", **more))
+    run = RunStore(root).open(RunConfig(policy="fedeas", generator=generator_spec, **more))
     run.save_allocation(LabelCounts(np.full(plan.shape, 7)), Allocation(plan))
     run.append_round({"round": 1, "clients": [0, 2], "missing": [2], "accuracy": 0.4, "generated": 0})
     run.append_round({"round": 2, "clients": [1], "accuracy": 0.5, "generated": 0})
@@ -215,6 +216,25 @@ def test_a_real_run_shows_its_generators_images(tmp_path):
         count = int(plan[client, label])
         expected = generator.sample(np.full(count, label), image_index(client, count))
         assert same(tiles(sheet, 8)[:count], list(expected[:, 0]))
+
+
+@pytest.mark.parametrize("each", [0, 40])
+def test_images_of_a_pool_are_shown_and_counted_once(tmp_path, each):
+    """Clients take the same images of a pool, which the bank keeps under the generator that makes them."""
+    inner = Numbered()
+    pool = KeptPool(Bank(tmp_path / ".bank").of(inner), each)
+    plan = np.array([[12, 0, 0, 0], [30, 0, 0, 2], [0, 0, 0, 0]])
+    run = trained(tmp_path, plan, pool, kept=False, generator_spec=f"shared(of=gaussian, each={each})")
+    numbers = set[int]()
+    for client, row in enumerate(plan):
+        labels, index = plan_addresses(client, row)
+        pool.sample(labels, index)
+        numbers |= {*numbers_in_pool(index[labels == 0], each).tolist()}
+    text, rows = report(run)
+    assert [name for name, _ in rows] == ["0", "3"]
+    assert same(tiles(rows[0][1]), drawn(inner, 0, *((0, j) for j in sorted(numbers)[:COLUMNS])))
+    assert f"12 of the {len(numbers) + 2} synthetic images that" in text
+    assert np.array_equal(sample_grid(run)[:SIDE, :SIDE, 0], inner.image(0, min(numbers))[0])
 
 
 def test_strips_keep_pixels_and_shrink_large_images():

@@ -46,7 +46,7 @@ class SharedPool(GeneratorWrapper[Wrapped]):
     @property
     def fingerprint(self) -> str:
         """Hash of the wrapped generator's fingerprint and the size of the pool."""
-        return json_digest(["fedeas-shared-1", self.generator.fingerprint, *([self.each] if self.each else [])])
+        return pool_fingerprint(self.generator.fingerprint, self.each)
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; each distinct image is drawn once."""
@@ -55,6 +55,11 @@ class SharedPool(GeneratorWrapper[Wrapped]):
             np.stack([classes, numbers_in_pool(numbers, self.each)]), axis=1, return_inverse=True
         )
         return self.generator.sample(*distinct)[places]
+
+
+def pool_fingerprint(fingerprint: str, each: int) -> str:
+    """The fingerprint of a pool, from that of the generator that makes its images."""
+    return json_digest(["fedeas-shared-1", fingerprint, *([each] if each else [])])
 
 
 def numbers_in_pool(index: IntArray, each: int) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,9 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
+from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS
+from fedeas.generators.registry import Shared, parse_generator
 from fedeas.report.methods import MethodRuns, RunSnapshot, methods_of, read_snapshot
 from fedeas.runs.store import Run, UsedGenerator, trained
 
@@ -76,14 +79,22 @@ def sample_grid(run: Run) -> Images | None:
 
 def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -> Samples:
     runs = [each for own in users.values() for each in own]
-    wanted = _trained_on(runs)
+    wanted, pool = _trained_on(runs), _pool(runs[0])
     labels = np.flatnonzero(wanted.any(axis=0)).tolist()
+    different = int(wanted.sum()) if pool is None else sum(_indices(wanted[:, label], pool).size for label in labels)
     # A generator's image of an address is the same in all banks, so that any bank can be read.
     banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
-    kept = next(filter(None, (_read(bank, about, wanted, labels[:MOST_CLASSES]) for bank in banks)), {})
+    shown = {label: wanted[:, label] for label in labels[:MOST_CLASSES]}
+    kept = next(filter(None, (_read(bank, about, pool, wanted.shape[1], shown) for bank in banks)), {})
     names = class_names(runs, wanted.shape[1])
     rows = [Row(names[label], images) for label, images in kept.items()]
-    return Samples(about, list(users), int(wanted.sum()), len(labels), rows)
+    return Samples(about, list(users), different, len(labels), rows)
+
+
+def _pool(each: RunSnapshot) -> int | None:
+    """The size of the pool that all clients of a run share, 0 if that is open; None if each has images of its own."""
+    settings = parse_generator(each.run.config.generator)
+    return settings.each if isinstance(settings, Shared) else None
 
 
 def _trained_on(runs: Iterable[RunSnapshot]) -> IntArray:
@@ -118,28 +129,43 @@ def _names_of(run: RunSnapshot) -> tuple[str, ...]:
     return tuple(given or known)
 
 
-def _read(bank: Path, about: UsedGenerator, wanted: IntArray, labels: Iterable[int]) -> dict[int, Images]:
+def _read(
+    bank: Path, about: UsedGenerator, pool: int | None, num_classes: int, wanted: dict[int, IntArray]
+) -> dict[int, Images]:
     """The first undamaged images of these classes; empty if the bank is missing or unusable."""
     try:
-        disk = _disk(bank, about.fingerprint, wanted.shape[1])
-        rows = {label: _first_good(disk, label, wanted[:, label]) for label in labels}
+        disk = _disk(bank, _header(bank, about.fingerprint, pool), num_classes)
+        rows = {label: _first_good(disk, label, _indices(clients, pool)) for label, clients in wanted.items()}
     except (FedEASError, OSError):
         return {}
     return {label: images for label, images in rows.items() if len(images)}
 
 
-def _disk(bank: Path, fingerprint: str, num_classes: int) -> Disk:
-    header = Header.read(bank / Bank(bank).name(fingerprint))
-    if (header.fingerprint, header.num_classes) != (fingerprint, num_classes):
-        raise InputError(f"{bank}: holds images of another generator")
-    if header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
+def _header(bank: Path, fingerprint: str, pool: int | None) -> Header:
+    """The header of a run's images in the bank, which keeps those of a pool under the generator that makes them."""
+    for name in Bank(bank).names():
+        with suppress(InputError):  # the header of other images may be damaged
+            header = Header.read(bank / name)
+            own = header.fingerprint if pool is None else pool_fingerprint(header.fingerprint, pool)
+            if own == fingerprint:
+                return header
+    raise InputError(f"{bank}: holds images of other generators only")
+
+
+def _disk(bank: Path, header: Header, num_classes: int) -> Disk:
+    if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
         raise InputError(f"{bank}: holds no images that can be shown")
     return Disk(bank, header)
 
 
-def _first_good(disk: Disk, label: int, wanted: IntArray) -> Images:
-    """The first undamaged images of a class, in the order of clients and of each client's images."""
+def _indices(wanted: IntArray, pool: int | None) -> IntArray:
+    """Indices of the different images of a class, in the order of clients, or of their numbers in a pool."""
     index = np.concatenate([image_index(client, count) for client, count in enumerate(wanted.tolist())])
+    return index if pool is None else np.unique(numbers_in_pool(index, pool))
+
+
+def _first_good(disk: Disk, label: int, index: IntArray) -> Images:
+    """The first undamaged images of a class."""
     found = np.empty((0, disk.pixels), dtype=np.uint8)
     for start in range(0, index.size, COLUMNS):
         part = index[start : start + COLUMNS]
