@@ -67,6 +67,17 @@ def test_settings_replace_values_of_a_config():
             with_settings(RunConfig(), {name: 1})
 
 
+def test_a_section_as_a_dictionary_keeps_the_values_that_it_leaves_out():
+    before = RunConfig(train={"batch_size": 16, "epochs": 7})
+    config = with_settings(before, {"train": {"lr": 0.5}})
+    assert (config.train.lr, config.train.batch_size, config.train.epochs) == (0.5, 16, 7)
+
+
+def test_a_run_takes_a_plan_or_a_policy(tmp_path):
+    with pytest.raises(fedeas.InputError, match="not both"):
+        fedeas.run(runs=tmp_path, plan=fedeas.plan(TABLE, beta=6), policy="full-balance")
+
+
 def test_runs_start_from_a_dictionary_a_file_or_a_config(tmp_path):
     small = {"rounds": {"total": 1}, "partition": {"clients": 3}, "train": {"steps": 1}, "engine": {"threads": 1}}
     lines = [f"[{section}]\n{key} = {value}" for section, entry in small.items() for key, value in entry.items()]

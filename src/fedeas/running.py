@@ -34,11 +34,14 @@ def run(
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
         on_round: called with the record of each round.
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
-            ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``.
+            ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
+            what a dictionary leaves out stays as it is.
     """
     from fedeas.federation.model_choice import for_this_machine
     from fedeas.federation.run import execute
 
+    if plan is not None and "policy" in settings:
+        raise InputError("give plan or policy, not both; a plan has its own policy")
     policy = {} if plan is None else {"policy": plan.policy.spec}
     chosen = with_settings(_config(config), {**policy, **settings})
     if plan is not None:
@@ -61,7 +64,7 @@ def _check_same_clients(plan: Plan, config: RunConfig) -> None:
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """The config with some values replaced.
+    """The config with some values replaced; a dictionary replaces only the keys of its section that it has.
 
     >>> with_settings(RunConfig(), {"train__lr": 0.5, "seed": 3}).train.lr
     0.5
@@ -74,7 +77,9 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             if not isinstance(place.get(section), dict):
                 raise InputError(f"setting {name}: no section {section!r}; write it as in train__lr=0.05")
             place = place[section]
-        place[key] = value
+        before = place.get(key)
+        both = isinstance(before, dict) and isinstance(value, Mapping)
+        place[key] = {**before, **value} if both else value
     return checked_config(content, "the settings") if settings else config
 
 
