@@ -112,6 +112,18 @@ def test_a_run_that_breaks_off_closes_its_trackers(run):
     assert notes.seen == [("start", 5), ("log", 5), ("close",)]
 
 
+def test_if_a_tracker_cannot_start_those_before_it_are_closed(run):
+    class Broken(Notes):
+        def start(self, run, settings, first_round):
+            raise RuntimeError
+
+    first, second = Notes(), Broken()
+    with pytest.raises(RuntimeError), Follower.of(run, [lambda: first, lambda: second]) as follower:
+        follower(record(1))
+    assert first.seen == [("start", 1), ("close",)]
+    assert second.seen == []
+
+
 @pytest.mark.parametrize("text", ["paper", "", ":board", "Tensorboard:x"])
 def test_an_unknown_tracker_is_refused_in_one_line(text):
     with pytest.raises(FedEASError) as caught:

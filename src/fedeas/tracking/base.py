@@ -54,8 +54,8 @@ def parse_tracker(text: str) -> Callable[[], Tracker]:
 class Follower:
     """Passes the rounds of one run to its trackers; they start with the first round, when the run directory exists."""
 
-    def __init__(self, run: Run, trackers: Sequence[Tracker]) -> None:
-        self.run, self.trackers = run, trackers
+    def __init__(self, run: Run, trackers: Sequence[Tracker], closing: ExitStack) -> None:
+        self.run, self.trackers, self.closing = run, trackers, closing
         self.classes: Sequence[str] = ()
         self.started = False
 
@@ -63,11 +63,8 @@ class Follower:
     @contextmanager
     def of(cls, run: Run, makers: Sequence[Callable[[], Tracker]]) -> Iterator[Follower]:
         """Follow a run; at the end, also after an error, the trackers write what is left."""
-        follower = cls(run, [make() for make in makers])
-        with ExitStack() as stack:
-            for tracker in follower.trackers:
-                stack.callback(follower._close, tracker)
-            yield follower
+        with ExitStack() as closing:
+            yield cls(run, [make() for make in makers], closing)
 
     def __call__(self, record: Record) -> None:
         """Pass on a round."""
@@ -81,15 +78,12 @@ class Follower:
         for tracker in self.trackers if self.started else ():
             tracker.show(name, image)
 
-    def _close(self, tracker: Tracker) -> None:
-        if self.started:
-            tracker.close()
-
     def _start(self, first_round: int) -> None:
         self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
         settings = {key: str(value) for key, value in self.run.config.flat.items()}
         for tracker in self.trackers:
             tracker.start(self.run, settings, first_round)
+            self.closing.callback(tracker.close)  # at once, since the next one may fail to start
         self.started = True
 
 
