@@ -8,7 +8,8 @@ from fedeas.runs.store import RunStore
 
 
 def record(number):
-    return {"round": number, "clients": [0], "seconds": {"train": 3.0, "generate": 100.0 * (number == 1)}}
+    once = 100.0 * (number == 1)
+    return {"round": number, "clients": [0], "seconds": {"train": 3.0, "generate": once, "prepare": once}}
 
 
 def test_a_run_goes_from_running_to_stopped_to_finished(tmp_path):
@@ -20,7 +21,7 @@ def test_a_run_goes_from_running_to_stopped_to_finished(tmp_path):
             run.append_round(record(number))
     now = progress_of(run)
     assert (now.state, now.rounds, now.total) == (State.STOPPED, 2, 200)
-    assert now.seconds_left == 198 * 3.0  # images are made once
+    assert now.seconds_left == 198 * 3.0  # images are made, and kernels compiled, once
     assert abs((datetime.now() - now.changed).total_seconds()) < 3600
     run.write_json("summary.json", {"rounds": 2})
     assert progress_of(run).state is State.FINISHED

@@ -10,6 +10,15 @@ ONCE = ("generate", "prepare")
 """Phases of a round that only new clients and sizes need."""
 
 
+def lasting_seconds(record: dict[str, Any]) -> float:
+    """The seconds of a round without the phases in `ONCE`: what another round like it would take.
+
+    >>> lasting_seconds({"seconds": {"train": 2.0, "generate": 60.0}})
+    2.0
+    """
+    return float(sum(spent for name, spent in record.get("seconds", {}).items() if name not in ONCE))
+
+
 class Deadline:
     """Called after each round, tells whether to pause because the next round would probably end too late.
 
@@ -23,8 +32,7 @@ class Deadline:
 
     def __call__(self, record: dict[str, Any]) -> bool:
         """Whether another round like this one, without the phases in `ONCE`, would end too late."""
-        another = sum(spent for name, spent in record["seconds"].items() if name not in ONCE)
-        return bool(self.left < another)
+        return self.left < lasting_seconds(record)
 
     @property
     def left(self) -> float:

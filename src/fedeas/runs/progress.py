@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from fedeas.core.deadline import lasting_seconds
 from fedeas.core.locks import is_held
 from fedeas.core.records import Record
 from fedeas.runs.store import LOCK, MARKS, Run
@@ -42,13 +43,12 @@ def progress_of(run: Run) -> RunProgress:
 
 
 def seconds_left(records: Sequence[Record], total: int) -> float | None:
-    """Time for the rounds that are left at the mean pace so far, without the time for images; None without a round.
+    """Time for the rounds that are left at the mean pace so far, without images and compilation; None without a round.
 
-    >>> seconds_left([{"round": 1, "seconds": {"train": 2.0, "generate": 60.0}}], total=4)
+    >>> seconds_left([{"round": 1, "seconds": {"train": 2.0, "generate": 60.0, "prepare": 60.0}}], total=4)
     6.0
     """
     if not records:
         return None
-    parts = [{**record.get("seconds", {}), "generate": 0.0} for record in records]
-    paces = [sum(seconds.values()) for seconds in parts]
+    paces = [lasting_seconds(record) for record in records]
     return float(sum(paces) / len(paces) * (total - records[-1]["round"]))
