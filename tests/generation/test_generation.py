@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 import fedeas
 from fedeas.core.files import temporary
@@ -87,6 +88,12 @@ def test_a_function_is_a_generator_and_a_spec_says_what_it_lacks():
         generate(PLAN, 3)
     with pytest.raises(InputError, match="Painter is a class"):
         generate(PLAN, Painter)
+
+
+def test_weights_from_elsewhere_are_refused_with_their_path(tmp_path):
+    save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(InputError, match=r"foreign\.safetensors: does not say"):
+        generate(PLAN, f"diffusion(weights='{tmp_path / 'foreign.safetensors'}')")
 
 
 @pytest.mark.parametrize("form", ImageFormat)

@@ -87,9 +87,12 @@ def _context(
         return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
     settings = parse_generator(generator) if isinstance(generator, str) else None
     if isinstance(settings, Diffusion) and settings.weights:
-        about = description(generator_weights(settings.weights))
-        names = tuple(map(str, about.get("class_names") or range(plan.n.shape[1])))
-        return GeneratorContext.without_images("the plan", names, tuple(about["shape"]), protocol="paper", device=where)
+        path = generator_weights(settings.weights)
+        about = description(path)
+        if "shape" not in about:
+            raise InputError(f"{path}: does not say which images it makes; give weights of `fedeas generator train`")
+        names, own = tuple(map(str, about.get("class_names") or range(plan.n.shape[1]))), checked_shape(about["shape"])
+        return GeneratorContext.without_images("the plan", names, own, protocol="paper", device=where)
     if shape is not None and (settings is None or isinstance(settings, Python)):
         names = plan.classes or tuple(map(str, range(plan.n.shape[1])))
         return GeneratorContext.without_images("the plan", names, checked_shape(shape), protocol="paper", device=where)
