@@ -90,10 +90,21 @@ def test_a_function_is_a_generator_and_a_spec_says_what_it_lacks():
         generate(PLAN, Painter)
 
 
+def test_a_generator_without_a_batch_size_is_given_one(tmp_path):
+    class Plain:
+        num_classes, shape, fingerprint = 2, SHAPE, "cd" * 32
+
+        def sample(self, labels, index):
+            return Painter().sample(labels, index)
+
+    made = generate(PLAN, Plain(), bank=tmp_path)
+    assert np.array_equal(made.images, generate(PLAN, Painter()).images)
+
+
 def test_weights_from_elsewhere_are_refused_with_their_path(tmp_path):
     save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "foreign.safetensors")
     with pytest.raises(InputError, match=r"foreign\.safetensors: does not say"):
-        generate(PLAN, f"diffusion(weights='{tmp_path / 'foreign.safetensors'}')")
+        generate(PLAN, f'diffusion(weights="{tmp_path / "foreign.safetensors"}")')
 
 
 @pytest.mark.parametrize("form", ImageFormat)

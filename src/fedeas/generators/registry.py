@@ -415,7 +415,8 @@ def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext])
     refuse_class(given, "generator")
     own: Any = given
     if all(hasattr(own, name) for name in ("sample", "num_classes", "shape", "fingerprint")):
-        return own  # type: ignore[no-any-return]
+        has_size = hasattr(own, "batch_size")  # else the wrapper has one
+        return own if has_size else wrap_callable(own, own.num_classes, own.shape)
     if callable(own) or callable(getattr(own, "sample", None)):
         known = context()
         return wrap_callable(own, len(known.classes), known.shape)
