@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from torch.nn.functional import cross_entropy
 
 from fedeas import Allocation, InputError, Policy, parse_policy
@@ -153,6 +154,26 @@ def test_clients_with_a_loss_of_ones_own_are_stacked_only_if_it_says_so_and_is_r
     check_algorithm(WithItsMean())
     with pytest.raises(InputError, match=r"batch\.mean"):
         check_algorithm(StacksOneMean())
+
+
+class DrawsForSamples(FedAvg):
+    stacks = True
+
+    def objective(self, job):
+        return Objective(per_sample={"drawn": torch.zeros(job.samples_seen)})
+
+
+class DrawsForSteps(FedAvg):
+    stacks = True
+
+    def objective(self, job):
+        return Objective(per_step={"drawn": torch.zeros(job.steps)})
+
+
+@pytest.mark.parametrize("algorithm", [DrawsForSamples(), DrawsForSteps()])
+def test_an_algorithm_that_stacks_and_draws_rows_is_refused(algorithm):
+    with pytest.raises(InputError, match="stacks = False"):
+        check_algorithm(algorithm)
 
 
 @pytest.mark.parametrize(

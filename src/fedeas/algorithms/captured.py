@@ -111,6 +111,7 @@ class CapturedSGD:
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
         if self.fills:
+            objective.refuse_rows()
             self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,

@@ -191,6 +191,8 @@ class FusedSGD:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
         jobs, objectives, plans = zip(*parts, strict=True)
         train, rate = self.train, learning_rate(jobs[0])
+        for each in objectives:
+            each.refuse_rows()
         self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
         self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
         sizes = batch_sizes(self.capacity, train)

@@ -17,7 +17,7 @@ from fedeas.algorithms.base import Arrays, ClientJob, head_of
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.core.streams import stream
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
 from fedeas.gpu.devices import Awaited, autocast
 from fedeas.hyperparameters import CrossEntropy, parse_loss
 
@@ -92,6 +92,8 @@ def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
 class Objective:
     """What a client minimises: functions of tensors alone, the same for every client.
 
+    An algorithm that `stacks` cannot draw rows (`per_sample`, `per_step`): batches of its clients are filled up.
+
     Args:
         loss: of a model and a batch, given the shared tensors; it sums over samples and parameters only by the batch's
             `mean` and `total`, so that the same function works for several clients at once.
@@ -112,6 +114,11 @@ class Objective:
         drawn = {name: rows[start : start + len(labels)] for name, rows in self.per_sample.items()}
         drawn |= {name: rows[step] for name, rows in self.per_step.items()}
         return Batch(images, labels, drawn, terms=self.shared.get(TERMS))
+
+    def refuse_rows(self) -> None:
+        """Raise an error if rows are drawn, where batches are filled up and rows would be left out."""
+        if self.per_sample or self.per_step:
+            raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
 
     def knowing_counts(self, job: ClientJob) -> Objective:
         """The same objective with the loss of the run, which may depend on the client's label counts."""

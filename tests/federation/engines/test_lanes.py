@@ -26,7 +26,7 @@ from fedeas.algorithms.base import Fleet
 from fedeas.algorithms.captured import CapturedSGD
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
 from fedeas.federation.engines import lanes as module
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.lanes import LanesEngine, fewest_useful, lanes_for
@@ -255,6 +255,14 @@ def test_batches_that_are_filled_up_give_the_same_training(spec, norm, train):
     assert len(kinds) == 2  # one for whole batches, one for all others
     for key, tensor in expected.items():
         torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("spec", ["fedmix(lam=0.2, mash=4)", "fedgen(ensemble_epochs=2)"])
+def test_rows_that_an_algorithm_draws_are_refused_if_batches_are_filled_up(spec):
+    engine = lanes_engine(worker(parse_algorithm(spec)), 1)
+    engine.lanes[0].trainer.fills = True
+    with pytest.raises(InputError, match="stacks = False"):
+        trained(engine)
 
 
 def test_norms_of_batches_that_are_not_in_our_kernels_cannot_be_masked():
