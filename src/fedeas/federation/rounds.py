@@ -6,15 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config import RunConfig
+from fedeas.core.records import Record
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
-Record = dict[str, Any]
 Read = Callable[[], Record]
 Evaluate = Callable[[Arrays], Read]
 Probe = Callable[[Arrays, list[Reply]], Read]

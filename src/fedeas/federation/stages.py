@@ -39,7 +39,7 @@ def run_in_stages(config: RunConfig, store: RunStore, stages: int, *, feedback: 
     for stage, budget in enumerate(spread_evenly(total, stages).tolist()):
         recall = as_text(recall_on_held_out(runs[-1])) if runs and feedback else ""
         plan = Feedback(budget, recall) if plan is None else Feedback(budget, recall, plan)
-        runs.append(execute(_stage(config, store, stage, stages, plan, runs), store))
+        runs.append(execute(_stage(config, stage, stages, plan, runs), store))
     return runs
 
 
@@ -63,7 +63,7 @@ def _check(config: RunConfig, stages: int) -> None:
         raise InputError(f"rounds.total={config.rounds.total} is no multiple of {stages} stages; choose another number")
 
 
-def _stage(config: RunConfig, store: RunStore, stage: int, stages: int, plan: Policy, before: list[Run]) -> RunConfig:
+def _stage(config: RunConfig, stage: int, stages: int, plan: Policy, before: list[Run]) -> RunConfig:
     content: dict[str, Any] = config.model_dump()
     content["label"] = f"{config.label}-stage-{stage + 1}" if config.label else f"stage-{stage + 1}"
     content |= {"policy": plan.spec, "seed": config.seed + SEEDS_APART * stage}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import multiprocessing
 import time
 import warnings
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fedeas.core.arrays import cores
+from fedeas.core.log import log
 
 try:
     import triton
@@ -24,8 +24,6 @@ ON_DISK = 0.05
 
 PATIENCE = 120.0
 """Seconds after which processes that do not end are given up."""
-
-log = logging.getLogger("fedeas")
 
 
 class Kernel(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedeas.core.log import log
 from fedeas.errors import InputError
-
-log = logging.getLogger("fedeas")
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
 

@@ -38,7 +38,10 @@ class Breakdown(NamedTuple):
 
     @property
     def mean_clients(self) -> Accuracies:
-        """Mean over seeds of the worst client, the second worst, and so on; over seeds with as many as the first."""
+        """Mean over seeds of the worst client, the second worst, and so on.
+
+        Seeds with another number of clients than the first are left out.
+        """
         alike = [each for each in self.clients if len(each) == len(self.clients[0])]
         return np.asarray(np.mean(alike, axis=0))
 
