@@ -259,7 +259,7 @@ def test_batches_that_are_filled_up_give_the_same_training(spec, norm, train):
 
 @pytest.mark.parametrize("spec", ["fedmix(lam=0.2, mash=4)", "fedgen(ensemble_epochs=2)"])
 def test_rows_that_an_algorithm_draws_are_refused_if_batches_are_filled_up(spec):
-    engine = lanes_engine(worker(parse_algorithm(spec)), 1)
+    engine = lanes_engine(worker(parse_algorithm(spec), norm="group"), 1)
     engine.lanes[0].trainer.fills = True
     with pytest.raises(InputError, match="stacks = False"):
         trained(engine)
