@@ -29,6 +29,7 @@ from fedeas.errors import InputError, RunError
 from fedeas.generators.bank import Address, Bank
 from fedeas.generators.bank import bank as bank_module
 from fedeas.generators.bank import slots as module
+from fedeas.generators.bank.files import shared
 from fedeas.generators.base import checked_address, image_index
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
@@ -542,6 +543,7 @@ def failing(**changes):
         (lambda root: Bank(root).of(failing(fingerprint="abc")), "fingerprint 'abc' is not made of 16 or more digits"),
         (lambda root: Bank(root).of(failing(batch_size=0)), "batch_size must be at least 1, not 0"),
         (lambda root: Bank(root / "file").of(Hashed()), "cannot be used .*; give a folder that can be written"),
+        (lambda root: shared(root).__enter__(), "cannot be used .*; give a folder that can be written"),
         (lambda root: Bank(root).name("..") and None, "'..' is no fingerprint; give its first digits"),
         (lambda root: Bank(root).name("") and None, "'' is no fingerprint"),
         (lambda root: Bank(root).name("0123"), "nothing of a generator 0123; `fedeas bank ls` lists what there is"),

@@ -12,10 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.core.files import UNUSABLE
 from fedeas.errors import InputError, RunError
-
-# Errors that a user has to fix before another attempt; others, such as a full disk, may be temporary.
-UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 @contextmanager
@@ -63,7 +61,7 @@ def reported(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        if error.errno in UNUSABLE:
+        if error.errno in {*UNUSABLE, errno.EEXIST}:  # a file is where the folder should be
             raise InputError(f"{path}: cannot be used ({reason}); give a folder that can be written") from None
         raise RunError(f"{path}: cannot be used ({reason}); images kept so far are not made again") from None
 
