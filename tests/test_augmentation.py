@@ -24,6 +24,7 @@ from fedeas.federation.worker import Worker
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights
+from fedeas.planning.tables import write_allocation
 
 SKEWED = [30, 2, 0]
 LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]
@@ -139,11 +140,11 @@ def client_data(own):
 
 def test_a_cache_generates_no_image_twice(tmp_path):
     generator = Hashed()
-    first = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
-    again = augmented(generator=generator, cache=tmp_path, policy=FedEAS(4))
+    first = augmented(generator=generator, bank=tmp_path, policy=FedEAS(4))
+    again = augmented(generator=generator, bank=tmp_path, policy=FedEAS(4))
     assert len(generator.made) == first.num_synthetic
     assert np.array_equal(pixels(first), pixels(again))
-    more = augmented(generator=generator, cache=tmp_path, policy=FullBalance())  # more of the same
+    more = augmented(generator=generator, bank=tmp_path, policy=FullBalance())  # more of the same
     assert len(generator.made) == len(set(generator.made)) == more.num_synthetic > first.num_synthetic
 
 
@@ -159,7 +160,7 @@ class Untouchable(Dataset):
 
 @pytest.mark.parametrize("generator", ["diffusion(weights=nowhere)", Hashed(num_classes=99, shape=(9, 9, 9))])
 def test_a_balanced_client_generates_nothing(generator, tmp_path):
-    data = augment(Untouchable(), np.arange(12) % 3, 3, generator, cache=tmp_path / "bank")
+    data = augment(Untouchable(), np.arange(12) % 3, 3, generator, bank=tmp_path / "bank")
     assert (data.num_real, data.num_synthetic, data.budget.tolist()) == (12, 0, [0, 0, 0])
     assert isinstance(generator, str) or not generator.made
     assert not (tmp_path / "bank").exists()
@@ -456,7 +457,7 @@ def test_other_names_are_still_unknown():
 
 
 def test_the_signature_is_visible():
-    names = ["dataset", "labels", "num_classes", "generator", "policy", "cache", "client", "budget", "transform"]
+    names = ["dataset", "labels", "num_classes", "generator", "policy", "bank", "client", "plan", "budget", "transform"]
     assert list(inspect.signature(augment).parameters) == names
 
 
@@ -467,13 +468,18 @@ def paint(labels, index):
 PLAN = Allocation([[1, 0], [2, 3]], "by hand", ["ann", "bob"], ["cat", "dog"])
 
 
-@pytest.mark.parametrize("budget", [PLAN, PLAN.n[1], [2, 3]])
-def test_a_client_takes_its_row_of_a_plan(budget):
+@pytest.mark.parametrize("options", [{"plan": PLAN, "client": "bob"}, {"budget": PLAN.n[1]}, {"budget": [2, 3]}])
+def test_a_client_takes_its_row_of_a_plan(options):
     pixels = np.zeros((6, 1, 4, 4), np.uint8)
-    client = "bob" if budget is PLAN else 1
-    mine = augment([(image, 0) for image in pixels], [0] * 6, 2, paint, budget=budget, client=client)
+    mine = augment([(image, 0) for image in pixels], [0] * 6, 2, paint, **{"client": 1, **options})
     assert mine.budget.tolist() == [2, 3]
     assert [int(mine[place][0].max()) for place in range(6, 11)] == [0, 0, 1, 1, 1]
+
+
+def test_a_plan_may_be_a_file(tmp_path):
+    write_allocation(tmp_path / "plan.csv", LabelCounts([[1, 1], [1, 1]], PLAN.clients, PLAN.classes), PLAN)
+    mine = augment([(np.zeros((1, 4, 4), np.uint8), 0)], [0], 2, paint, plan=tmp_path / "plan.csv", client="bob")
+    assert mine.budget.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -484,10 +490,14 @@ def test_a_client_takes_its_row_of_a_plan(budget):
         ({"budget": [1, 0.5]}, "whole numbers"),
         ({"budget": "uniform(budget=10)"}, "policy="),
         ({"budget": FedEAS(3)}, "policy="),
-        ({"budget": PLAN, "client": "eve"}, "no client 'eve'"),
-        ({"budget": PLAN}, "the plan has 2 clients"),
+        ({"budget": PLAN, "client": 0}, "plan="),
+        ({"plan": [1, 2]}, "plan must be a plan"),
+        ({"plan": PLAN, "client": "eve"}, "no client 'eve'"),
+        ({"plan": PLAN}, "the plan has 2 clients"),
         ({"client": "ann"}, "a name needs a plan"),
-        ({"budget": PLAN, "policy": "full-balance"}, "not both"),
+        ({"client": 1.5}, "must be a whole number"),
+        ({"plan": PLAN, "policy": "full-balance"}, "only one"),
+        ({"plan": PLAN, "budget": [1, 2]}, "only one"),
     ],
 )
 def test_a_budget_that_does_not_fit_is_refused(options, message):

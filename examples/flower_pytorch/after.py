@@ -72,7 +72,7 @@ def train(message: Message, context: Context) -> Message:
     client = int(context.node_config["partition-id"])
     images, labels = load_client(client)
     data = TensorDataset(images, labels)
-    data = augment(data, labels, 10, "diffusion(weights=digits)", cache="runs/.bank", client=client, transform=scaled)
+    data = augment(data, labels, 10, "diffusion(weights=digits)", bank="runs/.bank", client=client, transform=scaled)
     model = build_model()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     fit(model, DataLoader(data, batch_size=32, shuffle=True))

@@ -20,6 +20,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
+from fedeas.generation.images import AnyPlan, allocation_of
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import (
@@ -134,10 +135,11 @@ def augment(
     num_classes: int,
     generator: AnyGenerator,
     policy: AllocationPolicy | str | None = None,
-    cache: PathLike | None = None,
+    bank: PathLike | None = None,
     *,
     client: int | str | None = None,
-    budget: Plan | Allocation | ArrayLike | None = None,
+    plan: AnyPlan | None = None,
+    budget: ArrayLike | None = None,
     transform: Transform | None = None,
 ) -> Augmented:
     """Join one client's dataset with its synthetic samples: those of a plan, or what a policy gives for its counts.
@@ -149,12 +151,12 @@ def augment(
         generator: a generator, a spec such as ``diffusion(weights=digits)`` or ``python:module:name``, or a function of
             labels and indices. Specs and functions make images of the shape of the first real one; build a generator
             that needs more yourself.
-        policy: a local policy, which needs only this client's counts, or its spec; FedEAS(12) if there is no `budget`.
-        cache: folder of an image bank; without one, images are generated again at each call.
-        client: this client's number in the federation, so that no two clients get the same images; its name, if
-            `budget` is a plan with names. Without a plan of several clients it is 0 by default.
-        budget: synthetic samples of each class, instead of a policy: a plan, of which this client's row is taken, or
-            the row itself.
+        policy: a local policy, which needs only this client's counts, or its spec; FedEAS(12) by default.
+        bank: folder of an image bank; without one, images are generated again at each call.
+        client: this client's number in the federation, so that no two clients get the same images; its name, if the
+            plan has names. Without a plan of several clients it is 0 by default.
+        plan: a plan, or the path of a written one, of which this client's row is taken, instead of a policy.
+        budget: the row itself, synthetic samples of each class, instead of a policy or a plan.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
             gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
 
@@ -166,7 +168,7 @@ def augment(
     (20, array([ 0, 37]), 57)
     """
     classes = _checked_labels(dataset, labels, num_classes)
-    number, row = _row(policy, budget, client, classes, num_classes)
+    number, row = _row(policy, plan, budget, client, classes, num_classes)
     made, index = plan_addresses(number, row)
     if isinstance(generator, str):
         _check_needs_no_data(parse_generator(generator))
@@ -176,7 +178,7 @@ def augment(
     source = generator_from(generator, lambda: _context(image, num_classes))
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
-    images = _sample(source if cache is None else Bank(cache).of(source), made, index)
+    images = _sample(source if bank is None else Bank(bank).of(source), made, index)
     return Augmented(classes.size, row, dataset, Synthetic(images, _labels_like(label, made), convert))
 
 
@@ -194,34 +196,48 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
 
 
 def _row(
-    policy: AllocationPolicy | str | None, budget: Any, client: int | str | None, classes: IntArray, num_classes: int
+    policy: AllocationPolicy | str | None,
+    plan: AnyPlan | None,
+    budget: Any,
+    client: int | str | None,
+    classes: IntArray,
+    num_classes: int,
 ) -> tuple[int, IntArray]:
     """The client's number, and its synthetic samples of each class."""
-    if policy is not None and budget is not None:
-        raise InputError("give a policy or a budget, not both")
-    if isinstance(budget, str | AllocationPolicy):
-        raise InputError(
-            f"budget must be a plan, or a list of the samples of each class, not {str(budget)!r}; "
-            "give a policy as policy="
-        )
-    plan = budget.allocation if isinstance(budget, Plan) else budget
-    if client is None:
-        if isinstance(plan, Allocation) and len(plan.n) > 1:
-            raise InputError(f"the plan has {len(plan.n):,} clients; give client, the name or number of this one")
-        client = 0
-    if isinstance(plan, Allocation):
-        number = plan.row_of(client)
-        row = plan.n[number]
-    elif isinstance(client, str):
-        raise InputError(f"client {client!r}: a name needs a plan with names as budget; give the number")
-    elif not isinstance(client, int | np.integer):
-        raise InputError(f"client must be a whole number, not {client!r}")
+    if sum(given is not None for given in (policy, plan, budget)) > 1:
+        raise InputError("give a policy, a plan or a budget, only one of them")
+    if plan is not None:
+        number, row = _planned(allocation_of(plan), client)
     else:
-        number = int(client)
-        row = _budget(policy or PAPER, classes, num_classes) if plan is None else whole_numbers(plan, "a budget")
+        number = _number(client)
+        row = _budget(policy or PAPER, classes, num_classes) if budget is None else _counts(budget)
     if row.shape != (num_classes,) or row.min() < 0:
         raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
     return number, row
+
+
+def _planned(plan: Allocation, client: int | str | None) -> tuple[int, IntArray]:
+    if client is None and len(plan.n) > 1:
+        raise InputError(f"the plan has {len(plan.n):,} clients; give client, the name or number of this one")
+    number = plan.row_of(0 if client is None else client)
+    return number, plan.n[number]
+
+
+def _number(client: int | str | None) -> int:
+    if isinstance(client, str):
+        raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
+    if client is not None and not isinstance(client, int | np.integer):
+        raise InputError(f"client must be a whole number, not {client!r}")
+    return 0 if client is None else int(client)
+
+
+def _counts(budget: Any) -> IntArray:
+    if isinstance(budget, str | AllocationPolicy | Plan | Allocation):
+        raise InputError(
+            f"budget must be a list of the samples of each class, not a {type(budget).__name__}; "
+            "give a plan as plan=, a policy as policy="
+        )
+    return whole_numbers(budget, "a budget")
 
 
 def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
