@@ -49,7 +49,7 @@ def computed(records):
 
 def test_a_run_leaves_a_complete_directory(tmp_path):
     seen = []
-    run = execute(config("policy=fedeas(beta=3)", "rounds.eval_every=2"), RunStore(tmp_path), seen.append)
+    run = execute(config("policy=fedeas(beta=3)", "rounds.eval_every=2"), RunStore(tmp_path), on_round=seen.append)
     names = {path.name for path in run.path.iterdir()} - {".lock"}
     begun, done = {"config.json", "env.json", "allocation.npz", "generator.json", "images.jsonl"}, {"summary.json"}
     assert names == begun | {"rounds.jsonl", "checkpoint.safetensors"} | done

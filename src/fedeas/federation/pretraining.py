@@ -85,7 +85,7 @@ def pretrain(
     config: RunConfig,
     out: PathLike,
     store: RunStore,
-    progress: Callable[[Record], None] | None = None,
+    on_round: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
 ) -> Record | None:
@@ -103,7 +103,7 @@ def pretrain(
         return _of_this_run(path, config)
     identified(config)  # raises an error if the data are missing, before a folder is made
     make_folder(path.parent)
-    run = execute(config, store, progress, pause=pause, on_start=on_start)
+    run = execute(config, store, on_round, pause=pause, on_start=on_start)
     if not run.finished:
         return None
     _write(path, run)

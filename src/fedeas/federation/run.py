@@ -47,7 +47,7 @@ MakeClients = Callable[[Parts], Clients]
 def execute(
     config: RunConfig,
     store: RunStore,
-    progress: Progress | None = None,
+    on_round: Progress | None = None,
     bank: PathLike | None = None,
     make_clients: MakeClients | None = None,
     pause: Pause | None = None,
@@ -56,7 +56,8 @@ def execute(
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
-    If `pause` returns True after a round, the run stops there and can be resumed, here or on another machine.
+    `on_round` gets the record of each round. If `pause` returns True after a round, the run stops there and can be
+    resumed, here or on another machine.
 
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
@@ -82,7 +83,7 @@ def execute(
                 _record_environment(run, device, unknown)
                 if on_start is not None and isinstance(clients, LocalClients):
                     on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
-                Federation(parts, clients).run(run, progress, pause, on_client)
+                Federation(parts, clients).run(run, on_round, pause, on_client)
     return run
 
 
@@ -101,7 +102,7 @@ class Federation:
     def run(
         self,
         run: Run,
-        progress: Progress | None = None,
+        on_round: Progress | None = None,
         pause: Pause | None = None,
         on_client: OnClient | None = None,
     ) -> None:
@@ -114,21 +115,21 @@ class Federation:
         tally = ImageTally(ready.generated, done, ready.journal)
         keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
 
-        def on_round(record: Record, state: Arrays) -> bool:
+        def finish_round(record: Record, state: Arrays) -> bool:
             record = {**record, **tally.count(record)}
             run.append_round(record)
             paused = pause is not None and pause(record)
             if keep(record["round"], state, ready.engine.client_states, at_once=paused):
                 ready.engine.on_checkpoint()
-            if progress is not None:
-                progress(record)
+            if on_round is not None:
+                on_round(record)
             return paused
 
         ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
             schedule = Schedule.of(config, len(done))
-            federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), on_round)
+            federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
             run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
