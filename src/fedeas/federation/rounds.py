@@ -87,7 +87,7 @@ def federate(
     gets each round's record and the state after it; if it returns True, the loop ends. Rounds are numbered from 0 in
     the code and from 1 in records.
     """
-    last, clock = None, _Clock()
+    last, clock = None, _Clock(engine.overlaps)
     for round in range(schedule.start, schedule.rounds):
         clients = schedule.clients(round)
         try:
@@ -100,11 +100,9 @@ def federate(
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
         testing = evaluate(server) if schedule.evaluates(round) else dict
-        if not engine.overlaps:  # else the clients still train, and this is part of their time
-            clock.lap("evaluate")
+        clock.launched("evaluate")
         probing = [probe(before, replies) for probe in probes]
-        if not engine.overlaps:
-            clock.lap("probe")
+        clock.launched("probe")
         last = engine.meanwhile = _Unread(round, clients, replies, server, testing, probing, clock, on_round)
         if not engine.overlaps or round + 1 == schedule.rounds:
             engine.work_meanwhile()
@@ -177,7 +175,8 @@ def _told(replies: list[Reply]) -> Record:
 class _Clock:
     """Laps of wall-clock time by name, for one round after the other: they add up to the time of all rounds."""
 
-    def __init__(self) -> None:
+    def __init__(self, overlaps: bool) -> None:
+        self.overlaps = overlaps
         self.laps: dict[str, float] = {}
         self.last = time.perf_counter()
 
@@ -190,7 +189,13 @@ class _Clock:
         laps, self.laps = self.laps, {}
         return laps
 
+    def launched(self, name: str) -> None:
+        """End a lap, unless the clients still train: then this was part of their time."""
+        if not self.overlaps:
+            self.lap(name)
+
     def lap(self, name: str) -> None:
+        """End a lap; a name may have several."""
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + now - self.last
         self.last = now
