@@ -77,9 +77,9 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             if not isinstance(place.get(section), dict):
                 raise InputError(f"setting {name}: no section {section!r}; write it as in train__lr=0.05")
             place = place[section]
-        before = place.get(key)
-        both = isinstance(before, dict) and isinstance(value, Mapping)
-        place[key] = {**before, **value} if both else value
+        before: Any = place.get(key)
+        merges = isinstance(before, dict) and isinstance(value, Mapping)
+        place[key] = {**before, **value} if merges else value
     return checked_config(content, "the settings") if settings else config
 
 
