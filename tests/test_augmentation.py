@@ -24,7 +24,6 @@ from fedeas.federation.worker import Worker
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.planning.tables import write_allocation
 
 SKEWED = [30, 2, 0]
 LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]
@@ -476,12 +475,6 @@ def test_a_client_takes_its_row_of_a_plan(options):
     assert [int(mine[place][0].max()) for place in range(6, 11)] == [0, 0, 1, 1, 1]
 
 
-def test_a_plan_may_be_a_file(tmp_path):
-    write_allocation(tmp_path / "plan.csv", LabelCounts([[1, 1], [1, 1]], PLAN.clients, PLAN.classes), PLAN)
-    mine = augment([(np.zeros((1, 4, 4), np.uint8), 0)], [0], 2, paint, plan=tmp_path / "plan.csv", client="bob")
-    assert mine.budget.tolist() == [2, 3]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -491,7 +484,7 @@ def test_a_plan_may_be_a_file(tmp_path):
         ({"budget": "uniform(budget=10)"}, "policy="),
         ({"budget": FedEAS(3)}, "policy="),
         ({"budget": PLAN, "client": 0}, "plan="),
-        ({"plan": [1, 2]}, "plan must be a plan"),
+        ({"plan": [1, 2]}, "budget="),
         ({"plan": PLAN, "client": "eve"}, "no client 'eve'"),
         ({"plan": PLAN}, "the plan has 2 clients"),
         ({"client": "ann"}, "a name needs a plan"),

@@ -20,7 +20,6 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
-from fedeas.generation.images import AnyPlan, allocation_of
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import (
@@ -138,7 +137,7 @@ def augment(
     bank: PathLike | None = None,
     *,
     client: int | str | None = None,
-    plan: AnyPlan | None = None,
+    plan: Plan | Allocation | None = None,
     budget: ArrayLike | None = None,
     transform: Transform | None = None,
 ) -> Augmented:
@@ -155,7 +154,7 @@ def augment(
         bank: folder of an image bank; without one, images are generated again at each call.
         client: this client's number in the federation, so that no two clients get the same images; its name, if the
             plan has names. Without a plan of several clients it is 0 by default.
-        plan: a plan, or the path of a written one, of which this client's row is taken, instead of a policy.
+        plan: a plan, of which this client's row is taken, instead of a policy.
         budget: the row itself, synthetic samples of each class, instead of a policy or a plan.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
             gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
@@ -197,7 +196,7 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
 
 def _row(
     policy: AllocationPolicy | str | None,
-    plan: AnyPlan | None,
+    plan: Plan | Allocation | None,
     budget: Any,
     client: int | str | None,
     classes: IntArray,
@@ -207,7 +206,7 @@ def _row(
     if sum(given is not None for given in (policy, plan, budget)) > 1:
         raise InputError("give a policy, a plan or a budget, only one of them")
     if plan is not None:
-        number, row = _planned(allocation_of(plan), client)
+        number, row = _planned(plan, client)
     else:
         number = _number(client)
         row = _budget(policy or PAPER, classes, num_classes) if budget is None else _counts(budget)
@@ -216,11 +215,14 @@ def _row(
     return number, row
 
 
-def _planned(plan: Allocation, client: int | str | None) -> tuple[int, IntArray]:
-    if client is None and len(plan.n) > 1:
-        raise InputError(f"the plan has {len(plan.n):,} clients; give client, the name or number of this one")
-    number = plan.row_of(0 if client is None else client)
-    return number, plan.n[number]
+def _planned(plan: Plan | Allocation, client: int | str | None) -> tuple[int, IntArray]:
+    if not isinstance(plan, Plan | Allocation):
+        raise InputError(f"plan must be a plan or an allocation, not a {type(plan).__name__}; give a row as budget=")
+    table = plan.allocation if isinstance(plan, Plan) else plan
+    if client is None and len(table.n) > 1:
+        raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
+    number = table.row_of(0 if client is None else client)
+    return number, table.n[number]
 
 
 def _number(client: int | str | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
-from fedeas.errors import InputError
 from fedeas.generation.source import source_for
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape
@@ -32,11 +30,7 @@ def allocation_of(plan: AnyPlan) -> Allocation:
     """The allocation that stands for a plan."""
     if isinstance(plan, Plan):
         return plan.allocation
-    if isinstance(plan, Allocation):
-        return plan
-    if not isinstance(plan, str | os.PathLike):
-        raise InputError(f"plan must be a plan or the path of a written one, not {type(plan).__name__}")
-    return read_allocation(Path(plan))
+    return plan if isinstance(plan, Allocation) else read_allocation(Path(plan))
 
 
 @dataclass(frozen=True, eq=False)
