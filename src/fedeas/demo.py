@@ -20,7 +20,8 @@ from fedeas.federation.split import split_data
 from fedeas.planning.beta import select_beta
 from fedeas.planning.policies import FedEAS
 from fedeas.runs.comparison import Seeds, conclusion, paired_difference
-from fedeas.runs.store import Record, Run, RunStore, read_run
+from fedeas.runs.methods import grouped
+from fedeas.runs.store import Run, RunStore, read_run
 
 REFERENCE = "fedeas"
 
@@ -72,10 +73,8 @@ def demo_configs(seeds: int) -> Iterator[RunConfig]:
 
 def conclude(runs: Sequence[Run]) -> str:
     """What the runs show, in sentences that follow from paired differences to FedEAS."""
-    by_label: dict[str, dict[int, Record]] = {}
-    for run in runs:
-        by_label.setdefault(run.config.label, {})[run.config.seed] = run.summary()
-    methods = {label: Seeds(summaries) for label, summaries in by_label.items()}
+    groups = grouped(runs, lambda run: run.config)  # each policy of the demo has its own label, which names it
+    methods = {label: Seeds({run.config.seed: run.summary() for run in group}) for label, group in groups.items()}
     accuracy = _conclusion({label: seeds.percents() for label, seeds in methods.items()})
     rounds = {label: values for label, seeds in methods.items() if (values := _rounds_to_threshold(seeds)) is not None}
     speed = _conclusion(rounds, "needs more rounds than", "needs fewer rounds than")

@@ -101,6 +101,11 @@ def test_runs_with_one_label_are_told_apart_by_what_differs(add):
     assert {"fedeas(beta=12) + fedprox(mu=0.01)"} < names
 
 
+def test_one_config_under_two_labels_is_shown_twice(add):
+    lines = shown([add("a", 0, 0.5), add("a", 1, 0.7), add("b", 0, 0.6)], "a")
+    assert (row(lines, "a")[1:3], row(lines, "b")[1:3]) == (["2", "60.0 ± 14.1"], ["1", "60.0"])
+
+
 def test_methods_on_other_clients_are_not_compared(add):
     here, there = add("here", 0, 0.8), add("there", 0, 0.7, config={"partition": {"clients": 7}})
     assert len(row(shown([here, there], "here"), "there")) == 4

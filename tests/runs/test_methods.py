@@ -1,7 +1,7 @@
 """Names of methods: all different, and no longer than needed."""
 
 from fedeas.config import RunConfig
-from fedeas.runs.methods import names_of
+from fedeas.runs.methods import grouped, names_of
 
 
 def config(label="run", **more):
@@ -31,3 +31,26 @@ def test_splits_that_are_drawn_for_each_seed_are_not_in_a_name():
     assert names_of([seeds(0.1, ("ab", "cd")), seeds(0.2, ("ab", "cd"))]) == [
         f"full-balance + fedavg, train.lr={rate}" for rate in (0.1, 0.2)
     ]
+
+
+def groups_of(*configs):
+    return grouped(configs, lambda each: each)
+
+
+def test_runs_that_differ_in_seed_and_label_alone_are_one_method():
+    assert [*groups_of(config("a"), config("b", seed=1))] == ["full-balance + fedavg"]
+
+
+def test_one_config_under_two_labels_is_two_methods():
+    found = groups_of(config("a"), config("b"), config("b", seed=1))
+    assert {name: [each.seed for each in group] for name, group in found.items()} == {"a": [0], "b": [0, 1]}
+
+
+def test_a_copy_of_a_run_is_a_method_of_its_own():
+    found = groups_of(config("a"), config("a"), config("a", seed=1))
+    assert [[each.seed for each in group] for group in found.values()] == [[0, 1], [0]]
+
+
+def test_labels_tell_methods_apart_whose_settings_do_not():
+    rates = [{"train": {"lr": rate}} for rate in (0.1, 0.2)]
+    assert len(groups_of(*(config(label, **rate) for label in "ab" for rate in rates))) == 4

@@ -365,6 +365,15 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
     assert unfinished.y == (0.9, 0.9)
 
 
+def test_one_config_under_two_labels_is_two_lines(tmp_path):
+    for label, level in (("a", 0.2), ("b", 0.4)):
+        run = RunStore(tmp_path).open(load_config(None, [f"label={label}", "rounds.total=1"]))
+        run.append_round({"round": 1, "accuracy": level})
+        run.write_json("summary.json", {"accuracy": level, "window": [1, 1]})
+    found = charts.accuracy(runs.methods_of(runs.listed(tmp_path).runs)).data
+    assert {trace.name: trace.y for trace in found} == {"a": (0.2,), "b": (0.4,)}
+
+
 def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbered_one_by_one(tmp_path):
     for rate in ("0.1", "0.2"):
         run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"train.lr={rate}", "rounds.total=2"]))

@@ -26,7 +26,7 @@ from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.request import left_out
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
-from fedeas.runs.methods import federation_of, named, names_of
+from fedeas.runs.methods import federation_of, grouped, named
 from fedeas.runs.progress import State, progress_of
 from fedeas.runs.store import Run
 
@@ -249,19 +249,14 @@ class FinishedMethod(NamedTuple):
 
 def by_method(runs: Sequence[Run]) -> list[FinishedMethod]:
     """Finished runs grouped by config without the seed."""
-    methods: dict[str, dict[int, Run]] = {}
-    for run in runs:
-        if run.finished:
-            methods.setdefault(run.config.method, {})[run.config.seed] = run
-    configs = [[run.config for run in members.values()] for members in methods.values()]
     return [
         FinishedMethod(
             name,
-            {config.label for config in own},
-            federation_of(own[0]),
-            Seeds({seed: run.summary() for seed, run in members.items()}),
+            {run.config.label for run in members},
+            federation_of(members[0].config),
+            Seeds({run.config.seed: run.summary() for run in members}),
         )
-        for name, own, members in zip(names_of(configs), configs, methods.values(), strict=True)
+        for name, members in grouped([run for run in runs if run.finished], lambda run: run.config).items()
     ]
 
 

@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import INK, Look, looks_of
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
-from fedeas.runs.methods import Settings, federation_of, named, names_of, settings_of
+from fedeas.runs.methods import Settings, federation_of, grouped, named, settings_of
 from fedeas.runs.store import Record, Run
 
 
@@ -104,20 +104,22 @@ def methods_of(runs: Sequence[RunSnapshot], wanted: str | None = None) -> list[M
 
     `wanted` is the name or label of the method that others are compared with.
     """
-    groups: dict[str, dict[int, RunSnapshot]] = {}
-    for each in runs:
-        config = each.run.config
-        seeds = groups.setdefault(config.method, {})
-        twin = seeds.setdefault(config.seed, each)
-        if twin is not each:
-            raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
-    methods = [MethodRuns("", tuple(seeds.values()), Look("")) for seeds in groups.values()]
+    _check_no_twins(runs)
+    groups = grouped(runs, lambda each: each.run.config)
+    methods = [MethodRuns(name, tuple(members), Look("")) for name, members in groups.items()]
     methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
     looks = map(_on_page, looks_of([method.config.policy.partition("(")[0] for method in methods]))
-    names = names_of([[each.run.config for each in method.runs] for method in methods])
-    both = zip(methods, names, looks, strict=True)
-    found = [replace(method, name=name, look=look) for method, name, look in both]
+    found = [replace(method, look=look) for method, look in zip(methods, looks, strict=True)]
     return found if wanted is None else _with_chosen(wanted, found)
+
+
+def _check_no_twins(runs: Iterable[RunSnapshot]) -> None:
+    """Refuse one run under two labels: the report would rank a method against itself."""
+    known: dict[str, RunSnapshot] = {}
+    for each in runs:
+        twin = known.setdefault(each.run.config.fingerprint, each)
+        if twin is not each:
+            raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
 
 
 def _with_chosen(wanted: str, methods: Sequence[MethodRuns]) -> list[MethodRuns]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fedeas.config import RunConfig
 from fedeas.errors import InputError
@@ -14,6 +15,7 @@ NOT_SHOWN = ("seed", "label", "data.root")
 DIGESTS = "content."  # the section of a config whose values are digests
 DIGITS = 8  # of a digest in a name, as in the names of run directories
 
+T = TypeVar("T")
 Settings = dict[str, Any]
 """A config with keys such as ``train.lr``, without those that do not define a method."""
 
@@ -21,6 +23,32 @@ Settings = dict[str, Any]
 def settings_of(config: RunConfig) -> Settings:
     """The settings of a config."""
     return {key: value for key, value in config.flat.items() if key not in NOT_SHOWN}
+
+
+def grouped(runs: Iterable[T], config_of: Callable[[T], RunConfig]) -> dict[str, list[T]]:
+    """Group runs by method, under the method's name; no group has two runs of one seed.
+
+    A label does not change a result, so that one config may have run under two labels. Each label is then a group of
+    its own, and so is a copy of a run directory: a mean over seeds would count that seed twice.
+    """
+    methods: dict[str, list[T]] = {}
+    for run in runs:
+        methods.setdefault(config_of(run).method, []).append(run)
+    groups = [group for members in methods.values() for group in _without_twins(members, config_of)]
+    return dict(zip(names_of([[*map(config_of, group)] for group in groups]), groups, strict=True))
+
+
+def _without_twins(runs: list[T], config_of: Callable[[T], RunConfig]) -> list[list[T]]:
+    """The runs of one method as they are if no seed repeats, else by label, with copies apart."""
+    if len({config_of(run).seed for run in runs}) == len(runs):
+        return [runs]
+    seen: Counter[tuple[str, int]] = Counter()
+    groups: dict[tuple[str, int], list[T]] = {}
+    for run in runs:
+        config = config_of(run)
+        groups.setdefault((config.label, seen[config.label, config.seed]), []).append(run)
+        seen[config.label, config.seed] += 1
+    return [*groups.values()]
 
 
 def names_of(methods: Sequence[Sequence[RunConfig]]) -> list[str]:
@@ -47,7 +75,17 @@ def _endings(namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
     keys = differing([each for method in settings for each in method])
     plain = [key for key in keys if not key.startswith(DIGESTS)]
     shorter = [_ending(method, plain) for method in settings]
-    return shorter if len({*shorter}) == len(shorter) else [_ending(method, keys) for method in settings]
+    if len({*shorter}) == len(shorter):
+        return shorter
+    return _with_labels([_ending(method, keys) for method in settings], namesakes)
+
+
+def _with_labels(endings: Sequence[str], namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
+    """Endings that repeat, because one config ran several times, with the label and the number of the copy."""
+    labels = [f", label={joined(config.label for config in configs)}" for configs in namesakes]
+    full = [end + label * (endings.count(end) > 1) for end, label in zip(endings, labels, strict=True)]
+    copies = [full[:place].count(end) + 1 for place, end in enumerate(full)]
+    return [end + f", copy {copy}" * (copy > 1) for end, copy in zip(full, copies, strict=True)]
 
 
 def _ending(settings: Sequence[Settings], keys: Sequence[str]) -> str:

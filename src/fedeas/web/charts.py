@@ -87,7 +87,7 @@ def accuracy(methods: Sequence[ListedMethod], screen: Screen = LIGHT) -> go.Figu
         means = _mean_traces(method, colour, DASHES[look.dash])
         named = max(len(means) - 1, 0)  # the trace that the legend shows
         for place, trace in enumerate([*means, *(_run_trace(run, colour) for run in method.unfinished)]):
-            group = {"name": for_html(method.name), "legendgroup": method.key, "showlegend": place == named}
+            group = {"name": for_html(method.name), "legendgroup": method.name, "showlegend": place == named}
             figure.add_scatter(**trace, **group)
     return figure
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from fedeas.config import RunConfig
 from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, Window
-from fedeas.runs.methods import names_of
+from fedeas.runs.methods import grouped
 from fedeas.runs.progress import State
 from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_run
 
@@ -47,9 +48,8 @@ class ListedRun(NamedTuple):
 
 
 class ListedMethod(NamedTuple):
-    """Runs with a curve that differ only in their seed; no two methods have the same key or name."""
+    """Runs with a curve that differ only in their seed; no two methods have the same name."""
 
-    key: str
     name: str
     policy: str
     finished: list[ListedRun]
@@ -73,20 +73,16 @@ def listed(folder: Path) -> Listing:
 
 def methods_of(runs: Sequence[ListedRun]) -> list[ListedMethod]:
     """The runs that have a curve, by method."""
-    groups: dict[str, list[ListedRun]] = {}
-    for run in runs:
-        if run.config is not None and run.curve.rounds:
-            groups.setdefault(run.config.method, []).append(run)
-    names = names_of([[run.config for run in group if run.config is not None] for group in groups.values()])
+    drawn = [(run, run.config) for run in runs if run.config is not None and run.curve.rounds]
+    groups = {name: [run for run, _ in group] for name, group in grouped(drawn, itemgetter(1)).items()}
     return [
         ListedMethod(
-            key,
             name,
             group[0].policy.partition("(")[0],
             [run for run in group if run.finished],
             [run for run in group if not run.finished],
         )
-        for (key, group), name in zip(groups.items(), names, strict=True)
+        for name, group in groups.items()
     ]
 
 
