@@ -61,6 +61,13 @@ def test_minutes_add_up_and_grow_with_the_samples():
     assert shared.images < 2 * 33650
 
 
+def test_images_of_each_dataset_take_time():
+    one, other = FULL.config(HERE, FEDEAS), FULL.config(setting("c100-k20-a0.1"), FEDEAS)
+    apart = [estimate([each]).minutes for each in (one, other)]
+    assert estimate([one, other]).minutes == pytest.approx(sum(apart))
+    assert estimate([other, one]).minutes == pytest.approx(sum(apart))
+
+
 def test_no_time_is_given_for_what_was_not_measured():
     assert estimate([study("smoke").config(HERE, FEDAVG)]).minutes is None
 

@@ -49,10 +49,10 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     known = {config: _speed(config) for config in configs}
     seconds = len(configs) * speeds["start"] + sum(map(_at_server, configs))
     seconds += sum(_trained(each) / speed for each, speed in known.items() if speed)
-    made = {name: number for (name, _), number in images.items() if number}
-    seconds += sum(number / speeds["generation"] for name, number in made.items() if _name(name) == TIMED)
+    made = [(_name(generator), number) for (generator, _), number in images.items() if number]
+    seconds += sum(number / speeds["generation"] for generator, number in made if generator == TIMED)
     untimed = {_name(each.algorithm) for each, speed in known.items() if speed is None}
-    untimed |= {_name(name) for name in made if _name(name) != TIMED}
+    untimed |= {generator for generator, _ in made if generator != TIMED}
     return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
 
