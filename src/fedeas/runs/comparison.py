@@ -212,7 +212,7 @@ def fixed(value: float, decimals: int) -> str:
 def signed(value: float, decimals: int) -> str:
     """The same with a sign for positive numbers, too.
 
-    >>> signed(1.25, 2), signed(-3, 1)
-    ('+1.25', '−3.0')
+    >>> signed(1.25, 2), signed(-3, 1), signed(-0.001, 1)
+    ('+1.25', '−3.0', '+0.0')
     """
-    return f"{value:+,.{decimals}f}".replace("-", "−")
+    return f"{value:+z,.{decimals}f}".replace("-", "−")
