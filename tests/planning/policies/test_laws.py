@@ -53,6 +53,12 @@ def has_room(policy, counts):
     return not (isinstance(policy, MissingOnly) and policy.budget and (counts.n > 0).all())
 
 
+@pytest.mark.parametrize("kind", [Greedy, Optimal, KL, RoundBias, Feedback])
+def test_a_budget_that_is_too_large_to_search_is_refused_in_words_for_all_policies(kind):
+    with pytest.raises(PolicyError, match=r"^a budget can be at most .* lower it"):
+        kind(budget=10**14).allocate(LabelCounts([[3, 1], [0, 4]]))
+
+
 def test_every_policy_is_tested():
     covered = {
         FedEAS,

@@ -31,7 +31,7 @@ from fedeas.planning.validation import MAX_CLIENT_SIZE, exact_integers
 def check_searchable(total: int) -> None:
     """Refuse budgets of more samples than a client may hold."""
     if total > MAX_CLIENT_SIZE:
-        raise PolicyError(f"greedy and optimal search take budgets up to {MAX_CLIENT_SIZE:,}, not {total:,}")
+        raise PolicyError(f"a budget can be at most {MAX_CLIENT_SIZE:,} samples, not {total:,}; lower it")
 
 
 class Round(NamedTuple):
