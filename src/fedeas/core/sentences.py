@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+MOST_NAMED = 6
+
 
 def listed(names: Sequence[str]) -> str:
     """Join names for a sentence.
@@ -14,14 +16,14 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def first_of(names: Sequence[str], most: int = 6) -> str:
+def first_of(names: Sequence[str]) -> str:
     """The first names for a sentence, and how many there are besides.
 
-    >>> first_of(["a", "b"]), first_of(["a", "b", "c", "d"], most=2)
-    ('a, b', 'a, b and 2 more')
+    >>> first_of("ab"), first_of("abcdefgh")
+    ('a, b', 'a, b, c, d, e, f and 2 more')
     """
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -325,7 +325,7 @@ class Study:
                 protocol=self.protocol,
                 held_out=profile.held_out or self._held_out(where) * method.held_out,
             ),
-            partition=self._central(where) if method.central else self._partition(where),
+            partition=self._central() if method.central else self._partition(where),
             model=self._model(where),
             train=self._train(where, method),
             rounds=RoundsConfig(
@@ -373,7 +373,7 @@ class Study:
             return where.id
         return f"{self.profile.dataset}-k{self.profile.clients[where.clients]}-a{where.alpha}"
 
-    def _central(self, where: Setting) -> PartitionConfig:
+    def _central(self) -> PartitionConfig:
         if self.protocol == "paper":
             raise InputError("central training needs the clean protocol; the paper's tests on parts of its clients")
         return PartitionConfig(scheme="iid", clients=1)

@@ -47,6 +47,7 @@ HEAT = "viridis_r"  # dark means many; white, which it does not contain, means n
 DPI = 160
 MOST_CLIENTS = 200
 FEW_ROUNDS = 5
+LONGEST_NAME = 16  # characters of a client's or class's name at an axis
 FORMATS = ("png", "svg")
 GRID: dict[str, Any] = {"color": PALE, "linewidth": 0.6}
 
@@ -361,9 +362,10 @@ def _name(axis: Any, names: Sequence[str], room: int) -> None:
     axis.set_ticks(places, labels=[_shortened(names[place]) for place in places])
 
 
-def _shortened(name: str, length: int = 16) -> str:
-    shown = printable(name[:length])
-    return shown if len(name) <= length and len(shown) <= length else f"{shown[: length - 1]}…"
+def _shortened(name: str) -> str:
+    shown = printable(name[:LONGEST_NAME])  # a character that cannot be shown takes several
+    fits = max(len(name), len(shown)) <= LONGEST_NAME
+    return shown if fits else f"{shown[: LONGEST_NAME - 1]}…"
 
 
 def _height(clients: int) -> float:

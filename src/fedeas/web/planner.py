@@ -6,7 +6,6 @@ on the last change are cached, and only the tab that is open is computed.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import streamlit as st
 from fedeas.client_counts import CountSource
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
+from fedeas.core.log import log
 from fedeas.data.known import KNOWN
 from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
@@ -36,8 +36,6 @@ from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.web.html_plot import Plot
 from fedeas.web.plan_result import Curves
 from fedeas.web.runs import ListedRun
-
-log = logging.getLogger("fedeas")
 
 OWN = "classes of equal size"
 REFRESH_SECONDS = 3.0  # while a run is in progress
