@@ -47,7 +47,7 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
 
 
 def every(seconds: float) -> Callable[[], bool]:
-    """A function that is true if so many seconds have passed since it was last true, or was made."""
+    """Return a function that is True at most once every `seconds`, and not at once."""
     last = time.monotonic()
 
     def is_due() -> bool:

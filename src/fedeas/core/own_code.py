@@ -107,7 +107,7 @@ def _code_of(spec: str, kind: str) -> list[str]:
 
 
 def imported_code(spec: str) -> str:
-    """What a digest of a user's code does not cover, in words."""
+    """Name the code and files that a user's part depends on and that its digest leaves out."""
     return f"{spec}: code that its module imports and files that it reads"
 
 

@@ -25,7 +25,7 @@ class Forecast(NamedTuple):
     rounds: int
     images: int
     is_bound: bool = False
-    """Whether it will take less: on a GPU, which trains several clients at once."""
+    """Whether `seconds` is an upper bound; on a GPU it is, because clients train at the same time."""
 
 
 def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:

@@ -17,7 +17,7 @@ from fedeas.planning.policies.waterfill import Waterfill
 
 SAMPLED_CLIENTS = 10_000
 OPEN_CLIENTS = 100_000
-"""With at most so many samples between two prices, the clients that take them are settled in memory."""
+"""The search ends when two prices differ by at most this many samples; the rest is decided in memory."""
 
 Place = Callable[[LabelCounts], IntArray]
 """The allocation of the next part; parts come in order."""

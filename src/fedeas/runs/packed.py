@@ -33,7 +33,7 @@ class PackedRun(Run):
         return dict(self.content["summary"])
 
     def environment(self) -> Record:
-        """Versions, device and engine."""
+        """Versions, device and threads of the latest start."""
         return dict(self.content["environment"])
 
     def generator(self) -> UsedGenerator | None:

@@ -75,7 +75,7 @@ class Run:
         return read_record(self.path / "summary.json", REMEDY)
 
     def environment(self) -> Record:
-        """Versions, device and engine of the latest start."""
+        """Versions, device and threads of the latest start."""
         path = self.path / "env.json"
         return read_record(path, REMEDY) if path.exists() else {}
 

@@ -35,7 +35,7 @@ Trace = dict[str, Any]
 def heat_map(
     counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str, screen: Screen = LIGHT
 ) -> go.Figure:
-    """Samples of clients x classes, blank where there are none; the colour of most is the farthest from the page's."""
+    """Samples of clients x classes, blank where there are none. The largest count has the strongest colour."""
     shown = table[rows].astype(float)
     shown[shown == 0] = np.nan
     decades = list(range(int(np.log10(max(largest, 10))) + 1))
