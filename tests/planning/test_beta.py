@@ -90,12 +90,12 @@ def test_rounding_down_keeps_the_total_with_fewer_digits(counts, total):
 
 
 @given(label_counts(), st.floats(0.1, 0.9), st.floats(0.05, 0.6))
-def test_the_interval_holds_exactly_the_betas_that_meet_both_conditions(counts, min_removed, max_synthetic):
-    interval = select_beta(counts, min_removed=min_removed, max_synthetic=max_synthetic)
+def test_the_interval_holds_exactly_the_betas_that_meet_both_conditions(counts, min_removed, max_share):
+    interval = select_beta(counts, min_removed=min_removed, max_share=max_share)
 
     def meets(beta):
         plan = FedEAS(beta).allocate(counts)
-        return removed(counts, plan) >= min_removed - 1e-12 and synthetic_share(counts, plan) < max_synthetic
+        return removed(counts, plan) >= min_removed - 1e-12 and synthetic_share(counts, plan) < max_share
 
     if interval:
         assert interval.lo < interval.hi
@@ -165,7 +165,7 @@ def test_limits_out_of_range_are_refused():
         lambda: images_in(1, 0),
         lambda: images_for_share(counts, 1),
         lambda: select_beta(counts, min_removed=0),
-        lambda: select_beta(counts, max_synthetic=1.2),
+        lambda: select_beta(counts, max_share=1.2),
         lambda: beta_for_total(FedEAS(), counts, -1),
         lambda: beta_for_total(FedEAS(), counts, 1.5),
     ):

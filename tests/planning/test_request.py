@@ -33,21 +33,21 @@ def test_limits_become_budgets():
     assert choose_policy("fedeas(beta=3, gamma=1)", Limits(beta=7), COUNTS) == FedEAS(7, gamma=1)
     assert 900 < total_of("fedeas", total=1000) <= 1000
     assert 2900 < total_of("fedeas", minutes=5, images_per_second=10) <= 3000
-    assert total_of("fedeas", max_synthetic=0.1) <= images_for_share(COUNTS, 0.1)
+    assert total_of("fedeas", max_share=0.1) <= images_for_share(COUNTS, 0.1)
     plan = choose_policy("fedeas", Limits(min_removed=0.4), COUNTS).allocate(COUNTS)
     assert 0.4 <= removed(COUNTS, plan) < 0.42
 
 
 def test_auto_takes_the_papers_conditions_or_given_ones():
-    interval = select_beta(COUNTS, min_removed=0.3, max_synthetic=0.4)
-    chosen = choose_policy("fedeas", Limits(auto=True, min_removed=0.3, max_synthetic=0.4), COUNTS)
+    interval = select_beta(COUNTS, min_removed=0.3, max_share=0.4)
+    chosen = choose_policy("fedeas", Limits(auto=True, min_removed=0.3, max_share=0.4), COUNTS)
     assert chosen.beta == interval.roundest
     plan = chosen.allocate(COUNTS)
     assert removed(COUNTS, plan) >= 0.3
     assert synthetic_share(COUNTS, plan) < 0.4
 
 
-@pytest.mark.parametrize("limit", ["min_removed", "max_synthetic"])
+@pytest.mark.parametrize("limit", ["min_removed", "max_share"])
 def test_a_limit_of_nothing_is_refused_and_not_taken_for_a_missing_one(limit):
     with pytest.raises(InputError, match="between 0 and 1, not 0"):
         choose_policy("fedeas", Limits(auto=True, **{limit: 0}), COUNTS)
@@ -63,12 +63,12 @@ def test_budgeted_policies_take_the_limit_or_match_fedeas():
 
 def test_balanced_clients_get_nothing_whatever_the_limit():
     balanced = LabelCounts([[5, 5], [7, 7]])
-    for limit in ({"total": 100}, {"auto": True}, {"min_removed": 0.5}, {"max_synthetic": 0.2}):
+    for limit in ({"total": 100}, {"auto": True}, {"min_removed": 0.5}, {"max_share": 0.2}):
         assert total_of("fedeas", balanced, **limit) == 0
 
 
 def test_contradicting_limits_are_refused():
-    for limits in ({"beta": 1, "total": 5}, {"auto": True, "beta": 2}, {"total": 3, "max_synthetic": 0.2}):
+    for limits in ({"beta": 1, "total": 5}, {"auto": True, "beta": 2}, {"total": 3, "max_share": 0.2}):
         with pytest.raises(InputError, match="give the budget in one way"):
             Limits(**limits)
     with pytest.raises(InputError, match="needs both: minutes and images per second"):

@@ -23,7 +23,7 @@ from fedeas.planning.policies.fedeas import ROUNDING_SLACK
 from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.validation import MAX_SQUARED
 
-MIN_REMOVED, MAX_SYNTHETIC = 0.5, 0.25  # the paper's two conditions on beta
+MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 
 BALANCED = "every client is balanced already: there is nothing to generate"
 
@@ -83,9 +83,9 @@ def select_beta(
     counts: LabelCounts,
     policy: FedEAS | None = None,
     min_removed: float = MIN_REMOVED,
-    max_synthetic: float = MAX_SYNTHETIC,
+    max_share: float = MAX_SHARE,
 ) -> BetaInterval:
-    """The betas that remove at least `min_removed` of I with a synthetic share below `max_synthetic`.
+    """The betas that remove at least `min_removed` of I with a synthetic share below `max_share`.
 
     >>> interval = select_beta(LabelCounts([[90, 10, 0], [0, 20, 80]]))
     >>> interval.roundest in interval
@@ -94,7 +94,7 @@ def select_beta(
     policy = policy or FedEAS()
     _check_share("min_removed", min_removed)
     curve = BetaCurve(policy, counts)
-    hi = _end_of(curve, images_for_share(counts, max_synthetic))
+    hi = _end_of(curve, images_for_share(counts, max_share))
     if math.isinf(hi):
         return BetaInterval(hi, hi, BALANCED)
     first, path = _first_that_removes(curve, hi, min_removed)
@@ -102,7 +102,7 @@ def select_beta(
         return BetaInterval(
             hi,
             hi,
-            f"no beta meets both conditions: below a synthetic share of {max_synthetic:.1%} at most "
+            f"no beta meets both conditions: below a synthetic share of {max_share:.1%} at most "
             f"{path.removed.max():.1%} of the imbalance goes, not {min_removed:.1%}; relax one of the two",
         )
     # A budget far above the largest class makes imbalance grow again.
@@ -192,14 +192,14 @@ def images_in(minutes: float, images_per_second: float) -> int:
     return int(minutes * 60 * images_per_second)
 
 
-def images_for_share(counts: LabelCounts, max_synthetic: float) -> int:
-    """The largest B with B / (N + B) below `max_synthetic`.
+def images_for_share(counts: LabelCounts, max_share: float) -> int:
+    """The largest B with B / (N + B) below `max_share`.
 
     >>> images_for_share(LabelCounts([[60, 15]]), 0.25)  # 25 of 100 would not be below a quarter
     24
     """
-    _check_share("the synthetic share", max_synthetic)
-    return math.ceil(counts.total * max_synthetic / (1 - max_synthetic) * (1 - ROUNDING_SLACK)) - 1
+    _check_share("the synthetic share", max_share)
+    return math.ceil(counts.total * max_share / (1 - max_share) * (1 - ROUNDING_SLACK)) - 1
 
 
 def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:

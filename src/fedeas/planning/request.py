@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from fedeas.core.files import PathLike
 from fedeas.errors import InputError, PolicyError
 from fedeas.planning.beta import (
-    MAX_SYNTHETIC,
+    MAX_SHARE,
     MIN_REMOVED,
     beta_for_removed,
     beta_for_total,
@@ -54,13 +54,13 @@ class Limits:
     minutes: float | None = None
     images_per_second: float | None = None
     auto: bool = False
-    max_synthetic: float | None = None
+    max_share: float | None = None
     min_removed: float | None = None
 
     def __post_init__(self) -> None:
         ways = [self.beta, self.total, self.minutes, self.auto or None]
         if not self.auto:
-            ways += [self.max_synthetic, self.min_removed]
+            ways += [self.max_share, self.min_removed]
         if sum(way is not None for way in ways) > 1:
             raise InputError(
                 "give the budget in one way: beta, total, minutes, auto, or a single limit; for two limits add auto"
@@ -83,8 +83,8 @@ class Limits:
         """The limit as a number of images; None if it limits something else, or needs counts that are not given."""
         if self.minutes is not None and self.images_per_second is not None:
             return images_in(self.minutes, self.images_per_second)
-        if counts is not None and self.max_synthetic is not None and not self.auto:
-            return images_for_share(counts, self.max_synthetic)
+        if counts is not None and self.max_share is not None and not self.auto:
+            return images_for_share(counts, self.max_share)
         return self.total
 
 
@@ -125,7 +125,7 @@ def _beta_within(policy: FedEAS, limits: Limits, counts: LabelCounts) -> float:
     """The beta for a limit; infinite if every client is balanced, since then any beta generates nothing."""
     if limits.auto:
         least = MIN_REMOVED if limits.min_removed is None else limits.min_removed
-        most = MAX_SYNTHETIC if limits.max_synthetic is None else limits.max_synthetic
+        most = MAX_SHARE if limits.max_share is None else limits.max_share
         interval = select_beta(counts, policy, least, most)
         return interval.hi if math.isinf(interval.hi) else interval.roundest
     if limits.min_removed is not None:

@@ -69,7 +69,7 @@ def _limit_arguments(limits: Limits) -> list[str]:
         "--total": limits.total,
         "--minutes": limits.minutes,
         "--images-per-second": limits.images_per_second,
-        "--max-share": limits.max_synthetic,
+        "--max-share": limits.max_share,
         "--min-removed": limits.min_removed,
     }
     given = [part for option, value in options.items() if value is not None for part in (option, f"{value:.12g}")]

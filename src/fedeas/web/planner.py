@@ -185,7 +185,7 @@ def _choose_limits(policy: str) -> Limits:
         minutes = float(st.number_input("Minutes at most", 0.0, 1e5, 10.0, 1.0, key="minutes"))
         limits = Limits(minutes=minutes, images_per_second=_rate())
     elif size is Size.SHARE:
-        limits = Limits(max_synthetic=st.slider("Synthetic share below, %", 1, 95, 25, key="share") / 100)
+        limits = Limits(max_share=st.slider("Synthetic share below, %", 1, 95, 25, key="share") / 100)
     elif size is Size.REMOVED:
         limits = Limits(min_removed=st.slider("Imbalance removed at least, %", 1, 99, 50, key="removed") / 100)
     else:

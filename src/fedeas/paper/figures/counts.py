@@ -14,7 +14,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.paper.figures.style import panel
 from fedeas.paper.published import EXAMPLE, example_counts, published, setting
 from fedeas.planning import scores
-from fedeas.planning.beta import MAX_SYNTHETIC, MIN_REMOVED, beta_path, select_beta
+from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED, beta_path, select_beta
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import FedEAS, FullBalance, Greedy, MissingOnly, Optimal, Uniform
 from fedeas.plotting import figures as plots
@@ -114,7 +114,7 @@ def overview_figure() -> Figure:
 def selection_figure() -> Figure:
     """Fig. 5(b): the betas that remove enough imbalance with few enough synthetic samples."""
     counts, path = example_counts(), beta_path(POLICY, example_counts(), 1.25 * _sweep()[-1])
-    interval = select_beta(counts, POLICY, MIN_REMOVED, MAX_SYNTHETIC)
+    interval = select_beta(counts, POLICY, MIN_REMOVED, MAX_SHARE)
     figure, axes = _panel(f"Both conditions hold for β in [{interval.lo:.2f}, {interval.hi:.2f})")
     share = path.total / (counts.total + path.total)
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
@@ -210,11 +210,11 @@ def _bracket(axes: Any, low: float, high: float) -> None:
 
 
 def _admissible(axes: Any) -> None:
-    axes.fill_between((0, MAX_SYNTHETIC), MIN_REMOVED, 1, color=plots.GREEN, alpha=0.15, linewidth=0)
+    axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=plots.GREEN, alpha=0.15, linewidth=0)
     axes.axhline(MIN_REMOVED, color=plots.GREY, linestyle="--", linewidth=1.2)
-    axes.axvline(MAX_SYNTHETIC, color=plots.GREY, linestyle="--", linewidth=1.2)
-    note = f"at least {MIN_REMOVED:.0%} removed,\nless than {MAX_SYNTHETIC:.0%} synthetic"
-    axes.text(0.5 * MAX_SYNTHETIC, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
+    axes.axvline(MAX_SHARE, color=plots.GREY, linestyle="--", linewidth=1.2)
+    note = f"at least {MIN_REMOVED:.0%} removed,\nless than {MAX_SHARE:.0%} synthetic"
+    axes.text(0.5 * MAX_SHARE, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
 
 
 def _spread_of_skew(entropy: FloatArray, number: int) -> IntArray:
