@@ -24,7 +24,7 @@ Place = Callable[[LabelCounts], IntArray]
 
 
 @dataclass(frozen=True, eq=False)
-class Fleet:
+class TableSurvey:
     """What has to be known about all clients before their curves can be drawn."""
 
     clients: int
@@ -38,7 +38,7 @@ class Fleet:
     """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
 
     @staticmethod
-    def survey(parts: Parts, budget: Budget) -> Fleet:
+    def of(parts: Parts, budget: Budget) -> TableSurvey:
         """Read the table once."""
         clients = samples = largest = matched = 0
         held, chosen, stride = np.zeros(1, dtype=np.int64), np.empty((0, 1), dtype=np.int64), 1
@@ -51,7 +51,7 @@ class Fleet:
             largest = max(largest, int(part.sizes.max()))
             matched += budget.allocate(part).total if isinstance(budget, Policy) else 0
         total = matched if isinstance(budget, Policy) else int(budget)
-        return Fleet(clients, samples, largest, total, held, LabelCounts(frozen(chosen.copy())))
+        return TableSurvey(clients, samples, largest, total, held, LabelCounts(frozen(chosen.copy())))
 
     @property
     def sampled_total(self) -> int:

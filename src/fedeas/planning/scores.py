@@ -18,7 +18,7 @@ from fedeas.planning.counts import Allocation, LabelCounts, Table, as_counts
 from fedeas.planning.validation import exact_integers
 
 
-class Split(NamedTuple):
+class ImbalanceSplit(NamedTuple):
     """The two terms of Eq. (r-decomp), whose sum is I."""
 
     heterogeneity: float
@@ -64,18 +64,18 @@ def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
     return float(client_imbalance(counts, allocation).sum())
 
 
-def imbalance_split(counts: Table, allocation: Allocation | None = None) -> Split:
+def imbalance_split(counts: Table, allocation: Allocation | None = None) -> ImbalanceSplit:
     """I as cross-client heterogeneity plus global imbalance, Eq. (r-decomp).
 
     >>> imbalance_split(LabelCounts([[10, 0], [0, 10]]))
-    Split(heterogeneity=0.5, global_imbalance=0.0)
+    ImbalanceSplit(heterogeneity=0.5, global_imbalance=0.0)
     """
     counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
     proportions = n / sizes[:, None]
     mean = counts.weights @ proportions
     spread = ((proportions - mean) ** 2).sum(axis=1)
-    return Split(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
+    return ImbalanceSplit(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
 
 
 def gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:

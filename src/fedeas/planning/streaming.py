@@ -16,7 +16,7 @@ import numpy as np
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.fleet import Exceptions, Fleet, Place, leave_few_open, open_clients, plan_whole
+from fedeas.planning.fleet import Exceptions, Place, TableSurvey, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Parts, Passes, Rounding, Tried
 from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
@@ -51,7 +51,7 @@ def placement(parts: Parts, policy: Policy) -> Place:
     if not can_stream(policy):
         raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
     assert isinstance(policy, Greedy | Optimal | KL)
-    fleet = Fleet.survey(parts, policy.budget)
+    fleet = TableSurvey.of(parts, policy.budget)
     check_searchable(fleet.total)
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
         return plan_whole(parts, policy)
@@ -62,14 +62,14 @@ def placement(parts: Parts, policy: Policy) -> Place:
     return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
 
 
-def _relaxed_curves(policy: KL | Optimal, fleet: Fleet, part: LabelCounts) -> RelaxedCurves:
+def _relaxed_curves(policy: KL | Optimal, fleet: TableSurvey, part: LabelCounts) -> RelaxedCurves:
     shares = shares_towards(policy.target, fleet.held)
     if isinstance(policy, KL):
         return DivergenceCurves(part.n, part.sizes / fleet.samples, shares, policy.smoothing)
     return ShareCurves(part, shares)
 
 
-def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Place:
+def _relaxed(parts: Parts, fleet: TableSurvey, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Place:
     """Real numbers at one price, rounded."""
     passes = Passes(parts, curves_of, lambda curves, price: fine_total(curves.samples_at(price)))
     highest, matched = 0.0, 0
@@ -90,7 +90,7 @@ def _relaxed(parts: Parts, fleet: Fleet, curves_of: Callable[[LabelCounts], Rela
     return place
 
 
-def _relaxed_price(passes: Passes[RelaxedCurves], fleet: Fleet, highest: float, matched: int) -> float:
+def _relaxed_price(passes: Passes[RelaxedCurves], fleet: TableSurvey, highest: float, matched: int) -> float:
     total = fleet.total * FINE
     _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
     ends = Tried(0.0, matched), Tried(highest, 0)
@@ -102,7 +102,7 @@ def _relaxed_price(passes: Passes[RelaxedCurves], fleet: Fleet, highest: float, 
 class Filling:
     """Place the next part: each client takes what `usual` says, except some, given by row and number of samples."""
 
-    fleet: Fleet
+    fleet: TableSurvey
     usual: Callable[[Waterfill], IntArray]
     exceptions: Exceptions
 
@@ -124,7 +124,7 @@ def _outline(passes: Passes[Waterfill]) -> tuple[float, int]:
     return highest, demand
 
 
-def _prices_around(passes: Passes[Waterfill], fleet: Fleet, highest: float, demand: int) -> tuple[float, float]:
+def _prices_around(passes: Passes[Waterfill], fleet: TableSurvey, highest: float, demand: int) -> tuple[float, float]:
     """Two prices between which few samples are taken."""
     some = fleet.waterfill(fleet.some)
     guess = bisect_price(lambda at: passes.taken(some, at.middle) <= fleet.sampled_total, highest).enough
@@ -133,7 +133,7 @@ def _prices_around(passes: Passes[Waterfill], fleet: Fleet, highest: float, dema
     return low.price, high.price
 
 
-def _greedy(parts: Parts, fleet: Fleet) -> Place:
+def _greedy(parts: Parts, fleet: TableSurvey) -> Place:
     """All samples above a price; the clients near it are settled in memory."""
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.taken_above(price).sum()))
     highest, demand = _outline(passes)
@@ -152,7 +152,7 @@ def _greedy(parts: Parts, fleet: Fleet) -> Place:
     return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
 
 
-def _greedy_in_steps(parts: Parts, fleet: Fleet, policy: Greedy) -> Place:
+def _greedy_in_steps(parts: Parts, fleet: TableSurvey, policy: Greedy) -> Place:
     """Greedy towards any shares: what clients take one after the other, up to a price.
 
     Gains do not always fall, and no formula tells what a client has taken at a price. Still, before the first sample
@@ -197,7 +197,7 @@ def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Place
     return lambda part: exceptions.put_into(taken(passes.curves_of(part)))
 
 
-def _optimal(parts: Parts, fleet: Fleet) -> Place:
+def _optimal(parts: Parts, fleet: TableSurvey) -> Place:
     """The best samples at a price; the clients near it are settled in memory, the last few samples in a pass."""
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.best_at(price).sum()))
     highest, demand = _outline(passes)
