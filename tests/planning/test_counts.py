@@ -213,6 +213,31 @@ def test_an_allocation_becomes_a_frame_with_the_names_of_its_counts():
     assert Allocation([[0, 3]]).to_frame().columns.tolist() == [0, 1]
 
 
+def test_counts_become_a_frame_and_are_shown_with_their_names():
+    counts = LabelCounts([[8, 0], [1, 5000]], ["<b>", "bob"], ["cat", "dog"])
+    assert LabelCounts(counts.to_frame()) == counts
+    html = counts._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<td>5,000</td><td>5,001</td>" in html
+
+
+@pytest.mark.parametrize("table", [LabelCounts, Allocation])
+def test_what_has_no_name_is_called_by_its_number(table):
+    assert table([[1, 2], [3, 4]]).client_names == table([[1, 2], [3, 4]]).class_names == ("0", "1")
+    named = table([[1, 2], [3, 4]], clients=["ann", "bob"], classes=["cat", "dog"])
+    assert (named.client_name(1), named.class_names) == ("bob", ("cat", "dog"))
+
+
+def test_a_number_is_a_row_and_a_text_is_a_name():
+    plan = Allocation(np.eye(3, dtype=int), clients=["5", "3", "0"])
+    assert [plan.row_of(row) for row in (0, 1, 2)] == [0, 1, 2]
+    assert [plan.row_of(name) for name in ("5", "3", "0")] == [0, 1, 2]
+    assert Allocation(np.eye(3, dtype=int)).row_of("2") == 2
+    for nobody in (5, -1, "1"):
+        with pytest.raises(InputError, match="no client"):
+            plan.row_of(nobody)
+
+
 def test_the_package_shows_its_public_names_only():
     assert set(fedeas.__all__) <= set(dir(fedeas))
     assert not {"planning", "core", "Any", "TYPE_CHECKING"} & set(dir(fedeas))

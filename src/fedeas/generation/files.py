@@ -87,7 +87,7 @@ def write_images(
         count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
         report = on_images or (lambda images, of: None)
         report(count, wanted)
-        names = _file_names([client_name(source, row) for row in range(len(source.plan.n))])
+        names = _file_names(source.plan.client_names)
         for row in rows:
             if row not in done and source.plan.per_client[row]:
                 for part in _write_client(folder, source, ready, row, names[row], form):
@@ -124,16 +124,11 @@ def _write_client(
         batch = slice(start, start + ready.batch_size)
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
-    made = ClientImages(client_name(source, row), name, images, labels, number_of(index))
+    made = ClientImages(source.plan.client_name(row), name, images, labels, number_of(index))
     files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
         folder, made, source.classes
     )
     _list_images(folder, source, made, files)
-
-
-def client_name(source: PlanSource, row: int) -> str:
-    """The client's name, or its row."""
-    return str(row) if source.plan.clients is None else source.plan.clients[row]
 
 
 def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
@@ -197,7 +192,7 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     with suppress(FileNotFoundError), (folder / MANIFEST).open(encoding="utf-8", newline="") as manifest:
         for row in list(csv.reader(manifest))[1:]:
             rows.setdefault(row[0], []).append(row)
-    names = {for_csv(client_name(source, row)): row for row in range(len(source.plan.n))}
+    names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
     done = {
         name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
     }

@@ -94,7 +94,7 @@ def _context(
         names, own = tuple(map(str, about.get("class_names") or range(plan.n.shape[1]))), checked_shape(about["shape"])
         return GeneratorContext.without_images("the plan", names, own, protocol="paper", device=where)
     if shape is not None and (settings is None or isinstance(settings, Python)):
-        names = plan.classes or tuple(map(str, range(plan.n.shape[1])))
+        names = plan.class_names
         return GeneratorContext.without_images("the plan", names, checked_shape(shape), protocol="paper", device=where)
     return None
 

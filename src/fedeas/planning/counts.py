@@ -13,21 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
-from fedeas.core.foreign_text import for_html
 from fedeas.core.sentences import first_of
 from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
+from fedeas.planning.named_table import NamedTable, shape_text
 from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
 
 Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 """Label counts as {client: {class: count}}, or as a {class: count} for each client."""
 
-MOST_SHOWN = 30
-"""Clients and classes that a notebook shows."""
-
 
 @dataclass(frozen=True, eq=False)
-class LabelCounts:
+class LabelCounts(NamedTable):
     """Counts of clients x classes: ``n[k, c]`` is the number of samples of class c that client k holds.
 
     The table is checked once, here, and read-only from then on. A read-only int64 array is shared, anything else
@@ -113,21 +110,13 @@ class LabelCounts:
         """Real and allocated samples as an array; a client may have more of them than `LabelCounts` allows."""
         if allocation.n.shape != self.n.shape:
             raise InputError(
-                f"the allocation is for {_shape(allocation.n)} but the counts are {_shape(self.n)}; "
+                f"the allocation is for {shape_text(allocation.n)} but the counts are {shape_text(self.n)}; "
                 "allocate from these counts"
             )
         largest = int(self.n.max()) + int(allocation.n.max())
         if largest * self.num_classes >= 2**63:
             raise InputError(f"an allocation of {int(allocation.n.max()):,} samples of one class; allocate fewer")
         return np.asarray(self.n + allocation.n)
-
-    def client_name(self, row: int) -> str:
-        """The client's given name, or its row number."""
-        return str(row) if self.clients is None else self.clients[row]
-
-    def class_name(self, column: int) -> str:
-        """The class's given name, or its column number."""
-        return str(column) if self.classes is None else self.classes[column]
 
     def __len__(self) -> int:
         return self.num_clients
@@ -148,7 +137,7 @@ class LabelCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation:
+class Allocation(NamedTable):
     """How many synthetic samples each client generates of each class, and the policy that decided it.
 
     >>> Allocation([[0, 3], [1, 0]], policy="by hand").total
@@ -183,42 +172,22 @@ class Allocation:
         return named
 
     def row_of(self, client: int | str) -> int:
-        """The row of a client, by its name or number.
+        """The row of a client: a text is the client's name, a number is the row itself.
 
-        >>> Allocation([[0, 3], [1, 0]], clients=["ann", "bob"]).row_of("bob")
-        1
+        >>> plan = Allocation([[0, 3], [1, 0]], clients=["7", "0"])
+        >>> plan.row_of("0"), plan.row_of(0)
+        (1, 0)
         """
-        names = list(self.clients or map(str, range(len(self.n))))
+        if isinstance(client, int | np.integer):
+            if 0 <= client < len(self.n):
+                return int(client)
+            raise InputError(f"no client in row {client}; rows are 0 to {len(self.n) - 1}, and a name is given as text")
+        names = self.client_names
         if str(client).strip() in names:
             return names.index(str(client).strip())
-        if isinstance(client, int | np.integer) and 0 <= client < len(names):
-            return int(client)
         near = difflib.get_close_matches(str(client), names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {first_of(names)}"
         raise InputError(f"no client {client!r}; {hint}")
-
-    def _repr_html_(self) -> str:
-        """The allocation as a table in a notebook; a large one is cut off."""
-        classes = self.classes or tuple(map(str, range(self.n.shape[1])))
-        clients = self.clients or tuple(map(str, range(self.n.shape[0])))
-        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *classes[:MOST_SHOWN], "total"))
-        rows = [
-            f"<th>{for_html(name)}</th>" + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
-            for name, row in zip(clients[:MOST_SHOWN], self.n[:MOST_SHOWN], strict=True)
-        ]
-        cut = f"<p>{_shape(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
-        body = "</tr><tr>".join(rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
-
-    def to_frame(self) -> Any:
-        """The allocation as a pandas DataFrame, with the names of clients and classes.
-
-        >>> Allocation([[0, 3]]).named_as(LabelCounts([[5, 2]], ["ann"], ["cat", "dog"])).to_frame().loc["ann"].tolist()
-        [0, 3]
-        """
-        pandas = import_pandas("to_frame")
-        index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
-        return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
 
     @cached_property
     def per_client(self) -> IntArray:
@@ -247,15 +216,6 @@ class Allocation:
         return self.total
 
 
-def import_pandas(user: str) -> Any:
-    """The package pandas, which is optional; `user` is named in the error."""
-    try:
-        import pandas
-    except ImportError:
-        raise InputError(f"{user} needs pandas; run pip install pandas") from None
-    return pandas
-
-
 Table = LabelCounts | ArrayLike | Dictionaries
 """Whatever stands for label counts: a `LabelCounts`, an array, nested lists, dictionaries, a pandas or Arrow table."""
 
@@ -281,7 +241,3 @@ def _n_log_n(n: IntArray) -> FloatArray:
 def _n_log_n_table() -> FloatArray:
     n = np.arange(2**16)
     return frozen(n * np.log(np.maximum(n, 1)))
-
-
-def _shape(n: IntArray) -> str:
-    return f"{n.shape[0]} clients x {n.shape[1]} classes"

@@ -266,7 +266,7 @@ def number_from(axes: Any, foot: float, largest: int) -> None:
 
 def name_classes(axes: Any, counts: LabelCounts, room: int = 20) -> None:
     """Write class names along the lower edge, at most `room` of them."""
-    names = [counts.class_name(column) for column in range(counts.num_classes)]
+    names = list(counts.class_names)
     upright = max(map(len, names)) > 2 or len(names) > 10
     _name(axes.xaxis, names, room)
     axes.tick_params(axis="x", rotation=90 if upright else 0, labelsize=9)

@@ -37,7 +37,8 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.errors import FedEASError, InputError, RunError
-from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.named_table import import_pandas
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
 LOCK = ".lock"

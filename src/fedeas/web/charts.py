@@ -49,7 +49,7 @@ def heat_map(
         "y": 1,
         "yanchor": "top",
     }
-    classes = [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
+    classes = [*map(for_html, counts.class_names)]
     names: Axis = {"type": "category", "showgrid": False}
     angle = 90 if max(map(len, classes)) > 3 else 0  # so that all of them fit
     across = _axis("class", screen, **names, tickangle=angle, side="top")

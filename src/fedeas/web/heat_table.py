@@ -39,7 +39,7 @@ def heat_table(
     counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str, screen: Screen = LIGHT
 ) -> str:
     """Samples of clients x classes, blank where there are none; the darkest or, on a dark screen, brightest is most."""
-    classes = [for_html(counts.class_name(column)) for column in range(counts.num_classes)]
+    classes = [*map(for_html, counts.class_names)]
     clients = [for_html(counts.client_name(row)) for row in rows]
     first, others = min(max(map(len, [*clients, CORNER])), WIDEST) + 2, max(len(str(largest)), SHORT) + 1
     head = "".join(f'<th scope="col">{_class_name(name)}</th>' for name in classes)

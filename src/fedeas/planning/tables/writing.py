@@ -54,7 +54,7 @@ class _ParquetWriter:
 
         clients = chunk.names if isinstance(chunk.names, pa.ChunkedArray) else pa.array(_client_names(chunk))
         columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
-        table = pa.table([clients, *columns], names=["client", *_class_names(chunk)])
+        table = pa.table([clients, *columns], names=["client", *chunk.counts.class_names])
         if self.file is None:
             schema = table.schema.with_metadata({"fedeas.policy": self.policy})
             self.file = parquet.ParquetWriter(self.path, schema)
@@ -74,7 +74,7 @@ class _CsvWriter:
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         if self.file.tell() == 0:
-            self.rows.writerow(["client", *map(for_csv, _class_names(chunk))])
+            self.rows.writerow(["client", *map(for_csv, chunk.counts.class_names)])
         names = [for_csv(name) if isinstance(name, str) else name for name in _client_names(chunk)]
         self.rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
 
@@ -93,7 +93,7 @@ class _JsonWriter:
 
     def append(self, chunk: Chunk, allocation: Allocation) -> None:
         if not self.started:
-            self.file.write(f',\n"classes": {json.dumps(_class_names(chunk))},\n"clients": [')
+            self.file.write(f',\n"classes": {json.dumps(chunk.counts.class_names)},\n"clients": [')
         for name, row in zip(_client_names(chunk), allocation.n.tolist(), strict=True):
             self.file.write(("," if self.started else "") + "\n" + json.dumps({"client": name, "n": row}))
             self.started = True
@@ -108,7 +108,3 @@ def _client_names(chunk: Chunk) -> Sequence[object]:
     if chunk.names is None:
         return range(chunk.first_row, chunk.first_row + chunk.counts.num_clients)
     return chunk.names if isinstance(chunk.names, tuple) else chunk.names.to_pylist()
-
-
-def _class_names(chunk: Chunk) -> list[str]:
-    return [chunk.counts.class_name(column) for column in range(chunk.counts.num_classes)]
