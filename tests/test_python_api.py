@@ -37,6 +37,14 @@ def test_names_are_in_every_form_of_a_plan(tmp_path):
     assert fedeas.generate(tmp_path / "plan.json", paint, shape=(1, 2, 2)).plan.clients == ("ann", "<b>")
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_a_saved_plan_is_read_back_with_its_names(tmp_path, ending):
+    plan = fedeas.plan(FRAME, beta=6)
+    plan.save(tmp_path / f"plan.{ending}")
+    again = fedeas.read_allocation(tmp_path / f"plan.{ending}")
+    assert again.to_frame().equals(plan.to_frame())
+
+
 def paint(labels, index):
     return np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (len(labels), 1, 2, 2))
 
@@ -106,7 +114,7 @@ def test_a_run_takes_the_policy_of_a_plan_for_its_own_clients(tmp_path):
 
 
 def test_public_names_are_shown_and_work():
-    assert {"plan", "generate", "run", "report", "augment"} <= set(dir(fedeas))
+    assert {"plan", "generate", "run", "report", "augment", "run_in_stages"} <= set(dir(fedeas))
     assert not {"planning", "core", "import_module"} & set(dir(fedeas))
     for name in dir(fedeas):
         assert getattr(fedeas, name) is not None

@@ -62,13 +62,14 @@ from fedeas.planning.scores import (
     synthetic_share,
 )
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import read_counts, write_allocation, write_counts
+from fedeas.planning.tables import read_allocation, read_counts, write_allocation, write_counts
 from fedeas.plans import plan
 
 if TYPE_CHECKING:
     from fedeas import report as report
     from fedeas.augmentation import Augmented as Augmented
     from fedeas.augmentation import augment as augment
+    from fedeas.federation.stages import run_in_stages as run_in_stages
     from fedeas.generation import SyntheticImages as SyntheticImages
     from fedeas.generation import generate as generate
     from fedeas.running import run as run
@@ -118,6 +119,7 @@ __all__ = [
     "imbalance_split",
     "parse_policy",
     "plan",
+    "read_allocation",
     "read_counts",
     "removed",
     "residual",
@@ -135,6 +137,7 @@ _LAZY = {
     "augment": "augmentation",
     "generate": "generation",
     "run": "running",
+    "run_in_stages": "federation.stages",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""
 
