@@ -1,14 +1,18 @@
-"""Label counts by the name that a user gives: a table, a saved split, or a dataset that comes with clients."""
+"""Label counts by the name that a user gives: a table, a saved split, or a dataset that comes with clients.
+
+A plan for such clients becomes the config of a run on them.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedeas.config import checked_config
+from fedeas.config import RunConfig, checked_config
 from fedeas.core.inputs import checked_file
 from fedeas.core.records import array_names
 from fedeas.data.partition import Partition
@@ -16,6 +20,7 @@ from fedeas.data.sources import NPZ_NAMES, is_place
 from fedeas.errors import InputError
 from fedeas.federation.split import split_of
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import Policy, Pool
 from fedeas.planning.tables import ColumnNames
 
 
@@ -76,3 +81,18 @@ def plan_arguments(name: str, num_classes: int | None = None, columns: ColumnNam
     }
     given = [part for option, value in options.items() if value for part in (option, str(value))]
     return " ".join(map(shlex.quote, [file, *given]))
+
+
+def run_config(source: CountSource, policy: Policy) -> str:
+    """TOML for ``fedeas run``: this policy, on these clients if a run can have them."""
+    shared = {"generator": "shared(of=gaussian)"} if isinstance(policy, Pool) else {}
+    content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **shared, **source.config}
+    RunConfig.model_validate(content)
+    known = "on the clients that were planned for" if source.config else "set [data] and [partition] to your clients"
+    lines = [f"# Planned with FedEAS; {known}. Everything else is at its default: fedeas run FILE --dry-run"]
+    for key, value in content.items():
+        if isinstance(value, str):
+            lines.append(f"{key} = {json.dumps(value)}")
+        else:
+            lines += ["", f"[{key}]", *(f"{name} = {json.dumps(each)}" for name, each in value.items())]
+    return "\n".join(lines) + "\n"

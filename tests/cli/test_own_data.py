@@ -114,6 +114,15 @@ def test_images_that_are_given_as_counts_are_named_as_datasets_are(run, images, 
         read_upload("data.npz", (tmp_path / "data.npz").read_bytes())
 
 
+@pytest.mark.parametrize("option", ["--classes=12", "--label-column=x"])
+def test_options_of_tables_are_refused_for_what_is_no_table(run, images, option):
+    assert run("partition", "digits", "--clients", 4, "--out", "split.npz")[0] == 0
+    for name in ("folder:images", "split.npz"):
+        code, _, err = run("plan", name, option)
+        assert code == 2
+        assert f"{option.partition('=')[0]} is for a table of counts, not for {name}" in err
+
+
 def test_a_config_needs_images(run, tmp_path):
     (tmp_path / "counts.csv").write_text("client,a,b\nx,1,2\n")
     code, _, err = run("plan", "counts.csv", "--out", "run.toml")

@@ -33,6 +33,7 @@ from fedeas import (
 )
 from fedeas.cli import main
 from fedeas.cli.planner import PAGE, planner, streamlit_options
+from fedeas.client_counts import run_config
 from fedeas.config import load_config
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
@@ -142,7 +143,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     chosen = choice.resolved(COUNTS)
     federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"))
     (tmp_path / "counts.csv").write_bytes(downloads.counts_file(COUNTS))
-    (tmp_path / "run.toml").write_text(downloads.run_config(federation, chosen))
+    (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
     assert config.policy == chosen.spec
     assert config.generator.startswith("shared(") == (policy == "pool")
@@ -158,7 +159,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
 def test_the_config_of_a_known_federation_holds_the_same_clients():
     split = {"paper": paper_replay, "dirichlet": dirichlet}
     for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
-        content = tomllib.loads(downloads.run_config(federation, FedEAS(beta=3)))
+        content = tomllib.loads(run_config(federation, FedEAS(beta=3)))
         section, scheme = content["partition"], content["partition"].pop("scheme")
         labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
         assert np.array_equal(split[scheme](labels, **section).counts.n, federation.counts.n)
@@ -189,7 +190,7 @@ def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     split_of(load_config(None, ["partition.clients=4"]), needs_indices=True).partition.save("split.npz")
     found = sources.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
-    (tmp_path / "run.toml").write_text(downloads.run_config(found, FedEAS(beta=3)))
+    (tmp_path / "run.toml").write_text(run_config(found, FedEAS(beta=3)))
     config = load_config("run.toml")
     assert split_data(config, load_dataset(config.data.dataset)).counts.n.tolist() == found.counts.n.tolist()
 

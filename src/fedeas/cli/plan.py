@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,7 +23,7 @@ from fedeas.cli.display import (
 )
 from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, next_step
-from fedeas.client_counts import CountSource, own_clients
+from fedeas.client_counts import CountSource, own_clients, run_config
 from fedeas.config import checked_config
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
@@ -48,7 +49,6 @@ from fedeas.planning.request import (
 )
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
-from fedeas.web.downloads import run_config
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 
@@ -101,43 +101,18 @@ def plan(
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_outputs(counts, out, plot)
-    chosen = choose_policy(policy, limits)
-    own = None if counts is None else own_clients(counts)
-    file = None
-    if counts is not None and own is None:
-        file = CountTable(counts, ColumnNames(client_column, label_column, count_column))
-    config_file = out if out is not None and out.suffix == ".toml" else None
-    if config_file is not None and own is None:
-        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
-    out = None if config_file else out
-    if file is not None and not (compare or plot or classes) and reads_in_parts(file, chosen, limits):
-        summary = plan_file(file, chosen, out)
-        _show_plan(summary, chosen.spec, as_json)
-        _remark(f"read {counts} as {file.how}", as_json)
-        _say_if_balanced(summary, as_json)
-        _suggest_after_plan(out, as_json)
-        return
-    table = own.counts if own else example_counts() if file is None else file.counts(classes)
-    _announce_plan(table, limits, compare)
-    chosen = choose_policy(policy, limits, table)
-    allocation = chosen.allocate(table)
-    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, out)
-    side_by_side = compare_policies(table, chosen, allocation) if compare else []
-    _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if compare else None)
-    if (source := own or file) is not None:
-        _remark(f"read {counts} as {source.how}", as_json)
-    _say_if_balanced(summary, as_json)
-    _point_to_full_balance(table, allocation, as_json)
-    _write_config(config_file, own, chosen, as_json)
-    if compare:
-        _show_comparison(table, side_by_side, allocation, as_json)
-    if limits.auto and summary.imbalance_before > 0:
-        _remark(SHOWN.for_budget(allocation.generated, table), as_json)
-    if plot:
-        _draw_plan(plot, table, allocation, side_by_side)
-        _remark(f"plot: {plot}", as_json)
-    if config_file is None:
-        _suggest_after_plan(out, as_json)
+    before_reading = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
+    columns = ColumnNames(client_column, label_column, count_column)
+    source = _source_without_columns(counts, classes, columns)
+    wanted = _Wanted(compare, out, plot, as_json)
+    _check_config_file(wanted, source)
+    if source is None and counts is not None:
+        file = CountTable(counts, columns)
+        if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
+            _plan_in_parts(file, before_reading, out, as_json)
+            return
+        source = CountSource(counts, file.counts(classes), how=file.how)
+    _plan_in_memory(source or CountSource("the example", example_counts()), policy, limits, wanted)
 
 
 def partition(
@@ -180,6 +155,79 @@ def partition(
         plots.save(plots.partition_figure(split.counts), plot)
     if not as_json:
         _suggest_after_partition(out)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the user wants to see of a plan, and which files."""
+
+    compare: bool
+    out: Path | None
+    plot: Path | None
+    as_json: bool
+
+    @property
+    def config_file(self) -> Path | None:
+        """The file for the config of a run, if `out` is one."""
+        return self.out if self.out is not None and self.out.suffix == ".toml" else None
+
+    @property
+    def plan_file(self) -> Path | None:
+        """The file for the plan itself."""
+        return None if self.config_file else self.out
+
+
+def _source_without_columns(counts: str | None, classes: int | None, columns: ColumnNames) -> CountSource | None:
+    """The clients of a dataset or a split; None for a table and the example.
+
+    Refuse options that only a table can use.
+    """
+    own = None if counts is None else own_clients(counts)
+    if counts is None or own is not None:
+        given = {"--classes": classes} | {f"--{key}-column": value for key, value in vars(columns).items()}
+        for option, value in given.items():
+            if value is not None:
+                raise InputError(f"{option} is for a table of counts, not for {counts or '--example'}; leave it out")
+    return own
+
+
+def _check_config_file(wanted: _Wanted, own: CountSource | None) -> None:
+    if wanted.config_file is not None and own is None:
+        raise InputError(f"{wanted.out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
+
+
+def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: bool) -> None:
+    """Plan a table that need not fit into memory."""
+    summary = plan_file(file, policy, out)
+    _show_plan(summary, policy.spec, as_json)
+    _remark(f"read {file.path} as {file.how}", as_json)
+    _say_if_balanced(summary, as_json)
+    _suggest_after_plan(out, as_json)
+
+
+def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _Wanted) -> None:
+    """Plan, compare and draw counts that are known as a whole."""
+    table, as_json = source.counts, wanted.as_json
+    _announce_plan(table, limits, wanted.compare)
+    chosen = choose_policy(policy, limits, table)
+    allocation = chosen.allocate(table)
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
+    side_by_side = compare_policies(table, chosen, allocation) if wanted.compare else []
+    _show_plan(summary, chosen.spec, as_json, comparison_record(table, side_by_side) if wanted.compare else None)
+    if source.how:
+        _remark(f"read {source.title} as {source.how}", as_json)
+    _say_if_balanced(summary, as_json)
+    _point_to_full_balance(table, allocation, as_json)
+    _write_config(wanted.config_file, source, chosen, as_json)
+    if wanted.compare:
+        _show_comparison(table, side_by_side, allocation, as_json)
+    if limits.auto and summary.imbalance_before > 0:
+        _remark(SHOWN.for_budget(allocation.generated, table), as_json)
+    if wanted.plot:
+        _draw_plan(wanted.plot, table, allocation, side_by_side)
+        _remark(f"plot: {wanted.plot}", as_json)
+    if wanted.config_file is None:
+        _suggest_after_plan(wanted.plan_file, as_json)
 
 
 def _announce_plan(counts: LabelCounts, limits: Limits, compare: bool) -> None:
@@ -241,12 +289,12 @@ def _suggest_after_partition(out: Path | None) -> None:
         next_step(f"plan with `fedeas plan {out} --auto`")
 
 
-def _write_config(path: Path | None, own: CountSource | None, policy: Policy, as_json: bool) -> None:
+def _write_config(path: Path | None, source: CountSource, policy: Policy, as_json: bool) -> None:
     """Write the config of a run on these clients."""
-    if path is None or own is None:
+    if path is None:
         return
     with written_whole(path) as part:
-        part.write_text(run_config(own, policy), "utf-8")
+        part.write_text(run_config(source, policy), "utf-8")
     _remark(f"config: {path}; run it with: fedeas run {path}", as_json)
 
 

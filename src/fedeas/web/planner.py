@@ -15,7 +15,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedeas.client_counts import CountSource
+from fedeas.client_counts import CountSource, run_config
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.core.log import log
@@ -335,7 +335,7 @@ def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> Non
     for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON")):
         content = partial(downloads.allocation_file, counts, allocation, ending)
         _download(files, f"Plan as {name}", content, f"plan{ending}")
-    config = partial(downloads.run_config, federation, found.policy)
+    config = partial(run_config, federation, found.policy)
     _download(files, "Run config as TOML", config, "planned.toml")
     _download(files, "Counts as CSV", partial(downloads.counts_file, counts), "counts.csv")
     st.caption("The same numbers on the command line:")
