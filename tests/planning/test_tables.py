@@ -2,6 +2,8 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from itertools import product
 
@@ -25,6 +27,12 @@ NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], cl
 def test_counts_survive_a_round_trip_with_their_names(tmp_path, ending):
     write_counts(tmp_path / f"counts.{ending}", NAMED)
     assert read_counts(tmp_path / f"counts.{ending}") == NAMED
+
+
+def test_an_array_is_read_without_pyarrow(tmp_path):
+    np.save(tmp_path / "counts.npy", NAMED.n)
+    script = "import sys, fedeas; fedeas.read_counts(sys.argv[1]); sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script, tmp_path / "counts.npy"]).returncode == 0
 
 
 @given(counts=label_counts())

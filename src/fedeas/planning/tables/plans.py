@@ -23,7 +23,7 @@ def read_allocation(path: PathLike) -> Allocation:
     checked_file(path)
     if suffix == ".json":
         return _from_json(Path(path))
-    columns = read_columns(path, names="client")
+    columns = read_columns(path, names_column="client")
     clients = columns.pop("client", None)
     if clients is None or not columns:
         raise InputError(f"{path}: no plan, which has a column client and one for each class; {REMEDY}")

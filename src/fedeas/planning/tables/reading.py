@@ -5,6 +5,7 @@ How a table is read follows from its columns (`fedeas.planning.columns`). pyarro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -58,10 +59,10 @@ def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnN
     return CountTable(path, columns).counts(num_classes)
 
 
-def read_columns(path: PathLike, names: str | None = None) -> dict[str, list[Any]]:
+def read_columns(path: PathLike, names_column: str | None = None) -> dict[str, list[Any]]:
     """The columns of a CSV or Parquet table by name; refuse missing values.
 
-    If a column of `names` is given, all others hold counts.
+    `names_column` is the column with client names; if it is given, all other columns are read as counts.
     """
     suffix, size = format_of(path, ".csv", ".parquet"), checked_file(path)
     with _naming(path):
@@ -73,17 +74,16 @@ def read_columns(path: PathLike, names: str | None = None) -> dict[str, list[Any
             table = file.read()
         check_header(table.schema.names)
         if suffix == ".csv":
-            named = [name for name in table.column_names if name == names or (names is None and _is_client(name))]
-            table = names_as_written(path, table, named)
-            if names is not None:
-                check_points(path, table, [name for name in table.column_names if name != names])
+            table = names_as_written(path, table, [names_column] if names_column else _client_columns(table))
+            if names_column is not None:
+                check_points(path, table, [name for name in table.column_names if name != names_column])
         return {
             name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
         }
 
 
-def _is_client(name: str) -> bool:
-    return Column(name, False, False, list).names_clients()
+def _client_columns(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if Column(name, False, False, list).names_clients()]
 
 
 class CountTable:
@@ -190,16 +190,20 @@ def _check_no_sums(counts: LabelCounts) -> None:
 @contextmanager
 def _naming(path: PathLike) -> Iterator[None]:
     """Put the file's name before every error in it."""
-    import pyarrow as pa
-
     try:
         yield
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+    except _unreadable() as error:
         raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """The errors of a file that cannot be read; pyarrow has raised none of its own unless it is loaded."""
+    pyarrow = sys.modules.get("pyarrow")
+    return OSError, ValueError, EOFError, *([pyarrow.ArrowException] if pyarrow else [])
 
 
 def _load_npy(path: PathLike) -> Any:
