@@ -32,7 +32,7 @@ ALLOWED = {
     "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "generation.files", "web.sources"},
-    "pandas": {"planning.counts"},
+    "pandas": {"planning.named_table"},
     "PIL": {"augmentation", "data.cache", "generation.files", "generators.quality.grid"},
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
