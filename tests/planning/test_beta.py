@@ -192,3 +192,9 @@ def test_counts_of_billions_are_planned_in_little_memory():
     plan = FedEAS(beta=interval.roundest).allocate(counts)
     assert removed(counts, plan) >= 0.1
     assert synthetic_share(counts, plan) < 0.25
+
+
+@pytest.mark.parametrize("digits", [9, 11, 12])
+def test_a_very_large_total_is_spent_too(digits):
+    found = beta_for_total(FedEAS(), LabelCounts([[900, 80, 20], [10, 300, 690]]), 10**digits)
+    assert found.total == 10**digits == FedEAS(found.beta).allocate(LabelCounts([[900, 80, 20], [10, 300, 690]])).total

@@ -27,7 +27,7 @@ MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 
 BALANCED = "every client is balanced already: there is nothing to generate"
 
-# A total that is not exceeded at this beta never will be: every client is balanced.
+# A total that no longer grows from this beta on never will: every client is balanced.
 ENDLESS_BETA = 1e9
 
 MAX_STEPS = 2**22
@@ -160,13 +160,12 @@ def _checked_total(total: object) -> int:
 
 def _largest_within(curve: BetaCurve, total: int) -> BetaForTotal:
     below, above = 0.0, 1.0
-    while curve.total(above) <= total:
+    while (spent := curve.total(above)) <= total:
         below, above = above, above * 2
-        if above > ENDLESS_BETA:
-            below, above = math.inf, math.inf
-            break
+        if above > ENDLESS_BETA and curve.total(above) == spent:
+            return BetaForTotal(math.inf, spent, total - spent)
     beta = bisect_price(lambda at: curve.total(at.middle) > total, above, below).too_low
-    spent = curve.total(min(beta, ENDLESS_BETA))
+    spent = curve.total(beta)
     return BetaForTotal(beta, spent, total - spent)
 
 

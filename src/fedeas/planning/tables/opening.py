@@ -104,14 +104,14 @@ def check_points(path: str | os.PathLike[str], table: pa.Table, counts: Iterable
             )
 
 
-def names_as_written(path: str | os.PathLike[str], table: pa.Table, names: Iterable[str | None]) -> pa.Table:
+def names_as_written(path: str | os.PathLike[str], table: pa.Table, names: Sequence[str | None]) -> pa.Table:
     """The table of a CSV file with these columns as they are in the file.
 
     pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something else
     than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if every one
     is written as usual.
     """
-    places = [table.column_names.index(name) for name in names if name is not None]
+    places = [place for place, name in enumerate(table.column_names) if name in names]
     places = [place for place in places if table.column(place).null_count or not is_text(table.column(place).type)]
     for place, texts in zip(places, _texts(path, places) if places else (), strict=True):
         if not _written_as_usual(texts, table.column(place)):
