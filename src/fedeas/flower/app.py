@@ -209,7 +209,7 @@ def run_on(
     grid: Grid,
     config: RunConfig,
     store: RunStore,
-    progress: Progress | None = None,
+    on_round: Progress | None = None,
     members: Mapping[int, int] | None = None,
     window: MessageWindow | None = None,
 ) -> Run:
@@ -219,11 +219,11 @@ def run_on(
     """
     refuse_foreign_code(config)
     return execute(
-        config, store, progress, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window)
+        config, store, on_round, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window)
     )
 
 
-def simulate(config: RunConfig, store: RunStore, progress: Progress | None = None) -> Run:
+def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = None) -> Run:
     """Run a config in Flower's simulation: clients are processes on this machine that exchange messages."""
     from flwr.simulation import run_simulation
 
@@ -236,7 +236,7 @@ def simulate(config: RunConfig, store: RunStore, progress: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, progress, window=MessageWindow(IN_SIMULATION * cores()))
+            run_on(grid, shared, store, on_round, window=MessageWindow(IN_SIMULATION * cores()))
         except FedEASError as error:
             failed.append(error)
 
