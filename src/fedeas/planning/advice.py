@@ -33,24 +33,25 @@ class Shown(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The policy, where it was shown to be better, and what clients must reveal for it.
+        """The policy, and where it was shown to be better.
 
-        >>> print(Shown("balanced softmax", ("digits",), 1, 3).text)
-        balanced softmax (higher than FedEAS in 1 of 3 experiments, on digits; lower in none)
-        >>> print(Shown("kl").text)
-        kl (needs the label counts of all clients at the server; FedEAS needs none)
+        >>> print(Shown("kl", ("digits",), 1, 3).text)
+        kl (higher than FedEAS in 1 of 3 experiments, on digits; lower in none)
         >>> print(Shown().text)
         fedeas
         """
         where = f"in {self.higher} of {self.judged} experiments, on {listed(self.datasets)}"
-        remarks = [f"higher than FedEAS {where}; lower in none"] if self.higher else []
-        remarks += ["needs the label counts of all clients at the server; FedEAS needs none"] * self.needs_counts
-        return f"{self.policy} ({'; '.join(remarks)})" if remarks else self.policy
+        return f"{self.policy} (higher than FedEAS {where}; lower in none)" if self.higher else self.policy
+
+    @property
+    def name(self) -> str:
+        """The policy's name alone."""
+        return re.split(r"[ (]", self.policy)[0]
 
     @property
     def needs_counts(self) -> bool:
         """Whether clients must reveal their label counts for the policy, if it spends as much as FedEAS."""
-        kind = POLICIES.get(re.split(r"[ (]", self.policy)[0])
+        kind = POLICIES.get(self.name)
         if kind is None or kind.is_local:
             return False
         with_budget: Callable[[Policy], Policy] = kind
@@ -70,12 +71,17 @@ class Advice(NamedTuple):
 
         >>> Advice().clauses
         ['if a server makes the images, fedeas', 'if clients make their own, fedeas']
+        >>> Advice(clients=Shown("kl")).clauses[-1]
+        'for kl the server needs the label counts of all clients, for fedeas it does not'
         """
         makers = [
             f"if a server makes the images, {self.server.text}",
             f"if clients make their own, {self.clients.text}",
         ]
-        return [*makers, *([f"with fedeas or kl, {self.loss.text}"] if self.loss.higher else [])]
+        losses = [f"with fedeas or kl, {self.loss.text}"] if self.loss.higher else []
+        telling = listed([each.name for each in (self.server, self.clients) if each.needs_counts])
+        counts = f"for {telling} the server needs the label counts of all clients, for fedeas it does not"
+        return [*makers, *losses, *([counts] if telling else [])]
 
     @property
     def text(self) -> str:
@@ -85,7 +91,7 @@ class Advice(NamedTuple):
     def for_budget(self, images: int, counts: LabelCounts) -> str:
         """The advice in one line, with the numbers that a budget of so many images gives for these clients.
 
-        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).partition(" (")[0][-47:]
+        >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).split("images, ")[1][:47]
         'pool(distinct=10) with generator=shared(each=5)'
         """
         pool = Pool(distinct=images)
