@@ -19,7 +19,6 @@ from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, live_bar
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
-from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
@@ -71,8 +70,6 @@ def run(
         _print_resolved(chosen)
         return
     trackers = [parse_tracker(each) for each in track or ()]
-    for place in filter(None, (folder, bank)):
-        make_folder(place)  # a wrong place is the user's input, not a failure of the run
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)
     done = []
