@@ -128,7 +128,7 @@ def test_an_answer_gives_the_mean_over_experiments_with_its_interval_whatever_it
     assert found.verdict is Verdict.LOWER
     said = answer(UNIFORM, [*shown, replace(experiment("leaks", level=-9.0), protocol="paper")])
     assert "in 4 of 4 experiments" in said
-    assert re.search(rf"mean over the 3 experiments .* −{-found.mean:.2f} points \({found.range_text(2)}\)", said)
+    assert f"−{-found.mean:.2f} points ({found.range_text(2)}) over 3 clean experiments" in said
     outlier = experiment("other", level=9.0)
     undecided = mean_of_experiments([*shown, outlier], "Uniform")
     assert undecided.verdict is Verdict.UNDECIDED

@@ -95,9 +95,9 @@ def _comparisons(found: Findings, name: str) -> list[Compared]:
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """The answer in short, and what each method of the question shows."""
+    """The answer in short, and below it, in a list, what each method of the question shows."""
     evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
-    return ". ".join([f"**{_short(question, experiments)}**", *evidence])
+    return "\n  - ".join([f"**{_short(question, experiments)}**", *evidence])
 
 
 def _short(question: Question, experiments: Sequence[Findings]) -> str:
@@ -143,7 +143,7 @@ def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     parts = [text for verdict, places in shown.items() for text in _places_text(verdict, places, judged)]
     if not parts and judged:
         parts = [f"no difference to FedEAS is shown in {judged} experiments"]
-    parts += _mean_text(experiments, method)
+    parts = [*_mean_text(experiments, method), *parts]
     return f"{method}: {'; '.join(parts)}" if parts else ""
 
 
@@ -162,8 +162,7 @@ def _mean_text(experiments: Sequence[Findings], method: str) -> Iterator[str]:
     """The mean over experiments with its interval, if it has one."""
     found = mean_of_experiments(experiments, method)
     if found is not None and found.interval is not None:
-        number = f"{signed(found.mean, 2)} points ({found.range_text(2)})"
-        yield f"its mean over the {found.seeds} experiments with the clean protocol is {number}"
+        yield f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
@@ -205,7 +204,7 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     begun = [each for each in experiments if each.compared]
     if not begun:
         return NOTHING
-    lines = [f"- {question.asks} {answer(question, begun)}." for question in QUESTIONS]
+    lines = [f"- {question.asks} {answer(question, begun)}" for question in QUESTIONS]
     datasets = dict.fromkeys(each.dataset for each in begun)
     tables = {"**Experiments with the clean protocol**": _means(begun)}
     for name in datasets:
