@@ -237,7 +237,7 @@ SLOW = {"resnet": pytest.mark.slow}
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in GOLDEN])
 def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
-    """If this fails on purpose, raise config.RULES and write tests/golden_runs.json again (tests/golden.py)."""
+    """If this fails on purpose, raise config.run.RULES and write tests/golden_runs.json again (tests/golden.py)."""
     wanted = GOLDEN[name]
     run = execute(load_config(None, wanted["overrides"]), RunStore(tmp_path))
     assert run.config.fingerprint == wanted["fingerprint"]

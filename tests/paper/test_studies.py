@@ -13,7 +13,7 @@ from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import counts_of
 from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, PROTOCOLS, STARTS, study, with_seeds
 
-CONFIGS = Path(fedeas.__file__).parent / "configs" / "paper"
+CONFIGS = Path(fedeas.__file__).parent / "config" / "packaged" / "paper"
 
 
 @pytest.mark.parametrize("where", [each.id for each in published().settings])

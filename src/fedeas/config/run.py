@@ -1,0 +1,204 @@
+"""The config of a run, and the fingerprint of what it means.
+
+All spellings of a run have one fingerprint. Keys that do not change the result (where data are, which device computes)
+are left out of it. When a run starts, it writes digests of its data, weights and code into the section ``content``
+(`fedeas.federation.identity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from fedeas.config.sections import (
+    ContentConfig,
+    DataConfig,
+    EngineConfig,
+    ModelConfig,
+    PartitionConfig,
+    RoundsConfig,
+    Section,
+    Seed,
+    TrainConfig,
+)
+from fedeas.core.digests import json_digest
+from fedeas.core.own_code import PREFIX
+from fedeas.data.sources import is_place
+from fedeas.generators.registry import parse_generator, without_places
+from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.planning.policies import policy_spec
+
+RULES = 2
+"""Part of every fingerprint. Raise it when the same config gives other numbers, so that old results are not reused."""
+
+NO_GENERATION = "no-generation"
+OWN = "own"
+"""The partition scheme of clients that bring their own data."""
+
+
+class RunConfig(Section):
+    """Everything that defines a run; policy, generator and algorithm are kept in their one canonical spelling."""
+
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "run"
+    seed: Seed = 0
+    policy: str = "no-generation"
+    generator: str = "gaussian"
+    algorithm: str = "fedavg"
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    rounds: RoundsConfig = RoundsConfig()
+    engine: EngineConfig = EngineConfig()
+    content: ContentConfig = ContentConfig()
+
+    @field_validator("policy", "generator", "algorithm")
+    @classmethod
+    def _in_one_spelling(cls, text: str, info: ValidationInfo) -> str:
+        return _canonical(str(info.field_name), text)
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> RunConfig:
+        if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
+            raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
+        if PREFIX not in self.algorithm and isinstance(own := parse_hyperparameters(self.algorithm), SCAFFOLD):
+            own.check_momentum(self.train.momentum)
+        if self.train.server_epochs and self.engine.name == "flower":
+            raise ValueError("train.server_epochs does not go with engine.name 'flower'; use another engine")
+        if self.data.held_out and self.data.protocol != "clean":
+            raise ValueError(
+                "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
+            )
+        if self.policy.startswith("pool(") and not self.generator.startswith(("shared(", PREFIX)):
+            shared = f"generator=shared(of={self.generator})"
+            raise ValueError(f"policy pool counts images that all clients share; set {shared}")
+        return self
+
+    @property
+    def participants(self) -> int:
+        """Clients of a round, at least one."""
+        return max(1, round(self.rounds.participation * self.partition.clients))
+
+    @property
+    def generates(self) -> bool:
+        """Whether the policy can allocate any images."""
+        return _canonical("policy", self.policy) != NO_GENERATION
+
+    @property
+    def drawn_partition(self) -> PartitionConfig:
+        """The partition with the seed that this run uses for it."""
+        seed = self.partition.seed + (self.seed if self.partition.redraw else 0)
+        return self.partition.model_copy(update={"seed": seed, "redraw": False})
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that determines the result: equal for two configs of the same run."""
+        return json_digest([RULES, self._meaning()], sort_keys=True)
+
+    @property
+    def method(self) -> str:
+        """The fingerprint without the seed and what is drawn with it: the same for all seeds of a method."""
+        redrawn = {"partition": ""} if self.partition.redraw else {}
+        return self.model_copy(update={"seed": 0, "content": self.content.model_copy(update=redrawn)}).fingerprint
+
+    @property
+    def unpinned(self) -> RunConfig:
+        """The same config without digests. Tables use it to look runs up, because they do not load data."""
+        return self.model_copy(update={"content": ContentConfig()})
+
+    def _meaning(self) -> dict[str, Any]:
+        """Every choice in its canonical spelling, without those that do not change the result."""
+        place: Any = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
+        meaning = self.model_dump(exclude=place)
+        for kind in ("policy", "generator", "algorithm"):
+            meaning[kind] = _canonical(kind, meaning[kind])
+        scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
+        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[scheme]})
+        _drop(meaning["partition"], {"seed"} if scheme in UNSEEDED else set())
+        _drop(meaning["train"], {"epochs"} if self.train.steps else set())
+        meaning["rounds"]["participation"] = self.participants
+        meaning["model"]["norm"] = self.model.usual_norm
+        self._drop_names_of_content(meaning)
+        for (section, name), value in ADDED_LATER.items():
+            _drop(meaning[section], {name} if meaning[section].get(name) == value else set())
+        return meaning
+
+    def _drop_names_of_content(self, meaning: dict[str, Any]) -> None:
+        """Drop names and paths of content whose digest is known."""
+        if not self.generates:
+            _drop(meaning, {"generator"})
+            _drop(meaning["content"], {"generator"})
+        elif self.content.generator:
+            meaning["generator"] = without_places(self.generator)
+        if self.content.weights:
+            _drop(meaning["model"], {"weights"})
+        if self.content.partition and meaning["partition"]["scheme"] in UNSEEDED:  # one split, wherever it comes from
+            meaning["partition"] |= {"scheme": "given", "file": ""}
+        if self.content.data and is_place(self.data.dataset):
+            _drop(meaning["data"], {"dataset"})
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """All values by their keys on the command line, such as ``train.lr``."""
+        content = self.model_dump(mode="json")
+        sections = {name: content.pop(name) for name in list(content) if isinstance(content[name], dict)}
+        return content | {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
+
+    @property
+    def directory(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.label}-{self.fingerprint[:8]}"
+
+
+SPLIT_FIELDS = {
+    "dirichlet": ("alpha", "min_size", "cap"),
+    "iid": (),
+    "shards": ("per_client",),
+    "natural": (),
+    "file": (),
+    "own": (),
+    "paper": ("alpha",),
+}
+"""Which fields each scheme reads, besides clients and seed."""
+
+UNSEEDED = ("natural", "file", OWN)
+"""Schemes that draw nothing."""
+
+ADDED_LATER: dict[tuple[str, str], object] = {
+    ("train", "steps"): 0,
+    ("train", "loss"): "cross-entropy",
+    ("train", "sampling"): "shuffled",
+    ("train", "server_epochs"): 0,
+    ("partition", "redraw"): False,
+    ("partition", "file"): "",
+    ("data", "held_out"): 0,
+    ("content", "policy"): "",
+    ("content", "algorithm"): "",
+    ("content", "model"): "",
+}
+"""Newer fields with the value that equals the old behaviour. At that value they are left out of the hash, so that old
+results keep their names."""
+
+_SPELLING: dict[str, Callable[[str], str]] = {
+    "policy": policy_spec,
+    "generator": lambda text: parse_generator(text).spec,
+    "algorithm": algorithm_spec,
+}
+
+
+@lru_cache(maxsize=1024)
+def _canonical(kind: str, text: str) -> str:
+    """The canonical spelling of a policy, a generator or an algorithm; an error if it is unknown.
+
+    >>> _canonical("policy", "FedEAS( beta=12.0, gamma=0.5 )")
+    'fedeas(beta=12)'
+    """
+    return _SPELLING[kind](text)
+
+
+def _drop(section: dict[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        del section[name]
