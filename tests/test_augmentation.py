@@ -447,7 +447,7 @@ def test_augment_is_not_loaded_before_its_first_use():
 def test_without_torch_the_error_says_what_to_install():
     script = "import sys; sys.modules['torch'] = None; import fedeas; fedeas.augment"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stderr.endswith("torch is missing; get it with: pip install 'fedeas[train]'\n")
+    assert done.stderr.endswith("fedeas.augment needs torch: pip install 'fedeas[train]'\n")
 
 
 def test_other_names_are_still_unknown():

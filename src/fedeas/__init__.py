@@ -14,6 +14,7 @@ federation, and `report` shows runs.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedeas.core.extras import extra_for
 from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
 from fedeas.planning.beta import (
     BetaForTotal,
@@ -153,7 +154,5 @@ def __getattr__(name: str) -> Any:
         return import_module("fedeas.report")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedeas.data.cache import train_extra
-
-    with train_extra():
+    with extra_for(f"fedeas.{name}"):
         return getattr(import_module(f"fedeas.{_LAZY[name]}"), name)

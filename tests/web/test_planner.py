@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 import tomllib
 from functools import cache
 
@@ -32,7 +33,7 @@ from fedeas import (
     write_counts,
 )
 from fedeas.cli import main
-from fedeas.cli.planner import PAGE, planner, streamlit_options
+from fedeas.cli.planner import PAGE, streamlit_options
 from fedeas.client_counts import run_config
 from fedeas.config import load_config
 from fedeas.core.foreign_text import for_markdown
@@ -448,7 +449,7 @@ def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):
 
 
 def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(planner.__globals__, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "streamlit.web.cli", None)
     with pytest.raises(SystemExit) as stopped:
         main(["planner"])
     assert stopped.value.code == 2

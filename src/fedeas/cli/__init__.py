@@ -22,12 +22,10 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
+from fedeas.core.extras import extra_for
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
 from fedeas.errors import FedEASError, RunError
-
-TRAINING_PACKAGES = {"torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"}
-"""Packages of the extra ``train``; planning works without them, generation and training do not."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,7 +53,8 @@ for panel, members in PANELS.items():
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; an error that FedEAS raises on purpose is printed as one line, with its exit code."""
     try:
-        _command()(args=arguments)
+        with extra_for("this command"):
+            _command()(args=arguments)
     except FedEASError as error:
         _stop(str(error), error.exit_code)
     except OSError as error:
@@ -63,11 +62,6 @@ def main(arguments: list[str] | None = None) -> None:
         if known is None:
             raise
         _stop(str(known), known.exit_code)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in TRAINING_PACKAGES:
-            raise
-        _stop(f"this needs the package {missing}: pip install 'fedeas[train]'", FedEASError.exit_code)
     except (MemoryError, RuntimeError) as error:
         if not _means_too_little_memory(error):
             raise

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedeas.cli.runs import read_config
+from fedeas.core.extras import extra_for
 from fedeas.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -253,8 +254,8 @@ def _need_superlink() -> None:
 
 
 def _need_flower() -> None:
-    if find_spec("flwr") is None:
-        raise InputError("fedeas flower needs Flower: pip install 'fedeas[flower]'")
+    with extra_for("fedeas flower"):
+        import_module("flwr")
 
 
 def _show(deployment: Loopback) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedeas.errors import InputError
+from fedeas.core.extras import extra_for
 from fedeas.web.runs import FOLDER_VARIABLE
 from fedeas.web.sources import MAX_MEGABYTES
 
@@ -33,9 +32,8 @@ def planner(
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies, download the plan."""
-    if find_spec("streamlit") is None:
-        raise InputError("the planner needs Streamlit: pip install 'fedeas[web]'")
-    from streamlit.web.cli import main as streamlit
+    with extra_for("the planner"):
+        from streamlit.web.cli import main as streamlit
 
     os.environ[FOLDER_VARIABLE] = str(folder)
     streamlit(["run", str(PAGE), *streamlit_options(host, port, names or ())], standalone_mode=False)

@@ -19,6 +19,7 @@ from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, live_bar
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
+from fedeas.core.extras import extra_for
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import is_there
 from fedeas.errors import FedEASError, InputError, StoppedError
@@ -223,12 +224,8 @@ def _execute(
 def _simulate(config: RunConfig, store: RunStore, on_round: Any, pause: Deadline | None) -> Run:
     if pause is not None:
         raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
-    try:
+    with extra_for("engine flower", "flower"):
         from fedeas.flower.app import simulate
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("flwr", "ray"):
-            raise
-        raise InputError("engine flower needs Flower: pip install 'fedeas[flower]'") from None
     return simulate(config, store, on_round)
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
@@ -27,6 +27,7 @@ from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
+from fedeas.core.extras import extra_for
 from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.errors import InputError
 
@@ -106,18 +107,9 @@ def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Decoded
     raise InputError(f"{folder}: damaged again after {ATTEMPTS} attempts; set FEDEAS_CACHE to a folder on another disk")
 
 
-@contextmanager
-def train_extra() -> Iterator[None]:
-    """Turn an import error inside this block into an `InputError` that says what to install."""
-    try:
-        yield
-    except ImportError as error:
-        raise InputError(f"{error.name or error} is missing; get it with: pip install 'fedeas[train]'") from None
-
-
 def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArray]]:
     """Place and pixels of each image, (channels, height, width); one channel if it is grey, otherwise three."""
-    with train_extra():
+    with extra_for("reading images"):
         from PIL import UnidentifiedImageError
         from PIL.Image import open as open_image
 

@@ -32,6 +32,7 @@ from fedeas.core.arrays import (
     frozen,
     frozen_integers,
 )
+from fedeas.core.extras import extra_for
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
@@ -39,7 +40,7 @@ from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable, installed
 from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
-from fedeas.data.cache import Encoded, fingerprint, load_decoded, train_extra
+from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import check_parts, checked_labels, numbers_upto
 from fedeas.data.folders import ImageFiles, find_images, share_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
@@ -196,10 +197,10 @@ def _digits() -> Dataset:
 
 def _digits_table() -> NDArray[np.float64]:
     """Rows of 64 values and a label, from scikit-learn's file: importing the package takes seconds."""
-    with train_extra():
+    with extra_for("the dataset digits"):
         package = find_spec("sklearn")
         if package is None or package.origin is None:
-            raise ImportError(name="sklearn")
+            raise ModuleNotFoundError(name="sklearn")
         file = Path(package.origin).parent / DIGITS_FILE
         if file.exists():
             return np.loadtxt(file, delimiter=",")
@@ -348,7 +349,7 @@ def parquet_folder(name: str, root: PathLike | None) -> Path:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; put the Parquet files of {repository} there")
         return folder
-    with train_extra():
+    with extra_for("a download from the Hub"):
         from huggingface_hub import snapshot_download
     with explained(f"{repository}:", f"give a folder that holds {below}/*.parquet (root, --data-root)"):
         found = snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"])

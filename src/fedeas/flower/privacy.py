@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
+from fedeas.core.extras import extra_for
 from fedeas.core.journal import Journal
 from fedeas.core.log import log
-from fedeas.errors import InputError
 from fedeas.flower.node_settings import Privacy, TellableError
 from fedeas.hyperparameters import SCAFFOLD
 
@@ -109,10 +109,8 @@ class PrivacyLedger:
 
 def epsilon_of(answers: Mapping[float, int], delta: float) -> float:
     """The epsilon of so many answers with each noise, by opacus' accountant in terms of Renyi divergences."""
-    try:
+    with extra_for("differential privacy", "privacy"):
         from opacus.accountants import RDPAccountant
-    except ImportError:
-        raise InputError("differential privacy needs an accountant: pip install 'fedeas[privacy]'") from None
     accountant = RDPAccountant()
     accountant.history = [(noise / 2, 1.0, count) for noise, count in answers.items()]  # every answer, not a sample
     with warnings.catch_warnings():  # at the ends of the orders epsilon could be smaller, but it is not wrong

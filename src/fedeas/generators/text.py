@@ -20,6 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.extras import extra_for
 from fedeas.core.log import log
 from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, noise_keys
@@ -232,14 +233,9 @@ def _device_and_dtype(device: str | torch.device, precision: str) -> tuple[torch
 
 
 def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
-    try:
+    with extra_for("a text-to-image generator", "text"):
         import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
         from diffusers import AutoPipelineForText2Image
-    except ImportError as error:
-        raise InputError(
-            f"text-to-image generators need more packages ({_first_line(error)}): "
-            "pip install 'fedeas[train]' transformers"
-        ) from None
     on_the_hub = model.count("/") == 1 and not model.startswith((".", "~", "/"))  # as in owner/name
     if not on_the_hub and not Path(model).is_dir():
         raise InputError(f"{model}: no such folder")

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.core.extras import extra_for
 from fedeas.errors import InputError
 from fedeas.runs.store import Record, Run
 
@@ -44,10 +45,8 @@ def parse_tracker(text: str) -> Callable[[], Tracker]:
     name, _, place = text.partition(":")
     if name not in TRACKERS:
         raise InputError(f"unknown tracker {name!r}; use {', '.join(TRACKERS)}, each with :PLACE if wanted")
-    try:
+    with extra_for(f"the tracker {name}", name):
         module = import_module(f"fedeas.tracking.to_{name}")
-    except ImportError:
-        raise InputError(f"the tracker {name} is not installed; get it with: pip install 'fedeas[{name}]'") from None
     return lambda: getattr(module, TRACKERS[name])(place)
 
 

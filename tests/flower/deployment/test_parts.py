@@ -151,7 +151,7 @@ def test_without_flower_the_error_says_what_to_install(tmp_path):
     script = "import sys; sys.modules['flwr'] = None; from fedeas.cli import main; main(['flower', 'up'])"
     tried = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert tried.returncode == 2
-    assert tried.stderr.strip() == "error: fedeas flower needs Flower: pip install 'fedeas[flower]'"
+    assert tried.stderr.strip() == "error: fedeas flower needs flwr: pip install 'fedeas[flower]'"
 
 
 @pytest.mark.parametrize("setting", ["data-root=/data", "data-root", 'a=["b"]', ""])
