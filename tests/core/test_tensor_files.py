@@ -37,6 +37,11 @@ def test_tensors_are_read_as_they_were_written(path):
     assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
 
 
+def test_a_file_of_tensors_can_be_read_by_whoever_can_read_other_files(path):
+    (path.parent / "other").touch()
+    assert path.stat().st_mode == (path.parent / "other").stat().st_mode
+
+
 def test_the_file_is_plain_safetensors(path):
     assert torch.equal(load_file(path)["half"], TENSORS["half"])
 

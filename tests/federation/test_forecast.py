@@ -10,7 +10,7 @@ from fedeas.config import load_config
 from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.model_choice import for_this_machine
 from fedeas.federation.parts import Parts
-from fedeas.generators.diffusion.presets import preset
+from fedeas.generators.diffusion.presets import PRESETS, preset
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
@@ -84,10 +84,16 @@ def test_the_forecast_of_a_check_counts_images_and_draws_no_random_number():
 
 @pytest.mark.parametrize(("seconds", "limit", "lines"), [(30, 0, 0), (600, 0, 1), (9 * HOUR, 0, 2), (9 * HOUR, 600, 2)])
 def test_a_training_of_hours_on_a_cpu_offers_the_generator_that_needs_none(capsys, seconds, limit, lines):
-    _say_how_long(seconds, 1000, limit)
+    _say_how_long(seconds, 1000, limit, "paper")
     said = capsys.readouterr().err
     assert len(said.splitlines()) == lines
     assert ("gaussian" in said) == (seconds > HOUR)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_nobody_is_told_to_use_a_preset_that_is_no_quicker(capsys, preset):
+    _say_how_long(9 * HOUR, 1000, 0, preset)
+    assert ("--preset quick" in capsys.readouterr().err) == (PRESETS[preset].updates > PRESETS["digits"].updates)
 
 
 def test_the_forecast_of_a_training_leaves_it_alone():

@@ -36,6 +36,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
 LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
+QUICK_PRESETS = ("digits", "quick")
 TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generator is recommended
 
 
@@ -75,7 +76,7 @@ def train(
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
     if trainer.device.type == "cpu":
-        _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes)
+        _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
             print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
     with _shown(trainer.updates) as show:
@@ -86,12 +87,13 @@ def train(
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
 
 
-def _say_how_long(seconds: float, updates: int, limit: float) -> None:
+def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> None:
     """Say how long a training on a CPU will take, if that is over a minute, and what to do if it is hours."""
     within = f", of which --minutes allows {duration(limit)}" if 0 < limit < seconds else ""
     announce(seconds, f"for {updates:,} updates on this CPU{within}")
     if seconds >= TOO_LONG:
-        advice = "too long for a CPU: use --preset quick, a GPU, or generator=gaussian, which needs no training"
+        quicker = "" if preset in QUICK_PRESETS else "--preset quick, "
+        advice = f"too long for a CPU: use {quicker}a GPU, or generator=gaussian, which needs no training"
         print(advice, file=sys.stderr, flush=True)
 
 

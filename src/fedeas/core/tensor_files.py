@@ -40,6 +40,8 @@ def write_tensors(
             save_file(dict(tensors), folder / part.name, metadata={**about, DIGEST: blank})
         except SafetensorError as error:
             raise _system_error(error) from None
+        part.touch()
+        shutil.copymode(part, folder / part.name)  # safetensors lets nobody but the owner read its files
         (folder / part.name).replace(part)
         with part.open("r+b") as file:
             _seal(file)
