@@ -75,7 +75,7 @@ def solve(algorithm, participants, rounds, train=TRAIN):
 
 @pytest.mark.parametrize(
     ("participants", "rounds"),
-    [(10, 120), pytest.param(5, 240, marks=pytest.mark.slow), pytest.param(2, 700, marks=pytest.mark.slow)],
+    [(10, 60), pytest.param(5, 240, marks=pytest.mark.slow), pytest.param(2, 700, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_the_weighted_optimum_is_reached_at_any_participation(participants, rounds, option):
@@ -84,13 +84,13 @@ def test_the_weighted_optimum_is_reached_at_any_participation(participants, roun
 
 
 def test_uniform_weighting_reaches_the_unweighted_optimum():
-    server, _ = solve(QuadraticSCAFFOLD(weighting="uniform"), 5, rounds=240)
+    server, _ = solve(QuadraticSCAFFOLD(weighting="uniform"), 5, rounds=120)
     assert torch.allclose(server["model/w"], optimum(np.full(CLIENTS, 0.1)), atol=1e-8)
     assert not torch.allclose(optimum(np.full(CLIENTS, 0.1)), optimum(SIZES / SIZES.sum()), atol=1e-2)
 
 
 def test_fedavg_does_not_reach_the_weighted_optimum():
-    server, _ = solve(QuadraticFedAvg(), 10, rounds=120)
+    server, _ = solve(QuadraticFedAvg(), 10, rounds=60)
     assert (server["model/w"] - optimum(SIZES / SIZES.sum())).norm() > 1e-2
 
 

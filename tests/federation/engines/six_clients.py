@@ -38,7 +38,7 @@ def normaliser(own):
     return own.load_client(0).normalise
 
 
-def trained(engine, rounds=3, participants=4, start=0, server=None):
+def trained(engine, rounds=2, participants=4, start=0, server=None):
     own = engine.worker
     if server is None:
         server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))

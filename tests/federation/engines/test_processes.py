@@ -33,7 +33,7 @@ from fedeas.runs.store import RunStore
 
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
 METHODS = [
-    ("fedavg", "no-generation"),
+    pytest.param("fedavg", "no-generation", marks=pytest.mark.slow),
     pytest.param("fedprox(mu=0.5)", "fedeas(beta=3)", marks=pytest.mark.slow),
     ("scaffold", "uniform(budget=fedeas(beta=3))"),
     pytest.param("moon", "missing-only(budget=60)", marks=pytest.mark.slow),
@@ -85,12 +85,13 @@ def one_thread():
 
 
 @pytest.mark.parametrize(("algorithm", "policy"), METHODS)
-def test_runs_in_processes_equal_the_reference_bit_for_bit(tmp_path, algorithm, policy):
+def test_runs_in_processes_equal_the_reference_bit_for_bit_and_print_nothing(tmp_path, capfd, algorithm, policy):
     method = f"algorithm={algorithm}", f"policy={policy}", "engine.threads=1"
     assert_same_runs(
         run_of(tmp_path / "here", *method, "engine.name=local"),
         run_of(tmp_path / "there", *method, "engine.processes=2"),
     )
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.fixture
@@ -115,17 +116,19 @@ def test_with_several_threads_processes_equal_the_reference_too(tmp_path, one_th
 def test_a_run_may_switch_between_processes_and_none_in_the_middle(tmp_path, algorithm):
     method = f"algorithm={algorithm}", "policy=fedeas(beta=3)", "engine.threads=1"
     whole = run_of(tmp_path / "whole", *method, "engine.name=local")
-    for processes in (2, 1, 2):
+    for processes in (1, 2, 1):
         run = run_of(tmp_path / "changed", *method, f"engine.processes={processes}", pause=lambda record: True)
     assert_same_runs(whole, run)
 
 
-@pytest.mark.parametrize(("moment", "client"), [("before", 5), pytest.param("after", 0, marks=pytest.mark.slow)])
-def test_the_job_of_a_killed_process_is_done_again(tmp_path, engine_of, one_thread, moment, client, caplog):
+@pytest.mark.parametrize(
+    ("moment", "client", "times"), [("before", 5, 1), pytest.param("after", 0, 2, marks=pytest.mark.slow)]
+)
+def test_the_job_of_a_killed_process_is_done_again(tmp_path, engine_of, one_thread, moment, client, times, caplog):
     expected = trained(LocalEngine(worker()))
-    engine = engine_of(worker(Mortal(tmp_path, moment, 2, client)), 2)
+    engine = engine_of(worker(Mortal(tmp_path, moment, times, client)), 2)
     assert_same(expected, trained(engine))
-    assert len(list(tmp_path.iterdir())) == caplog.text.count("trained again") == 2
+    assert len(list(tmp_path.iterdir())) == caplog.text.count("trained again") == times
 
 
 @pytest.mark.slow
@@ -142,7 +145,8 @@ def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     assert not {child.popen for child in engine.team} & set(before)
 
 
-def test_if_processes_keep_dying_the_run_continues_without_them(tmp_path, engine_of, one_thread, caplog):
+def test_if_processes_keep_dying_the_run_continues_without_them(tmp_path, engine_of, one_thread, monkeypatch, caplog):
+    monkeypatch.setattr(module, "MOST_DEATHS", 1)
     expected = trained(LocalEngine(worker()))
     engine = engine_of(worker(Mortal(tmp_path, "before", 99, 5)), 2)
     assert_same(expected, trained(engine))
@@ -167,21 +171,24 @@ def test_an_error_equals_that_of_the_reference(engine_of, one_thread):
 
 
 def test_an_unexpected_error_keeps_its_type_or_its_message(engine_of, one_thread):
+    here, there = LocalEngine(worker(Faulty())), engine_of(worker(Faulty()), 2)
     with pytest.raises(KeyError) as expected:
-        trained(LocalEngine(worker(Faulty(travels=True))))
+        here.map(Task.TRAIN, first_broadcast(), [Faulty.TRAVELS], 0)
     with pytest.raises(KeyError) as found:
-        trained(engine_of(worker(Faulty(travels=True)), 2))
+        there.map(Task.TRAIN, first_broadcast(), [Faulty.TRAVELS], 0)
     assert found.value.args == expected.value.args
     assert "unruly.py" in found.value.__notes__[0]
-    with pytest.raises(RunError, match=r"client \d, round 1: LocalError\('not this'\)"):
-        trained(engine_of(worker(Faulty(travels=False)), 2))
+    with pytest.raises(RunError, match=r"client 1, round 1: LocalError\('not this'\)"):
+        there.map(Task.TRAIN, first_broadcast(), [1], 0)
+
+
+def first_broadcast():
+    return FedAvg().init(worker().model, Fleet(np.array(SIZES), 3))
 
 
 def test_replies_come_in_the_order_of_clients_with_all_their_metrics(engine_of, one_thread):
-    broadcast = FedAvg().init(worker().model, Fleet(np.array(SIZES), 3))
-    replies = [
-        engine.map(Task.TRAIN, broadcast, [5, 0, 3, 2], 0) for engine in (LocalEngine(worker()), engine_of(worker(), 2))
-    ]
+    engines = LocalEngine(worker()), engine_of(worker(), 2)
+    replies = [engine.map(Task.TRAIN, first_broadcast(), [5, 0, 3, 2], 0) for engine in engines]
     for one, other in zip(*replies, strict=True):
         assert (one.client, one.weight) == (other.client, other.weight)
         assert_same(one.arrays, other.arrays)
@@ -279,7 +286,7 @@ IN_THE_MIDDLE = """
 @pytest.mark.parametrize(
     ("script", "ending"),
     [
-        (WHOLE_RUN, "end"),
+        pytest.param(WHOLE_RUN, "end", marks=pytest.mark.slow),
         pytest.param(WHOLE_RUN, "error", marks=pytest.mark.slow),
         (WHOLE_RUN, "SIGKILL"),
         pytest.param(WHOLE_RUN, "SIGINT", marks=pytest.mark.slow),

@@ -36,13 +36,12 @@ class LocalError(ValueError):
 
 
 class Faulty(FedAvg):
-    """Raises an error at every client."""
+    """Raises an error at every client; that of one of them can be unpickled."""
 
-    def __init__(self, travels: bool):
-        self.__dict__.update(travels=travels)
+    TRAVELS = 0
 
     def client_update(self, job):
-        raise KeyError(f"client {job.client}") if self.travels else LocalError("not", "this")
+        raise KeyError(f"client {job.client}") if job.client == self.TRAVELS else LocalError("not", "this")
 
 
 class Endless(FedAvg):
