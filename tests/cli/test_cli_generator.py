@@ -42,11 +42,12 @@ def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path, monkey
     command = importlib.import_module("fedeas.cli.generator")
     monkeypatch.setattr(command, "PLAIN_SECONDS", float("inf"))  # no progress, however busy the machine is,
     monkeypatch.setattr(command, "announce", lambda *said: None)  # and no announcement
+    monkeypatch.setitem(presets.PRESETS, "digits", replace(PRESETS["digits"], batch=16, steps=2))
     arguments = ("train", "digits", "--preset", "digits", "--updates", 3, "--minutes", 999, "--out", tmp_path / "d")
     code, out, err = run(*arguments, "--device", "cpu")
     path = tmp_path / "d" / "generator.safetensors"
     assert (code, err) == (0, "")
-    assert out == f"{path}: 768 images seen\n"
+    assert out == f"{path}: 48 images seen\n"
     assert sorted(file.name for file in (tmp_path / "d").iterdir() if file.name != ".lock") == [
         "generator.safetensors",
         "grid.png",
@@ -107,8 +108,9 @@ def test_on_a_terminal_a_bar_shows_the_loss(run, fast, tmp_path, monkeypatch):
 
 
 def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
-    arguments = ("check", "diffusion", "digits", "--per-class", 5, "--device", "cpu", "--out", tmp_path / "report")
-    code, out, err = run(*arguments, "--classifier", tmp_path / "judges" / "digits.safetensors")
+    arguments = ("digits", "--per-class", 5, "--device", "cpu", "--out", tmp_path / "report")
+    arguments += ("--classifier", tmp_path / "judges" / "digits.safetensors")
+    code, out, err = run("check", "diffusion", *arguments)
     assert (code, err) == (0, "")
     for words in ("50 images", "agreement with the asked class", "classifier Frechet distance", "agreement: 7"):
         assert words in out
@@ -121,7 +123,7 @@ def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
     seen = seen_by(tmp_path / "judges" / "digits.safetensors")
     assert seen == Seen("digits", ("train",), data_digest(data.images, data.labels))
     judge = (tmp_path / "judges" / "digits.safetensors").read_bytes()
-    code, _, _ = run(*arguments, "--classifier", tmp_path / "judges" / "digits.safetensors")
+    code, _, _ = run("check", "gaussian", *arguments)
     assert (tmp_path / "judges" / "digits.safetensors").read_bytes() == judge  # it is used, not trained again
     assert report["classifier"] == json.loads((tmp_path / "report" / "report.json").read_text())["classifier"]
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,16 @@ from fedeas.config import load_config
 from fedeas.core import files
 from fedeas.errors import RunError
 from fedeas.federation.run import execute
+from fedeas.generators.diffusion.presets import PRESETS
 from fedeas.runs.store import RunStore
 
 SMALL = ["data.dataset=digits", "partition.clients=4", "rounds.total=2", "policy=fedeas(beta=3)", "train.epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The training of a generator takes few images."""
+    monkeypatch.setitem(PRESETS, "digits", replace(PRESETS["digits"], batch=8, steps=2))
 
 
 def told(capsys, *arguments):

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 from safetensors.numpy import save_file
-from sklearn.datasets import load_digits
 
 from fedeas import InputError
 from fedeas.config import RunConfig
+from fedeas.data.sources import load_dataset
 from fedeas.federation.parts import new_model
 from fedeas.generators import GaussianGenerator, image_index
+from fedeas.generators.diffusion.sampling import DiffusionGenerator
+from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.quality import classifier
 from fedeas.generators.quality import metrics as quality
 from fedeas.generators.quality.classifier import Classifier, Recipe
@@ -31,9 +33,10 @@ from fedeas.generators.quality.metrics import (
     nearest,
 )
 
-PIXELS, LABELS = load_digits(return_X_y=True)
-DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
-TEST = np.arange(len(LABELS)) % 5 == 0
+DATA = load_dataset("digits")
+DIGITS, LABELS = np.concatenate([DATA.images, DATA.test_images]), np.concatenate([DATA.labels, DATA.test_labels])
+TEST = np.arange(len(LABELS)) >= len(DATA.labels)
+PIXELS = DIGITS.reshape(-1, 64) / 255
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -322,6 +325,16 @@ def test_a_report_can_be_read_by_people_and_machines(gaussian, yardstick):
     alone = judge(DIGITS[:2], [0, 1], yardstick)
     assert alone.agreement_per_class[2] is None
     assert alone.images_per_second is None
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # in diffusers
+def test_the_packaged_digits_weights_make_digits(gaussian, yardstick):
+    generators = DiffusionGenerator(Weights.load("digits")), gaussian
+    diffusion, plain = (check_generator(generator, yardstick, per_class=20) for generator in generators)
+    assert diffusion.images == 200
+    assert diffusion.agreement > 0.95
+    assert diffusion.classifier_frechet < plain.classifier_frechet
+    assert diffusion.copies == 0
 
 
 def test_measures_refuse_images_that_do_not_fit(trained, yardstick):
