@@ -94,7 +94,8 @@ def test_on_iid_counts_fedeas_equals_fedavg_bit_for_bit(tmp_path):
 
 def test_all_policies_train_the_same_clients_in_the_same_round(tmp_path):
     policies = ("no-generation", "fedeas(beta=3)", "uniform(budget=fedeas(beta=3))", "missing-only(budget=60)")
-    runs = [execute(config(f"policy={policy}", "algorithm=fedprox"), RunStore(tmp_path)) for policy in policies]
+    common = "algorithm=fedprox", "train.steps=2"
+    runs = [execute(config(f"policy={policy}", *common), RunStore(tmp_path)) for policy in policies]
     clients = [[record["clients"] for record in run.rounds()] for run in runs]
     assert clients.count(clients[0]) == len(policies)
     assert not same(weights(runs[0]), weights(runs[1]))
@@ -103,11 +104,11 @@ def test_all_policies_train_the_same_clients_in_the_same_round(tmp_path):
 def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
     """A kill between the line of a round and its checkpoint, and one in the middle of a line."""
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))  # after every round
-    whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"))
+    states, begun = [], RunStore(tmp_path / "whole").at(identified(config("rounds.total=4")))
+    whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"), lambda _: states.append(weights(begun)))
     for cut in ('{"round": 3, "clie', json.dumps(whole.rounds()[2]) + "\n"):
         store = RunStore(tmp_path / f"broken-{len(cut)}")
         broken = store.open(identified(config("rounds.total=4")))
-        states = _states_after_each_round(config("rounds.total=4"), tmp_path / f"states-{len(cut)}")
         for record in whole.rounds()[:2]:
             broken.append_round(record)
         with (broken.path / "rounds.jsonl").open("a") as file:
@@ -116,12 +117,6 @@ def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
         resumed = execute(config("rounds.total=4"), store)
         assert same(weights(resumed), weights(whole))
         assert computed(resumed.rounds()) == computed(whole.rounds())
-
-
-def _states_after_each_round(this, folder):
-    states, run = [], RunStore(folder).at(identified(this))
-    execute(this, RunStore(folder), lambda record: states.append(weights(run)))
-    return states
 
 
 KILLED = ["rounds.total=12", "policy=fedeas(beta=3)", "algorithm=fedprox(mu=0.1)", "train.epochs=3"]
@@ -171,7 +166,7 @@ class InterruptedRunError(Exception):
 @pytest.mark.parametrize("algorithm", STATEFUL)
 @pytest.mark.parametrize("policy", [pytest.param("no-generation", marks=pytest.mark.slow), "fedeas(beta=3)"])
 def test_state_of_server_and_clients_resumes_bit_for_bit(tmp_path, algorithm, policy):
-    this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=4", "rounds.participation=0.5")
+    this = config(f"algorithm={algorithm}", f"policy={policy}", "rounds.total=3", "rounds.participation=0.5")
     whole = execute(this, RunStore(tmp_path / "whole"))
 
     def interrupt(record):
@@ -333,7 +328,8 @@ def test_runs_at_one_budget_make_no_image_twice(tmp_path, monkeypatch):
     store, plans = RunStore(tmp_path / "runs"), []
     for policy in ("fedeas(beta=3)", "uniform(budget=fedeas(beta=3))", "full-balance", "fedeas(beta=2)"):
         for seed in (0, 1):
-            run = execute(config(f"policy={policy}", f"seed={seed}", "generator=python:my_images:noisy"), store)
+            asked = f"policy={policy}", f"seed={seed}", "generator=python:my_images:noisy", "train.steps=1"
+            run = execute(config(*asked), store)
             seen = {client for record in run.rounds() for client in record["clients"]}
             plan = run.allocation()[1].n.copy()
             plan[[client for client in range(len(plan)) if client not in seen]] = 0

@@ -179,7 +179,7 @@ def test_nan_and_infinity_are_sent_unchanged():
         ["algorithm=scaffold", LOCAL_POLICY],
         ["algorithm=moon", "policy=uniform(budget=fedeas(beta=2))"],
         ["algorithm=fedprox", "policy=missing-only(budget=fedeas(beta=2))"],
-        ["algorithm=fedmix(mash=4)", "policy=full-balance", "engine.share_counts=true"],
+        ["algorithm=fedmix(mash=4)", "policy=full-balance", "partition.alpha=5", "engine.share_counts=true"],
         ["algorithm=fedgen(ensemble_epochs=2)", "policy=greedy(budget=50)", "engine.share_counts=true"],
         ["data.protocol=paper", "partition.scheme=paper", "partition.alpha=0.5", LOCAL_POLICY],
         ["generator=shared(of=gaussian, each=60)", "policy=greedy(budget=50)", "engine.share_counts=true"],
@@ -295,7 +295,7 @@ def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local)
         return plain(message)
 
     grid.delivered = delivered
-    settings = [LOCAL_POLICY, "generator=diffusion"]
+    settings = [LOCAL_POLICY, "generator=diffusion(steps=2)"]
     own = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "own"))
     assert_same(own, local(*settings))
 
@@ -341,7 +341,7 @@ def broken(kind):
 @pytest.fixture(scope="module", params=["fedavg", "scaffold"])
 def with_an_absence(request, tmp_path_factory):
     """Settings, and their run on the reference engine in which client 1 is away in the second round."""
-    settings = [LOCAL_POLICY, f"algorithm={request.param}", "seed=1", BRIEF]
+    settings = [LOCAL_POLICY, f"algorithm={request.param}", "train.steps=2", "seed=1", BRIEF]
     return settings, run_with_absences(tmp_path_factory.mktemp("expected"), [*BASE, *settings], {1: {1}})
 
 
