@@ -97,7 +97,8 @@ def test_inputs_are_normalised_by_the_training_images(trained):
 
 def test_large_images_get_a_resnet_that_learns_by_crops():
     images, labels = few(24, side=16, channels=3)
-    trained = Classifier.train(images, labels, 4, epochs=2)
+    images = images[:, :, :8]
+    trained = Classifier.train(images, labels, 4, epochs=1)
     assert (trained.architecture, trained.read(images)[1].shape) == ("resnet18", (24, 512))
     assert not trained.model.training
 
