@@ -319,7 +319,7 @@ def test_no_descriptor_stays_open(one_thread):
 
     before = opened()
     engine = ProcessesEngine(worker(), 2)
-    trained(engine, rounds=1)
+    engine.map(Task.TRAIN, first_broadcast(), [0], 0)
     assert opened() > before
     engine.close()
     del engine
