@@ -21,7 +21,8 @@ SMALL = ["data.dataset=digits", "partition.clients=4", "rounds.total=2", "policy
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """The training of a generator takes few images."""
+    """The training of a generator takes few images, and no command announces how long it takes on a busy machine."""
+    monkeypatch.setattr("fedeas.cli.progress.LONG", float("inf"))
     monkeypatch.setitem(PRESETS, "digits", replace(PRESETS["digits"], batch=8, steps=2))
 
 

@@ -28,6 +28,7 @@ def run(run, monkeypatch, tmp_path):
     """Run the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDEAS_WEIGHTS", "weights")
+    monkeypatch.setattr("fedeas.cli.progress.LONG", float("inf"))  # no announcement, however busy the machine is
     return partial(run, "pretrain")
 
 
