@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from datetime import date
 from itertools import product
 
 import numpy as np
@@ -18,6 +19,7 @@ from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
 from fedeas.core.foreign_text import for_csv
+from fedeas.planning.request import plan_file
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer, read_allocation
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
@@ -151,6 +153,14 @@ def test_an_allocation_is_written_in_three_formats(tmp_path):
     assert document["classes"] == ["cat", "do,g"]
     assert document["total"] == plan.total
     assert document["clients"][2] == {"client": 'c"y', "n": plan.n[2].tolist()}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_clients_that_are_dates_are_written_in_every_format(tmp_path, ending):
+    days = [date(2026, 1, 1), date(2026, 1, 2)]
+    parquet.write_table(pa.table({"client": days, "cat": [5, 0], "dog": [1, 7]}), tmp_path / "counts.parquet")
+    plan_file(CountTable(tmp_path / "counts.parquet"), FedEAS(4), tmp_path / f"plan.{ending}")
+    assert read_allocation(tmp_path / f"plan.{ending}").client_names == ("2026-01-01", "2026-01-02")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npy"])

@@ -95,7 +95,8 @@ class _JsonWriter:
         if not self.started:
             self.file.write(f',\n"classes": {json.dumps(chunk.counts.class_names)},\n"clients": [')
         for name, row in zip(_client_names(chunk), allocation.n.tolist(), strict=True):
-            self.file.write(("," if self.started else "") + "\n" + json.dumps({"client": name, "n": row}))
+            line = json.dumps({"client": name, "n": row}, default=str)  # a name may be a date
+            self.file.write(("," if self.started else "") + "\n" + line)
             self.started = True
         self.total += allocation.total
 
