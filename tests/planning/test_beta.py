@@ -157,6 +157,12 @@ def test_images_for_share_is_the_largest_number_below_it(counts, share):
     assert (images + 1) / (counts.total + images + 1) >= share * (1 - 1e-9)
 
 
+@given(st.integers(1, 10**6), st.integers(1, 10**4))
+@example(41, 1)  # 4.1 * 60 is a little less than 246
+def test_whole_seconds_give_whole_numbers_of_images(tenths, rate):
+    assert images_in(tenths / 10, rate) == tenths * 6 * rate
+
+
 def test_limits_out_of_range_are_refused():
     counts = LabelCounts([[5, 1]])
     assert images_in(minutes=0, images_per_second=5) == 0

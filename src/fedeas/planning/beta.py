@@ -188,7 +188,7 @@ def images_in(minutes: float, images_per_second: float) -> int:
     """
     if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):
         raise InputError("minutes must be 0 or more and images per second above 0")
-    return int(minutes * 60 * images_per_second)
+    return int(minutes * 60 * images_per_second * (1 + ROUNDING_SLACK))
 
 
 def images_for_share(counts: LabelCounts, max_share: float) -> int:
