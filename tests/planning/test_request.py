@@ -30,7 +30,7 @@ def total_of(text, counts=COUNTS, **limits):
 
 def test_limits_become_budgets():
     assert choose_policy("fedeas", Limits(beta=7), COUNTS) == FedEAS(7)
-    assert choose_policy("fedeas(beta=3, gamma=1)", Limits(beta=7), COUNTS) == FedEAS(7, gamma=1)
+    assert choose_policy("fedeas(gamma=1)", Limits(beta=7), COUNTS) == FedEAS(7, gamma=1)
     assert 900 < total_of("fedeas", total=1000) <= 1000
     assert 2900 < total_of("fedeas", minutes=5, images_per_second=10) <= 3000
     assert total_of("fedeas", max_share=0.1) <= images_for_share(COUNTS, 0.1)
@@ -77,6 +77,14 @@ def test_contradicting_limits_are_refused():
         choose_policy("full-balance", Limits(total=3), COUNTS)
     with pytest.raises(PolicyError, match=r"uniform\(budget=5\) takes no beta"):
         choose_policy("uniform(budget=5)", Limits(total=3), COUNTS)
+
+
+@pytest.mark.parametrize("limit", [{"beta": 6}, {"total": 5}, {"auto": True}, {"min_removed": 0.5}])
+@pytest.mark.parametrize("text", ["fedeas(beta=5)", "FedEAS( gamma=1, Beta=12 )"])
+def test_a_limit_beside_the_beta_of_a_policy_is_refused(text, limit):
+    for counts in (None, COUNTS):
+        with pytest.raises(PolicyError, match="give the budget once"):
+            choose_policy(text, Limits(**limit), counts)
 
 
 def test_a_plan_in_parts_equals_the_plan_of_the_whole(tmp_path):

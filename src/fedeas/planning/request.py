@@ -35,6 +35,7 @@ from fedeas.planning.policies import (
     Uniform,
     parse_policy,
     policy_class,
+    policy_fields,
 )
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.streaming import can_stream, plan_in_passes
@@ -104,6 +105,8 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
         return kind(_fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
     if isinstance(policy, FedEAS):
+        if limits.given and "beta" in policy_fields(text):
+            raise PolicyError(f"{policy.spec} has its beta already; give the budget once, in the policy or as a limit")
         return _fedeas_within(policy, limits, counts)
     if limits.given:
         raise PolicyError(

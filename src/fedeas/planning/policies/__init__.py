@@ -1,7 +1,7 @@
 """Policies, which compute an allocation from label counts."""
 
 from fedeas.core.own_code import find_class
-from fedeas.core.spec import canonical_spec, normalised, own_code_named, read_spec
+from fedeas.core.spec import canonical_spec, normalised, own_code_named, read_call, read_spec
 from fedeas.planning.policies.base import AllocationPolicy, Policy
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
@@ -55,6 +55,15 @@ def policy_class(name: str) -> type[Policy] | None:
     return POLICIES.get(normalised(name))
 
 
+def policy_fields(text: str) -> set[str]:
+    """The fields that a policy's spec sets.
+
+    >>> policy_fields("fedeas(beta=12)")
+    {'beta'}
+    """
+    return {*read_call(text, POLICIES, "policy").arguments}
+
+
 def policy_spec(text: str) -> str:
     """The one spelling of a policy's spec; a user's own code is not imported, and its arguments are not checked."""
     return canonical_spec(text, POLICIES, "policy")
@@ -81,5 +90,6 @@ __all__ = [
     "Uniform",
     "parse_policy",
     "policy_class",
+    "policy_fields",
     "policy_spec",
 ]
