@@ -240,8 +240,13 @@ def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
         yield RoundBar(bar, f"{config.label}, seed {config.seed}", config.rounds.total)
 
 
+def _new_images(record: Record) -> int:
+    """How many images were made in a round; one image of a pool serves many clients."""
+    return int(record.get("images", {"made": record.get("generated", 0)})["made"])
+
+
 class RoundBar:
-    """A live line: clients of the current round, synthetic images, accuracy, a bar of rounds, and the time left."""
+    """A live line: clients of the current round, new images so far, accuracy, a bar of rounds, and the time left."""
 
     def __init__(self, bar: Progress, name: str, total: int) -> None:
         self.bar, self.name = bar, name
@@ -252,7 +257,7 @@ class RoundBar:
     def __call__(self, record: Record) -> None:
         """A round has ended."""
         self.round = record["round"]
-        self.images += record.get("generated", 0)
+        self.images += _new_images(record)
         if "accuracy" in record:
             self.accuracy = f"  accuracy {record['accuracy']:.1%}"
         self._show(f"{len(record['clients'])} clients", 0.0)
@@ -262,7 +267,7 @@ class RoundBar:
         self._show(f"{done} of {of} clients", done / of)
 
     def _show(self, clients: str, share: float) -> None:
-        synthetic = f"  {self.images:,} synthetic images" if self.images else ""
+        synthetic = f"  {self.images:,} new images" if self.images else ""
         text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
         self.bar.update(self.task, completed=self.round + share, description=text)
 
@@ -285,8 +290,7 @@ class PlainLines:
         self.records.append(record)
         left = seconds_left(self.records, self.total) or 0.0
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
-        made = record.get("images", {"made": record.get("generated")})["made"]  # one of a pool serves many clients
-        images = f"{made:,} new images, " if made else ""
+        images = f"{made:,} new images, " if (made := _new_images(record)) else ""
         loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
         self._print(record["round"], f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left")
 

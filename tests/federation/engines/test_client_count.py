@@ -55,6 +55,14 @@ def test_a_line_counts_the_images_that_were_made(images, told, capsys):
     assert re.findall(r"(\d+) new images", capsys.readouterr().out) == [told] * bool(told)
 
 
+def test_the_bar_counts_the_images_that_were_made():
+    bar = Progress(disable=True)
+    shown = RoundBar(bar, "mine", 5)
+    for number, made in enumerate((150, 20)):
+        shown({"round": number + 1, "clients": [0], "generated": 634, "images": {"found": 11, "made": made}})
+    assert "170 new images" in bar.tasks[0].description
+
+
 def test_plain_lines_within_a_round_come_once_a_minute(capsys):
     lines = PlainLines("mine", 0, 5)
     lines.on_client(1, 4)
