@@ -55,6 +55,31 @@ def test_a_policy_with_its_parameters_takes_no_limits():
         fedeas.plan(TABLE, fedeas.FedEAS(3), total=5)
 
 
+class OneOfEach:
+    """A policy of a user's own with no more than the protocol asks for."""
+
+    is_local = True
+
+    def allocate(self, counts):
+        return fedeas.Allocation(np.ones_like(counts.n))
+
+
+def test_a_policy_without_a_spec_is_planned_and_shown():
+    plan = fedeas.plan({"ann": {"cat": 9, "dog": 1}}, OneOfEach())
+    assert isinstance(plan.policy, fedeas.AllocationPolicy)
+    assert "OneOfEach: 2 samples" in repr(plan)
+    assert "OneOfEach" in plan._repr_html_()
+    assert plan.allocation.row_of("ann") == 0
+    with pytest.raises(InputError, match="OneOfEach has its parameters already"):
+        fedeas.plan(TABLE, OneOfEach(), total=5)
+
+
+def test_the_answer_of_a_policy_without_a_spec_is_checked(monkeypatch):
+    monkeypatch.setattr(OneOfEach, "allocate", lambda self, counts: fedeas.Allocation([[1]]))
+    with pytest.raises(InputError, match="OneOfEach: the allocation is"):
+        fedeas.plan(TABLE, OneOfEach())
+
+
 @pytest.mark.parametrize("policy", [*POLICIES.values(), 3, None])
 def test_what_is_no_policy_with_its_parameters_is_refused(policy):
     with pytest.raises(InputError, match="policy"):

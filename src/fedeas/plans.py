@@ -8,14 +8,15 @@ from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts, Table, as_counts
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import Policy
+from fedeas.planning.policies import AllocationPolicy
+from fedeas.planning.policies.base import checked_allocation, policy_name
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable
 
 
 def plan(
     counts: Table | str | os.PathLike[str],
-    policy: Policy | str = "fedeas",
+    policy: AllocationPolicy | str = "fedeas",
     *,
     beta: float | None = None,
     total: int | None = None,
@@ -49,14 +50,14 @@ def plan(
     table, how = _read(os.fspath(counts)) if isinstance(counts, str | os.PathLike) else (as_counts(counts), "")
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if isinstance(policy, str):
-        chosen = choose_policy(policy, limits, table)
+        chosen: AllocationPolicy = choose_policy(policy, limits, table)
     elif not hasattr(policy, "allocate"):
         raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(policy).__name__}")
     elif limits.given:
-        raise InputError(f"{policy.spec} has its parameters already; give limits with a spec such as 'fedeas'")
+        raise InputError(f"{policy_name(policy)} has its parameters already; give limits with a spec such as 'fedeas'")
     else:
         chosen = policy
-    return Plan(table, chosen.allocate(table), chosen, how)
+    return Plan(table, checked_allocation(chosen, chosen.allocate(table), table), chosen, how)
 
 
 def _read(name: str) -> tuple[LabelCounts, str]:

@@ -12,6 +12,7 @@ from fedeas.config import RunConfig, checked_config, load_config
 from fedeas.core.files import PathLike
 from fedeas.errors import InputError
 from fedeas.planning.plan import Plan
+from fedeas.planning.policies.base import policy_name
 from fedeas.runs.store import Record, Run, RunStore
 
 
@@ -42,7 +43,7 @@ def run(
 
     if plan is not None and "policy" in settings:
         raise InputError("give plan or policy, not both; a plan has its own policy")
-    policy = {} if plan is None else {"policy": plan.policy.spec}
+    policy = {} if plan is None else {"policy": policy_name(plan.policy)}
     chosen = with_settings(_config(config), {**policy, **settings})
     if plan is not None:
         _check_same_clients(plan, chosen)
@@ -59,7 +60,7 @@ def _check_same_clients(plan: Plan, config: RunConfig) -> None:
         planned, here = (f"{len(n):,} clients with {n.sum():,} samples" for n in (plan.counts.n, own))
         raise InputError(
             f"the plan is for other counts ({planned}) than the run's ({here}); plan for these, or give only its "
-            f"policy: policy={plan.policy.spec!r}"
+            f"policy: policy={policy_name(plan.policy)!r}"
         )
 
 

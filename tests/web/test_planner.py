@@ -26,6 +26,7 @@ from fedeas import (
     LabelCounts,
     Optimal,
     PolicyError,
+    Pool,
     Uniform,
     imbalance,
     read_counts,
@@ -88,6 +89,12 @@ def test_policies_at_one_budget_have_their_own_results(app):
     for policy in (Uniform, Optimal, Uniform):
         app.selectbox(key="policy").set_value(policy.name()).run()
         assert app.metric[1].value == f"{removed(counts, policy(budget=5000).allocate(counts)):.2%}"
+
+
+def test_images_that_clients_share_are_counted_once(app):
+    app.selectbox(key="policy").set_value("pool").run()
+    plan = Pool(distinct=FedEAS(beta=12)).allocate(example_counts())
+    assert total(app) == plan.generated < plan.total
 
 
 def test_minutes_and_rate_are_a_limit_and_a_price(app):

@@ -10,7 +10,8 @@ from typing import Any
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import Policy
+from fedeas.planning.policies import AllocationPolicy
+from fedeas.planning.policies.base import policy_name
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import write_allocation
 
@@ -21,7 +22,7 @@ class Plan:
 
     counts: LabelCounts
     allocation: Allocation
-    policy: Policy
+    policy: AllocationPolicy
     how: str = ""
     """How the counts were read, if they came from a file or a dataset."""
 
@@ -50,9 +51,9 @@ class Plan:
 
     def __repr__(self) -> str:
         clients, classes = self.n.shape
-        return f"<{self.policy.spec}: {self.total:,} samples for {clients:,} clients x {classes:,} classes>"
+        return f"<{policy_name(self.policy)}: {self.total:,} samples for {clients:,} clients x {classes:,} classes>"
 
     def _repr_html_(self) -> str:
         """The plan in a notebook: its key figures, and the table."""
         shown = f"{self.total:,} synthetic samples, {self.summary.removed:.1%} of the imbalance removed"
-        return f"<p>{for_html(self.policy.spec)}: {for_html(shown)}</p>{self.allocation._repr_html_()}"
+        return f"<p>{for_html(policy_name(self.policy))}: {for_html(shown)}</p>{self.allocation._repr_html_()}"

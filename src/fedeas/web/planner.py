@@ -24,9 +24,9 @@ from fedeas.errors import FedEASError
 from fedeas.paper.published import EXAMPLE, published
 from fedeas.planning.advice import SHOWN
 from fedeas.planning.columns import ColumnNames
-from fedeas.planning.counts import LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import POLICIES
+from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.request import Limits, left_out
 from fedeas.plans import plan
 from fedeas.plotting import figures as plots
@@ -88,10 +88,11 @@ def _plan_tab() -> None:
         with controls:
             choice = _choose_policy(federation.counts)
             rate, side = _choose_prices(choice)
-        found = _plan(federation.counts, choice.resolved(federation.counts).spec)
+        policy = choice.resolved(federation.counts)
+        found = _plan(federation.counts, policy.spec)
         with results:
             _show(federation.counts, found, rate, side)
-            _show_downloads(federation, choice, found)
+            _show_downloads(federation, choice, policy, found.allocation)
 
 
 @contextmanager
@@ -256,7 +257,7 @@ def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
 
 def _show_budget(counts: LabelCounts, found: Plan) -> None:
     curves = _curves(counts)
-    point = (found.policy.spec, found.allocation.total, found.summary.removed)
+    point = (found.allocation.policy, found.allocation.total, found.summary.removed)
     _plot(st, plan_charts.trade_off(curves, *point))
     _show_interval(curves)
 
@@ -278,9 +279,9 @@ def _screen() -> Screen:
 
 def _show_figures_of(counts: LabelCounts, found: Plan) -> None:
     summary = found.summary
-    st.markdown(f"**{for_markdown(found.policy.spec)}**")
+    st.markdown(f"**{for_markdown(found.allocation.policy)}**")
     shown = st.container(horizontal=True)
-    shown.metric("Images to generate", f"{summary.synthetic:,}", border=True)
+    shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
     shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
     shown.metric("Synthetic share", f"{summary.synthetic_share:.2%}", border=True)
     shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
@@ -313,7 +314,7 @@ def _show_interval(curves: Curves) -> None:
 
 
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
-    chosen = found.policy.spec
+    chosen = found.allocation.policy
     compared = _rivals(counts, chosen)
     table = plan_result.prices(counts, compared, chosen, rate, side)
     formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
@@ -327,15 +328,15 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
         st.caption(for_markdown(remark))
 
 
-def _show_downloads(federation: CountSource, choice: Choice, found: Plan) -> None:
+def _show_downloads(federation: CountSource, choice: Choice, policy: Policy, allocation: Allocation) -> None:
     """Buttons, whose files are made when they are pressed, and the commands."""
-    counts, allocation = federation.counts, found.allocation
+    counts = federation.counts
     st.subheader("Download")
     files = st.container(horizontal=True)
     for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON")):
         content = partial(downloads.allocation_file, counts, allocation, ending)
         _download(files, f"Plan as {name}", content, f"plan{ending}")
-    config = partial(run_config, federation, found.policy)
+    config = partial(run_config, federation, policy)
     _download(files, "Run config as TOML", config, "planned.toml")
     _download(files, "Counts as CSV", partial(downloads.counts_file, counts), "counts.csv")
     st.caption("The same numbers on the command line:")

@@ -76,14 +76,23 @@ def _of_any_table(allocate: Callable[[Any, LabelCounts], Allocation]) -> Callabl
     @wraps(allocate)
     def checked(self: Policy, counts: Any) -> Allocation:
         table = as_counts(counts)
-        plan = allocate(self, table)
-        if not isinstance(plan, Allocation):
-            raise InputError(f"{self.spec}: allocate must give an Allocation, not {type(plan).__name__}")
-        if plan.n.shape != table.n.shape:
-            raise InputError(f"{self.spec}: the allocation is {plan.n.shape} for counts of {table.n.shape}")
-        return plan.named_as(table)
+        return checked_allocation(self, allocate(self, table), table)
 
     return checked
+
+
+def checked_allocation(policy: AllocationPolicy, plan: Allocation, counts: LabelCounts) -> Allocation:
+    """The answer of a policy with the names of the counts; refuse one that does not fit them."""
+    if not isinstance(plan, Allocation):
+        raise InputError(f"{policy_name(policy)}: allocate must give an Allocation, not {type(plan).__name__}")
+    if plan.n.shape != counts.n.shape:
+        raise InputError(f"{policy_name(policy)}: the allocation is {plan.n.shape} for counts of {counts.n.shape}")
+    return plan.named_as(counts)
+
+
+def policy_name(policy: AllocationPolicy) -> str:
+    """The spec of a policy; of a user's own policy without a spec, the name of its class."""
+    return str(getattr(policy, "spec", type(policy).__name__))
 
 
 Budget = int | Policy
