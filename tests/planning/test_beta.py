@@ -17,10 +17,10 @@ from fedeas import (
     beta_for_total,
     beta_path,
     images_for_share,
-    images_in,
-    removed,
-    rounded_down,
+    images_in_minutes,
+    imbalance_removed,
     select_beta,
+    shortened_beta,
     synthetic_share,
 )
 from fedeas.paper.published import example_counts
@@ -45,7 +45,7 @@ def test_the_path_is_the_policy_at_every_beta(policy, counts, end):
                 continue
             plan = replace(policy, beta=float(beta)).allocate(counts)
             assert plan.total == path.total[i]
-            assert removed(counts, plan) == pytest.approx(path.removed[i], abs=1e-9)
+            assert imbalance_removed(counts, plan) == pytest.approx(path.removed[i], abs=1e-9)
 
 
 @given(shapes, label_counts(), st.floats(0.01, 1e4))
@@ -59,7 +59,7 @@ def test_the_curve_is_the_policy_at_any_beta(policy, counts, beta):
         return
     total, share = BetaCurve(policy, counts).at(beta)
     assert total == plan.total
-    assert share == pytest.approx(removed(counts, plan), abs=1e-12)
+    assert share == pytest.approx(imbalance_removed(counts, plan), abs=1e-12)
 
 
 @given(shapes, label_counts(), st.integers(0, 300))
@@ -83,7 +83,7 @@ def test_beta_for_total_of_balanced_clients_is_infinite():
 def test_rounding_down_keeps_the_total_with_fewer_digits(counts, total):
     found = beta_for_total(FedEAS(), counts, total)
     assume(math.isfinite(found.beta))
-    short = rounded_down(FedEAS(), counts, found.beta)
+    short = shortened_beta(FedEAS(), counts, found.beta)
     assert 0 < short <= found.beta
     assert FedEAS(short).allocate(counts).total == found.total
     assert len(repr(short)) <= max(len(repr(found.beta)), 3)
@@ -95,7 +95,7 @@ def test_the_interval_holds_exactly_the_betas_that_meet_both_conditions(counts, 
 
     def meets(beta):
         plan = FedEAS(beta).allocate(counts)
-        return removed(counts, plan) >= min_removed - 1e-12 and synthetic_share(counts, plan) < max_share
+        return imbalance_removed(counts, plan) >= min_removed - 1e-12 and synthetic_share(counts, plan) < max_share
 
     if interval:
         assert interval.lo < interval.hi
@@ -146,8 +146,8 @@ def test_beta_for_removed_is_the_smallest(counts, share):
     if np.isinf(beta):
         assert FedEAS(1e6).allocate(counts).total == 0
         return
-    assert removed(counts, FedEAS(beta).allocate(counts)) >= share - 1e-12
-    assert removed(counts, FedEAS(beta * (1 - 1e-9)).allocate(counts)) < share
+    assert imbalance_removed(counts, FedEAS(beta).allocate(counts)) >= share - 1e-12
+    assert imbalance_removed(counts, FedEAS(beta * (1 - 1e-9)).allocate(counts)) < share
 
 
 @given(label_counts(), st.floats(0.01, 0.9))
@@ -160,15 +160,15 @@ def test_images_for_share_is_the_largest_number_below_it(counts, share):
 @given(st.integers(1, 10**6), st.integers(1, 10**4))
 @example(41, 1)  # 4.1 * 60 is a little less than 246
 def test_whole_seconds_give_whole_numbers_of_images(tenths, rate):
-    assert images_in(tenths / 10, rate) == tenths * 6 * rate
+    assert images_in_minutes(tenths / 10, rate) == tenths * 6 * rate
 
 
 def test_limits_out_of_range_are_refused():
     counts = LabelCounts([[5, 1]])
-    assert images_in(minutes=0, images_per_second=5) == 0
+    assert images_in_minutes(minutes=0, images_per_second=5) == 0
     for call in (
-        lambda: images_in(-1, 5),
-        lambda: images_in(1, 0),
+        lambda: images_in_minutes(-1, 5),
+        lambda: images_in_minutes(1, 0),
         lambda: images_for_share(counts, 1),
         lambda: select_beta(counts, min_removed=0),
         lambda: select_beta(counts, max_share=1.2),
@@ -196,7 +196,7 @@ def test_counts_of_billions_are_planned_in_little_memory():
     tracemalloc.stop()
     assert peak < 10e6
     plan = FedEAS(beta=interval.roundest).allocate(counts)
-    assert removed(counts, plan) >= 0.1
+    assert imbalance_removed(counts, plan) >= 0.1
     assert synthetic_share(counts, plan) < 0.25
 
 

@@ -201,9 +201,9 @@ def test_policies_and_scores_take_whatever_holds_counts(table):
     counts = LabelCounts([[8, 0], [1, 5]])
     plan = fedeas.FedEAS(4).allocate(table)
     assert np.array_equal(plan.n, fedeas.FedEAS(4).allocate(counts).n)
-    for score in (fedeas.imbalance, fedeas.removed, fedeas.synthetic_share):
+    for score in (fedeas.imbalance, fedeas.imbalance_removed, fedeas.synthetic_share):
         assert score(table, plan) == score(counts, plan)
-    assert np.array_equal(fedeas.gain(table), fedeas.gain(counts))
+    assert np.array_equal(fedeas.marginal_gain(table), fedeas.marginal_gain(counts))
 
 
 def test_an_allocation_becomes_a_frame_with_the_names_of_its_counts():

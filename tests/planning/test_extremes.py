@@ -20,7 +20,7 @@ from fedeas import (
     Optimal,
     Uniform,
     imbalance,
-    removed,
+    imbalance_removed,
     select_beta,
 )
 from fedeas.data.partition import dirichlet
@@ -115,7 +115,7 @@ def test_the_share_removed_is_rational_arithmetics(counts):
     before = exact_imbalance(counts)
     plan = FedEAS(beta=12).allocate(counts)
     exact = 1 - exact_imbalance(counts, plan) / before if before else 0
-    assert removed(counts, plan) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
+    assert imbalance_removed(counts, plan) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
 def next_class_by_gain(row, real):

@@ -12,8 +12,8 @@ from fedeas import (
     PolicyError,
     Summary,
     images_for_share,
+    imbalance_removed,
     parse_policy,
-    removed,
     select_beta,
     synthetic_share,
     write_counts,
@@ -35,7 +35,7 @@ def test_limits_become_budgets():
     assert 2900 < total_of("fedeas", minutes=5, images_per_second=10) <= 3000
     assert total_of("fedeas", max_share=0.1) <= images_for_share(COUNTS, 0.1)
     plan = choose_policy("fedeas", Limits(min_removed=0.4), COUNTS).allocate(COUNTS)
-    assert 0.4 <= removed(COUNTS, plan) < 0.42
+    assert 0.4 <= imbalance_removed(COUNTS, plan) < 0.42
 
 
 def test_auto_takes_the_papers_conditions_or_given_ones():
@@ -43,7 +43,7 @@ def test_auto_takes_the_papers_conditions_or_given_ones():
     chosen = choose_policy("fedeas", Limits(auto=True, min_removed=0.3, max_share=0.4), COUNTS)
     assert chosen.beta == interval.roundest
     plan = chosen.allocate(COUNTS)
-    assert removed(COUNTS, plan) >= 0.3
+    assert imbalance_removed(COUNTS, plan) >= 0.3
     assert synthetic_share(COUNTS, plan) < 0.4
 
 
@@ -129,7 +129,7 @@ def test_a_comparison_matches_budgets_and_names_each_policy_once(text):
     } <= set(plans)
     assert {plans[name].total for name in ("uniform", "by-size", "missing-only", "greedy", "optimal")} == {mine.total}
     assert plans["fedeas"].total <= mine.total
-    assert removed(COUNTS, plans["greedy"]) <= removed(COUNTS, plans["optimal"]) + 1e-12
+    assert imbalance_removed(COUNTS, plans["greedy"]) <= imbalance_removed(COUNTS, plans["optimal"]) + 1e-12
 
 
 def test_a_comparison_takes_the_target_of_the_chosen_policy():

@@ -13,16 +13,16 @@ from fedeas import (
     Greedy,
     InputError,
     LabelCounts,
+    accuracy_per_thousand,
     budget_path,
     budget_ratio,
     client_imbalance,
     concentration,
-    efficiency,
-    gain,
+    heterogeneity_left,
     imbalance,
+    imbalance_removed,
     imbalance_split,
-    removed,
-    residual,
+    marginal_gain,
     synthetic_share,
 )
 from fedeas.planning.scores import negative_gain
@@ -58,7 +58,7 @@ def test_scores_of_the_largest_counts_equal_the_rational_ones(rows):
     plan = FullBalance().allocate(counts)
     nearly = Allocation(np.maximum(plan.n - 1, 0))
     assert imbalance(counts, plan) == 0
-    assert removed(counts, plan) in (0, 1)
+    assert imbalance_removed(counts, plan) in (0, 1)
     for each in (nearly, Allocation(np.arange(4 * len(rows)).reshape(-1, 4) * 10**12)):
         exact = exact_imbalance(counts.n, each.n)
         assert imbalance(counts, each) == pytest.approx(float(exact), rel=1e-13, abs=0)
@@ -69,7 +69,7 @@ def test_scores_of_the_largest_counts_equal_the_rational_ones(rows):
         slopes = [
             2 * Fraction(sum(row), counts.total) / sum(after) * (squares - Fraction(c, sum(after))) for c in after
         ]
-        assert gain(counts, plan)[k] == pytest.approx([float(slope) for slope in slopes], abs=1e-24)
+        assert marginal_gain(counts, plan)[k] == pytest.approx([float(slope) for slope in slopes], abs=1e-24)
 
 
 def test_allocations_that_whole_numbers_cannot_hold_are_refused():
@@ -86,12 +86,12 @@ def test_the_two_terms_sum_to_imbalance(counts, beta):
 def test_full_balance_removes_all_exactly():
     counts = LabelCounts([[1001, 37, 0], [5, 5, 6]])
     assert imbalance(counts, FullBalance().allocate(counts)) == 0
-    assert removed(counts, FullBalance().allocate(counts)) == 1
+    assert imbalance_removed(counts, FullBalance().allocate(counts)) == 1
 
 
 def test_balanced_clients_have_nothing_removed():
     counts = LabelCounts([[5, 5]])
-    assert removed(counts, Allocation([[0, 0]])) == 0
+    assert imbalance_removed(counts, Allocation([[0, 0]])) == 0
 
 
 @given(label_counts(max_count=50))
@@ -104,7 +104,7 @@ def test_gain_is_the_slope_of_imbalance(counts):
             after = ((added / added.sum() - 1 / counts.num_classes) ** 2).sum()
             before = ((q[k] - 1 / counts.num_classes) ** 2).sum()
             slope = weights[k] * (before - after) / eps
-            assert gain(counts)[k, c] == pytest.approx(slope, rel=1e-3, abs=1e-5)
+            assert marginal_gain(counts)[k, c] == pytest.approx(slope, rel=1e-3, abs=1e-5)
 
 
 @given(label_counts())
@@ -139,9 +139,9 @@ def test_budget_ratio_ignores_clients_without_budget():
 
 
 def test_efficiency_needs_samples():
-    assert efficiency(24.39, 226_783) == pytest.approx(0.108, abs=5e-4)
+    assert accuracy_per_thousand(24.39, 226_783) == pytest.approx(0.108, abs=5e-4)
     with pytest.raises(InputError):
-        efficiency(1.0, 0)
+        accuracy_per_thousand(1.0, 0)
 
 
 @given(st.integers(1, 500), st.integers(0, 500))
@@ -149,13 +149,13 @@ def test_closed_form_is_the_heterogeneity_of_two_mirrored_clients(n, m):
     """The theorem: client 1 holds n of class A, client 2 n of class B, and each adds m of what it lacks."""
     counts = LabelCounts([[n, 0], [0, n]])
     after = imbalance_split(counts, Allocation([[0, m], [m, 0]])).heterogeneity
-    assert after == pytest.approx(imbalance_split(counts).heterogeneity * float(residual(m / n)), abs=1e-12)
+    assert after == pytest.approx(imbalance_split(counts).heterogeneity * float(heterogeneity_left(m / n)), abs=1e-12)
 
 
 def test_closed_form_falls_convexly_from_slope_four_to_zero():
     r = np.linspace(0, 1, 1001)
-    slope = np.gradient(residual(r), r)
-    assert (np.diff(residual(r)) < 0).all()
+    slope = np.gradient(heterogeneity_left(r), r)
+    assert (np.diff(heterogeneity_left(r)) < 0).all()
     assert (np.diff(slope) > 0).all()
     assert slope[0] == pytest.approx(-4, abs=0.01)
     assert slope[-1] == pytest.approx(0, abs=0.01)
@@ -168,4 +168,4 @@ def test_a_budget_path_falls_for_greedy_and_gives_each_point():
     assert path.total.tolist() == list(range(0, 120, 10))
     assert (np.diff(path.imbalance) < 0).all()
     assert path.imbalance[3] == imbalance(counts, plans[3])
-    assert path.removed[5] == pytest.approx(removed(counts, plans[5]))
+    assert path.removed[5] == pytest.approx(imbalance_removed(counts, plans[5]))

@@ -110,7 +110,7 @@ def _summary(total, plan, accuracy, reached=3, gamma=0.5, seconds=(1.0, 2.0), ge
         "accuracy": accuracy, "window": [4, 4], "final": accuracy, "peak": accuracy + 0.01, "steps": 7, "samples": None,
         "rounds_to_threshold": reached, "gamma_hat": gamma,
         "total": total, "generated": total if generated is None else generated,
-        "imbalance_removed": scores.removed(COUNTS, plan),
+        "imbalance_removed": scores.imbalance_removed(COUNTS, plan),
         "seconds": {"generate": generate, "train": train, "evaluate": 0.5, "total": generate + train + 0.5},
         **more,
     }  # fmt: skip
@@ -198,8 +198,8 @@ def test_the_other_columns(add, page):
     ours = [add("ours", "fedeas", s, 0.72, gamma=0.4 + s / 5, seconds=(1.0 + s, 4.0), **work) for s in (0, 1)]
     rows = page(base, *ours).result(WORK)
     assert rows["none"][GENERATED:] == ["0", "0.0", "3", "-", "-", "7", "-", "0.0", "3.0"]
-    removed = scores.removed(COUNTS, Allocation([[0, BUDGET], [0, 0], [0, 0]]))
-    eta = scores.efficiency(72 - 60, BUDGET)
+    removed = scores.imbalance_removed(COUNTS, Allocation([[0, BUDGET], [0, 0], [0, 0]]))
+    eta = scores.accuracy_per_thousand(72 - 60, BUDGET)
     expected = [f"10 of {BUDGET} planned", f"{100 * removed:.1f}", "3", "0.500", f"{eta:,.2f}", "7", "5,000"]
     expected += ["1.5", "4.0"]
     assert rows["ours"][GENERATED:] == expected

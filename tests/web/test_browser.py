@@ -13,7 +13,7 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from waiting import LIMIT, wait_until
 from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
-from fedeas import FedEAS, LabelCounts, Uniform, removed, write_counts
+from fedeas import FedEAS, LabelCounts, Uniform, imbalance_removed, write_counts
 from fedeas.paper.published import example_counts
 
 COUNTS = LabelCounts(
@@ -110,7 +110,7 @@ def test_another_policy_and_a_limit_change_the_plan(page):
     shows(page, "Images to generate", "5,000")
     choose(page, "Who gets images?", "uniform")
     page.get_by_text("fedeas plan --example --policy uniform --total 5000").wait_for()
-    shows(page, "Imbalance removed", f"{removed(counts, Uniform(budget=5000).allocate(counts)):.2%}")
+    shows(page, "Imbalance removed", f"{imbalance_removed(counts, Uniform(budget=5000).allocate(counts)):.2%}")
 
 
 def test_an_uploaded_table_is_planned_changed_and_downloaded(page, tmp_path):

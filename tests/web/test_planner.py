@@ -29,8 +29,8 @@ from fedeas import (
     Pool,
     Uniform,
     imbalance,
+    imbalance_removed,
     read_counts,
-    removed,
     write_counts,
 )
 from fedeas.cli import main
@@ -75,7 +75,7 @@ def test_beta_policy_and_limit_give_the_librarys_totals(app):
     app.selectbox(key="policy").set_value("optimal").run()
     best = Optimal(budget=FedEAS(beta=6.5)).allocate(counts)
     assert total(app) == best.total
-    assert app.metric[1].value == f"{removed(counts, best):.2%}"
+    assert app.metric[1].value == f"{imbalance_removed(counts, best):.2%}"
     app.selectbox(key="size").set_value(str(Size.REMOVED)).run()
     app.slider(key="removed").set_value(60)
     app.selectbox(key="policy").set_value("fedeas").run()
@@ -88,7 +88,7 @@ def test_policies_at_one_budget_have_their_own_results(app):
     app.selectbox(key="size").set_value(str(Size.TOTAL)).run()
     for policy in (Uniform, Optimal, Uniform):
         app.selectbox(key="policy").set_value(policy.name()).run()
-        assert app.metric[1].value == f"{removed(counts, policy(budget=5000).allocate(counts)):.2%}"
+        assert app.metric[1].value == f"{imbalance_removed(counts, policy(budget=5000).allocate(counts)):.2%}"
 
 
 def test_images_that_clients_share_are_counted_once(app):
@@ -226,7 +226,7 @@ def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
 def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum():
     counts = example_counts()
     found = plan_result.curves(counts)
-    reachable = cache(lambda total: removed(counts, Optimal(budget=total).allocate(counts)))
+    reachable = cache(lambda total: imbalance_removed(counts, Optimal(budget=total).allocate(counts)))
     for name, path in found.paths.items():
         assert path.total[0] < found.demand.total / 500, name
         assert (path.removed <= [reachable(total) + 1e-9 for total in path.total.tolist()]).all(), name
@@ -234,7 +234,7 @@ def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum(
         assert found.paths[name].total[-1] == found.demand.total
         assert np.diff(np.log10(found.paths[name].total)).max() < 0.25  # as dense as the others, or denser
     low, high = found.budgets
-    assert removed(counts, FedEAS(beta=found.interval.lo).allocate(counts)) >= 0.5
+    assert imbalance_removed(counts, FedEAS(beta=found.interval.lo).allocate(counts)) >= 0.5
     assert low < high < counts.total / 3
 
 

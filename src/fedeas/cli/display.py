@@ -64,7 +64,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     columns = {
         "policy": [each.policy.partition("(")[0] for each in allocations],
         "images made": [f"{each.generated:,}" for each in allocations],
-        "imbalance removed": [f"{scores.removed(counts, each):.2%}" for each in allocations],
+        "imbalance removed": [f"{scores.imbalance_removed(counts, each):.2%}" for each in allocations],
         "samples": [f"{each.total:,}" for each in allocations],
         "largest client": [f"{each.per_client.max():,}" for each in allocations],
         "distinct if shared": [f"{each.distinct:,}" for each in allocations],
@@ -223,7 +223,7 @@ def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) ->
             "generated": each.generated,
             "synthetic": each.total,
             "distinct": each.distinct,
-            "removed": scores.removed(counts, each),
+            "removed": scores.imbalance_removed(counts, each),
         }
         for each in allocations
     ]

@@ -113,7 +113,7 @@ def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
     """The size of a plan and its effect on imbalance."""
     return {
         "total": allocation.total,
-        "imbalance_removed": scores.removed(counts, allocation),
+        "imbalance_removed": scores.imbalance_removed(counts, allocation),
         "synthetic_share": scores.synthetic_share(counts, allocation),
     }
 

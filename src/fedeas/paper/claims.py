@@ -106,9 +106,9 @@ def _efficiency() -> Iterator[Claim]:
         ("uniform", sweep.uniform, sweep.uniform_eta),
     ):
         for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
-            ours = scores.efficiency(float(accuracy - sweep.fedavg), total)
+            ours = scores.accuracy_per_thousand(float(accuracy - sweep.fedavg), total)
             yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
-    ours = scores.efficiency(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
+    ours = scores.accuracy_per_thousand(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
     yield Claim("Efficiency eta, accuracies as printed", "full-balance", "supplement F", sweep.full_balance_eta, ours)
 
 
@@ -148,7 +148,7 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
     real, synthetic = float(np.median(counts.sizes)), float(np.median(fedeas.per_client))
 
     def gap_to(other: Allocation) -> float:
-        return 100 * (scores.removed(counts, fedeas) - scores.removed(counts, other))
+        return 100 * (scores.imbalance_removed(counts, fedeas) - scores.imbalance_removed(counts, other))
 
     def at_negative_gain(allocation: Allocation) -> int:
         return int(allocation.n[scores.negative_gain(counts)].sum())
@@ -167,7 +167,7 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
         "full-balance-fraction": lambda: 100 * fedeas.total / demand.total,
         "top-imbalance": lambda: 100 * float(scores.concentration(counts, fedeas).imbalance[4]),
         "top-budget": lambda: 100 * float(scores.concentration(counts, fedeas).budget[4]),
-        "removed": lambda: 100 * scores.removed(counts, fedeas),
+        "removed": lambda: 100 * scores.imbalance_removed(counts, fedeas),
         "uniform-gap": lambda: gap_to(uniform),
         "uniform-negative": lambda: at_negative_gain(uniform),
         "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / fedeas.total,

@@ -41,7 +41,7 @@ def gain_recovered(run: Record, base: Record, full: Record) -> float | None:
 
 def efficiency(run: Record, base: Record) -> float | None:
     """Points of accuracy gained for each thousand samples."""
-    return scores.efficiency(gain(run, base), run["total"]) if run["total"] else None
+    return scores.accuracy_per_thousand(gain(run, base), run["total"]) if run["total"] else None
 
 
 def minutes(run: Record) -> float | None:

@@ -78,7 +78,7 @@ def images_to_make(run: RunConfig) -> int:
 
 def imbalance_removed(run: RunConfig) -> Cell:
     """How much of the label imbalance the plan removes, in percent."""
-    return Cell((), lambda: 100 * scores.removed(counts_of(run), allocation_of(run)), None, 1)
+    return Cell((), lambda: 100 * scores.imbalance_removed(counts_of(run), allocation_of(run)), None, 1)
 
 
 def minus(run: RunConfig, other: RunConfig) -> Cell | None:

@@ -169,7 +169,7 @@ def _largest_within(curve: BetaCurve, total: int) -> BetaForTotal:
     return BetaForTotal(beta, spent, total - spent)
 
 
-def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+def shortened_beta(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
     """Round beta down to as few decimals as give the same total, so that it can be typed."""
     curve = BetaCurve(policy, counts)
     total = curve.total(beta)
@@ -180,10 +180,10 @@ def rounded_down(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
     return beta
 
 
-def images_in(minutes: float, images_per_second: float) -> int:
+def images_in_minutes(minutes: float, images_per_second: float) -> int:
     """How many images can be generated in that time.
 
-    >>> images_in(minutes=10, images_per_second=25)
+    >>> images_in_minutes(minutes=10, images_per_second=25)
     15000
     """
     if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):

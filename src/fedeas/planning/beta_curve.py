@@ -61,7 +61,7 @@ class BetaCurve:
         sizes = self.counts.sizes + filled.samples
         if not self._is_exact(int(sizes.max())):
             plan = replace(self.policy, beta=beta).allocate(self.counts) if beta > 0 else None
-            return self._total(filled), 0.0 if plan is None else scores.removed(self.counts, plan)
+            return self._total(filled), 0.0 if plan is None else scores.imbalance_removed(self.counts, plan)
         left = self._imbalance(filled, sizes)
         return self._total(filled), 1 - left / self._initial if self._initial > 0 else 0.0
 

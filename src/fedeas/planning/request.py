@@ -15,9 +15,9 @@ from fedeas.planning.beta import (
     beta_for_removed,
     beta_for_total,
     images_for_share,
-    images_in,
-    rounded_down,
+    images_in_minutes,
     select_beta,
+    shortened_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
@@ -83,7 +83,7 @@ class Limits:
     def images(self, counts: LabelCounts | None) -> int | None:
         """The limit as a number of images; None if it limits something else, or needs counts that are not given."""
         if self.minutes is not None and self.images_per_second is not None:
-            return images_in(self.minutes, self.images_per_second)
+            return images_in_minutes(self.minutes, self.images_per_second)
         if counts is not None and self.max_share is not None and not self.auto:
             return images_for_share(counts, self.max_share)
         return self.total
@@ -135,7 +135,7 @@ def _beta_within(policy: FedEAS, limits: Limits, counts: LabelCounts) -> float:
         return beta_for_removed(policy, counts, limits.min_removed)
     images = limits.images(counts)
     beta = beta_for_total(policy, counts, images or 0).beta
-    return beta if math.isinf(beta) else rounded_down(policy, counts, beta)
+    return beta if math.isinf(beta) else shortened_beta(policy, counts, beta)
 
 
 def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:

@@ -78,10 +78,10 @@ def imbalance_split(counts: Table, allocation: Allocation | None = None) -> Imba
     return ImbalanceSplit(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
 
 
-def gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:
+def marginal_gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:
     """First-order drop of I for one more sample of class c at client k, Eq. (gain).
 
-    >>> gain(LabelCounts([[3, 1]]))
+    >>> marginal_gain(LabelCounts([[3, 1]]))
     array([[-0.0625,  0.1875]])
     """
     counts = as_counts(counts)
@@ -97,10 +97,10 @@ def negative_gain(counts: Table) -> NDArray[np.bool_]:
     return np.asarray(n * counts.sizes[:, None] > (n**2).sum(axis=1)[:, None], dtype=bool)
 
 
-def removed(counts: Table, allocation: Allocation) -> float:
+def imbalance_removed(counts: Table, allocation: Allocation) -> float:
     """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 if all clients are balanced.
 
-    >>> removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
+    >>> imbalance_removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
     1.0
     """
     counts = as_counts(counts)
@@ -153,21 +153,21 @@ def budget_ratio(budgets: ArrayLike) -> float:
     return float(positive.max() / positive.min())
 
 
-def efficiency(accuracy_gain: float, total: int) -> float:
+def accuracy_per_thousand(accuracy_gain: float, total: int) -> float:
     """Eta: percentage points of accuracy gained for each thousand generated samples.
 
-    >>> round(efficiency(10.59, 4113), 3)
+    >>> round(accuracy_per_thousand(10.59, 4113), 3)
     2.575
     """
     if total <= 0:
-        raise InputError("efficiency needs a positive number of generated samples")
+        raise InputError("accuracy for each thousand samples needs a positive number of generated samples")
     return accuracy_gain * 1e3 / total
 
 
-def residual(ratio: ArrayLike) -> FloatArray:
+def heterogeneity_left(ratio: ArrayLike) -> FloatArray:
     """h(r) = ((1 - r) / (1 + r))^2 of the two-client theorem: heterogeneity left at generation ratio r = m / n.
 
-    >>> residual([0, 1])
+    >>> heterogeneity_left([0, 1])
     array([1., 0.])
     """
     r = np.asarray(ratio, dtype=np.float64)

@@ -290,7 +290,7 @@ def percent_axis(axis: Any) -> None:
 
 
 def _removed_bars(axes: Any, counts: LabelCounts, allocations: Sequence[Allocation]) -> None:
-    removed = [scores.removed(counts, each) for each in allocations]
+    removed = [scores.imbalance_removed(counts, each) for each in allocations]
     places = np.arange(len(allocations))
     axes.barh(places, removed, 0.65, color=BLUE)
     for place, share, each in zip(places, removed, allocations, strict=True):
@@ -323,7 +323,7 @@ def _small_maps(figure: Any, counts: LabelCounts, allocations: Sequence[Allocati
 
 
 def _plan_title(counts: LabelCounts, allocation: Allocation, demand: Allocation) -> str:
-    share = scores.removed(counts, allocation)
+    share = scores.imbalance_removed(counts, allocation)
     does = f"{allocation.policy or 'plan'}: {allocation.total:,} synthetic samples remove {share:.1%} of the imbalance"
     return f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
 

@@ -176,7 +176,7 @@ def _work_row(method: MethodRuns, methods: Sequence[MethodRuns]) -> list[object]
         _number(None if removed is None else 100 * removed, 1),
         _rounds_to_threshold([each["rounds_to_threshold"] for each in seeds.summaries.values()]),
         _number(seeds.average("gamma_hat"), 3),
-        _number(scores.efficiency(gain, method.total) if base and method.total else None, 2),
+        _number(scores.accuracy_per_thousand(gain, method.total) if base and method.total else None, 2),
         _number(seeds.average("steps"), 0),
         _number(seeds.average("samples"), 0),
         _number(seeds.average("seconds", "generate"), 1),

@@ -96,7 +96,7 @@ def prices(
     return {
         "policy": [plan.policy if plan.policy == chosen else plan.policy.partition("(")[0] for plan in plans],
         "images": images,
-        "removed %": [100 * scores.removed(counts, plan) for plan in plans],
+        "removed %": [100 * scores.imbalance_removed(counts, plan) for plan in plans],
         "minutes": [number / rate / 60 for number in images],
         "MB": [number * side * side * 3 / 1e6 for number in images],
         "most for one client": [int(plan.per_client.max()) for plan in plans],

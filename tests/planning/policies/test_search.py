@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
-from fedeas import CostAware, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, imbalance, residual
+from fedeas import CostAware, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, heterogeneity_left, imbalance
 from fedeas.planning.policies import optimal
 from fedeas.planning.policies.waterfill import Waterfill, cubic_root
 
@@ -153,7 +153,7 @@ def test_cubic_root_solves_its_cubic(linear, constant):
 def cost_aware_worth(count, size, classes, samples, price):
     lack = size / classes - count
     share = (count / size - 1 / classes) ** 2
-    return size * share * (1 - float(residual(samples / lack))) - price * samples
+    return size * share * (1 - float(heterogeneity_left(samples / lack))) - price * samples
 
 
 @given(label_counts(max_count=40), st.floats(0.001, 2))

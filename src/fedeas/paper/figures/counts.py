@@ -136,7 +136,7 @@ def selection_figure() -> Figure:
 def closed_form_figure() -> Figure:
     """Supplement B: the heterogeneity left in the two-client case, and how fast it falls."""
     ratio = np.linspace(0, 1, 1001)
-    left = scores.residual(ratio)
+    left = scores.heterogeneity_left(ratio)
     slope = np.abs(np.gradient(left, ratio, edge_order=2))
     figure = plots.new_figure(9, 4)
     figure.set_layout_engine("constrained", wspace=0.06)
@@ -177,7 +177,7 @@ def _sweep() -> tuple[float, ...]:
 
 
 def _removed(allocation: Allocation) -> float:
-    return scores.removed(example_counts(), allocation)
+    return scores.imbalance_removed(example_counts(), allocation)
 
 
 def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:
