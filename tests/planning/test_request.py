@@ -18,7 +18,7 @@ from fedeas import (
     synthetic_share,
     write_counts,
 )
-from fedeas.planning.request import Limits, choose_policy, compare_policies, left_out, write_plan
+from fedeas.planning.request import Limits, choose_policy, compare_policies, policy_left_out, write_plan
 from fedeas.planning.tables import CountTable
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
@@ -146,5 +146,5 @@ def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():
     full, policy = LabelCounts([[5, 1], [2, 9]]), FedEAS(3)
     compared = compare_policies(full, policy, policy.allocate(full))
     assert "missing-only" not in {plan.policy.partition("(")[0] for plan in compared}
-    assert "missing-only" in left_out(compared)
-    assert not left_out(compare_policies(COUNTS, policy, policy.allocate(COUNTS)))
+    assert "missing-only" in policy_left_out(compared)
+    assert not policy_left_out(compare_policies(COUNTS, policy, policy.allocate(COUNTS)))

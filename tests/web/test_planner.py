@@ -339,7 +339,7 @@ def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     assert (found["under"].accuracy, found["under"].latest) == (None, pytest.approx(0.68))
     assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
-    methods = runs.methods_of(list(found.values()))
+    methods = runs.drawn_methods(list(found.values()))
     dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(methods).data}
     assert dashes == {"finished": "solid", "under": "dot"}
 
@@ -351,7 +351,7 @@ def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
     def shown():
         listing = runs.listed(tmp_path).runs
         (listed,) = (each for each in listing if each.name == run.path.name)
-        (end,) = {trace.marker.symbol for trace in charts.accuracy(runs.methods_of([listed])).data}
+        (end,) = {trace.marker.symbol for trace in charts.accuracy(runs.drawn_methods([listed])).data}
         return listed.state, runs.any_under_way(listing), end
 
     assert shown() == ("stopped: 3 of 6 rounds", False, "x")
@@ -366,7 +366,7 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
             run.append_round({"round": number, "accuracy": level})
         if level < 0.9:
             run.write_json("summary.json", {"accuracy": level, "window": [2, 2]})
-    (method,) = runs.methods_of(runs.listed(tmp_path).runs)
+    (method,) = runs.drawn_methods(runs.listed(tmp_path).runs)
     band, mean, unfinished = charts.accuracy([method]).data
     assert (method.name, [trace.showlegend for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
     assert sorted(set(band.y)) == [0.2, 0.4]
@@ -379,7 +379,7 @@ def test_one_config_under_two_labels_is_two_lines(tmp_path):
         run = RunStore(tmp_path).open(load_config(None, [f"label={label}", "rounds.total=1"]))
         run.append_round({"round": 1, "accuracy": level})
         run.write_json("summary.json", {"accuracy": level, "window": [1, 1]})
-    found = charts.accuracy(runs.methods_of(runs.listed(tmp_path).runs)).data
+    found = charts.accuracy(runs.drawn_methods(runs.listed(tmp_path).runs)).data
     assert {trace.name: trace.y for trace in found} == {"a": (0.2,), "b": (0.4,)}
 
 
@@ -387,7 +387,7 @@ def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbe
     for rate in ("0.1", "0.2"):
         run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"train.lr={rate}", "rounds.total=2"]))
         run.append_round({"round": 1, "accuracy": 0.5})
-    methods = runs.methods_of(runs.listed(tmp_path).runs)
+    methods = runs.drawn_methods(runs.listed(tmp_path).runs)
     assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
     assert charts.accuracy(methods).layout.xaxis.dtick == 1
 

@@ -23,7 +23,7 @@ from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
-from fedeas.planning.request import left_out
+from fedeas.planning.request import policy_left_out
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
@@ -72,7 +72,7 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     }
     styles = ["bold" if each is chosen else "" for each in allocations]
     cells = {head: [*map(foreign_text, texts, styles)] for head, texts in columns.items()}
-    notes = [ABOUT_COLUMNS, "; ".join(filter(None, map(_remark, allocations))), left_out(allocations)]
+    notes = [ABOUT_COLUMNS, "; ".join(filter(None, map(_remark, allocations))), policy_left_out(allocations)]
     return FittedTable(foreign_text(title, "table.title"), cells, "right", [note for note in notes if note])
 
 

@@ -42,8 +42,8 @@ from fedeas.planning.request import (
     Limits,
     choose_policy,
     compare_policies,
-    left_out,
     plan_file,
+    policy_left_out,
     reads_in_parts,
     write_plan,
 )
@@ -252,7 +252,7 @@ def _show_comparison(
     """Policies side by side; JSON has them already, but not what was left out."""
     if not as_json:
         output().print(comparison_table(counts, side_by_side, chosen))
-    elif remark := left_out(side_by_side):
+    elif remark := policy_left_out(side_by_side):
         _remark(remark, as_json)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedeas.core.arrays import BoolArray, IntArray, frozen
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.passes import Curves, Parts, Passes, Tried
+from fedeas.planning.passes import Curves, Passes, ReadParts, Tried
 from fedeas.planning.policies import Policy
 from fedeas.planning.policies.base import Budget
 from fedeas.planning.policies.waterfill import Waterfill
@@ -19,7 +19,7 @@ SAMPLED_CLIENTS = 10_000
 OPEN_CLIENTS = 100_000
 """The search ends when two prices differ by at most this many samples; the rest is decided in memory."""
 
-Place = Callable[[LabelCounts], IntArray]
+Placer = Callable[[LabelCounts], IntArray]
 """The allocation of the next part; parts come in order."""
 
 
@@ -38,7 +38,7 @@ class TableSurvey:
     """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
 
     @staticmethod
-    def of(parts: Parts, budget: Budget) -> TableSurvey:
+    def of(parts: ReadParts, budget: Budget) -> TableSurvey:
         """Read the table once."""
         clients = samples = largest = matched = 0
         held, chosen, stride = np.zeros(1, dtype=np.int64), np.empty((0, 1), dtype=np.int64), 1
@@ -105,7 +105,7 @@ def leave_few_open(low: Tried, high: Tried) -> bool:
     return low.taken - high.taken <= OPEN_CLIENTS
 
 
-def plan_whole(parts: Parts, policy: Policy) -> Place:
+def plan_whole(parts: ReadParts, policy: Policy) -> Placer:
     """Plan the table in memory, and hand out its allocation in parts."""
     plan, row = policy.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n, 0
 

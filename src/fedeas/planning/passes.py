@@ -17,7 +17,8 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.prices import Bracket, bisect_price, rounded_down
 
 Curves = TypeVar("Curves")
-Parts = Callable[[], Iterator[LabelCounts]]
+ReadParts = Callable[[], Iterator[LabelCounts]]
+"""Starts to read the table anew, part by part."""
 
 NEARBY = (1 / 8, 1 / 2**8, 1 / 2**16)
 """How far from a guess further prices are tried, relative to what is not yet excluded."""
@@ -40,7 +41,7 @@ class Tried(NamedTuple):
 class Passes(Generic[Curves]):
     """The curves of all clients, part by part, as often as they are needed, and what is taken at a price."""
 
-    parts: Parts
+    parts: ReadParts
     curves_of: Callable[[LabelCounts], Curves]
     taken: Callable[[Curves, float], int]
 

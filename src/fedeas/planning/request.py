@@ -170,7 +170,7 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
     return summary
 
 
-def left_out(compared: Iterable[Allocation]) -> str:
+def policy_left_out(compared: Iterable[Allocation]) -> str:
     """Which policy `compare_policies` left out, and why; empty if it left out none."""
     names = {each.policy.partition("(")[0] for each in compared}
     is_there = MissingOnly.name() in names

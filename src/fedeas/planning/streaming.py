@@ -16,15 +16,15 @@ import numpy as np
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
 from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.fleet import Exceptions, Place, TableSurvey, leave_few_open, open_clients, plan_whole
-from fedeas.planning.passes import CLOSE, Parts, Passes, Rounding, Tried
+from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
+from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried
 from fedeas.planning.policies import KL, Greedy, Optimal, Policy
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
 from fedeas.planning.policies.kl import DivergenceCurves
 from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
 from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
 from fedeas.planning.policies.share_curves import ShareCurves
-from fedeas.planning.policies.stepping import LEAST, Steps
+from fedeas.planning.policies.stepping import LEAST_GAIN, Steps
 from fedeas.planning.policies.targets import shares_towards
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 from fedeas.planning.tables import Chunk, CountTable
@@ -46,7 +46,7 @@ def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -
         yield chunk, Allocation(frozen(place(chunk.counts)), policy.spec)
 
 
-def placement(parts: Parts, policy: Policy) -> Place:
+def placement(parts: ReadParts, policy: Policy) -> Placer:
     """Read the parts as often as it takes to know how to place the budget."""
     if not can_stream(policy):
         raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
@@ -69,7 +69,7 @@ def _relaxed_curves(policy: KL | Optimal, fleet: TableSurvey, part: LabelCounts)
     return ShareCurves(part, shares)
 
 
-def _relaxed(parts: Parts, fleet: TableSurvey, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Place:
+def _relaxed(parts: ReadParts, fleet: TableSurvey, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Placer:
     """Real numbers at one price, rounded."""
     passes = Passes(parts, curves_of, lambda curves, price: fine_total(curves.samples_at(price)))
     highest, matched = 0.0, 0
@@ -133,7 +133,7 @@ def _prices_around(passes: Passes[Waterfill], fleet: TableSurvey, highest: float
     return low.price, high.price
 
 
-def _greedy(parts: Parts, fleet: TableSurvey) -> Place:
+def _greedy(parts: ReadParts, fleet: TableSurvey) -> Placer:
     """All samples above a price; the clients near it are settled in memory."""
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.taken_above(price).sum()))
     highest, demand = _outline(passes)
@@ -152,7 +152,7 @@ def _greedy(parts: Parts, fleet: TableSurvey) -> Place:
     return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
 
 
-def _greedy_in_steps(parts: Parts, fleet: TableSurvey, policy: Greedy) -> Place:
+def _greedy_in_steps(parts: ReadParts, fleet: TableSurvey, policy: Greedy) -> Placer:
     """Greedy towards any shares: what clients take one after the other, up to a price.
 
     Gains do not always fall, and no formula tells what a client has taken at a price. Still, before the first sample
@@ -167,7 +167,7 @@ def _greedy_in_steps(parts: Parts, fleet: TableSurvey, policy: Greedy) -> Place:
 
     passes = Passes(parts, steps_of, lambda steps, price: steps.take_above(price, fleet.total))
     highest = max(float(steps.gains.max()) for steps in passes.curves())
-    least = LEAST * highest
+    least = LEAST_GAIN * highest
     guess = steps_of(fleet.some).spend(fleet.sampled_total, least)
     if guess <= least:
         return plan_whole(parts, policy)
@@ -181,7 +181,7 @@ def _greedy_in_steps(parts: Parts, fleet: TableSurvey, policy: Greedy) -> Place:
     return _settle(passes, fleet.total, low.price, high.price)
 
 
-def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Place:
+def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Placer:
     """Stop clients at the high price; those that the low one would take further are settled in memory."""
 
     def taken(steps: Steps) -> IntArray:
@@ -197,7 +197,7 @@ def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Place
     return lambda part: exceptions.put_into(taken(passes.curves_of(part)))
 
 
-def _optimal(parts: Parts, fleet: TableSurvey) -> Place:
+def _optimal(parts: ReadParts, fleet: TableSurvey) -> Placer:
     """The best samples at a price; the clients near it are settled in memory, the last few samples in a pass."""
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.best_at(price).sum()))
     highest, demand = _outline(passes)
@@ -217,7 +217,7 @@ def _optimal(parts: Parts, fleet: TableSurvey) -> Place:
     return _with_rest(passes, filling, fleet.total - left.settled - int(chosen.sum()))
 
 
-def _with_rest(passes: Passes[Waterfill], filling: Filling, rest: int) -> Place:
+def _with_rest(passes: Passes[Waterfill], filling: Filling, rest: int) -> Placer:
     """Give the rest to the one client whose value it lowers most (or raises least)."""
     least, row, samples, first_row = np.inf, 0, 0, 0
     for curves in passes.curves():

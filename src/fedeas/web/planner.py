@@ -27,7 +27,7 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES, Policy
-from fedeas.planning.request import Limits, left_out
+from fedeas.planning.request import Limits, policy_left_out
 from fedeas.plans import plan
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import DARK, LIGHT, Screen
@@ -324,7 +324,7 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
         f"{side} x {side} pixels uncompressed."
     )
-    if remark := left_out(compared):
+    if remark := policy_left_out(compared):
         st.caption(for_markdown(remark))
 
 
@@ -373,7 +373,7 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
     st.caption(f"Run directories below {for_markdown(folder)}; {words}.{older}")
     wanted = st.text_input("Only runs whose name or policy contains", key="filter")
     shown = [run for run in found.runs if wanted.lower() in f"{run.name} {run.policy}".lower()]
-    methods = runs.methods_of(shown)
+    methods = runs.drawn_methods(shown)
     _chart(st, charts.accuracy(methods, _screen()), "accuracy")
     cut = f" Drawn are {charts.MOST_METHODS} of {len(methods):,} methods; filter the list to see others."
     st.caption(

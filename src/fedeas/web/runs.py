@@ -71,7 +71,7 @@ def listed(folder: Path) -> Listing:
     return Listing(runs, len(found[MOST_RUNS:]))
 
 
-def methods_of(runs: Sequence[ListedRun]) -> list[ListedMethod]:
+def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:
     """The runs that have a curve, by method."""
     drawn = [(run, run.config) for run in runs if run.config is not None and run.curve.rounds]
     groups = {name: [run for run, _ in group] for name, group in grouped(drawn, itemgetter(1)).items()}

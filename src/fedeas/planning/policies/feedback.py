@@ -19,7 +19,7 @@ from fedeas.planning.policies.waterfill import check_searchable
 
 NOTHING = NoGeneration()
 
-LEAST = 0.01
+LEAST_IMPORTANCE = 0.01
 """What a sample of a class counts if all samples of the class are recognised already."""
 
 
@@ -80,4 +80,4 @@ def _importance(recall: str) -> FloatArray | None:
         numbers = np.array([np.nan])
     if not ((numbers >= 0) & (numbers <= 1)).all():
         raise PolicyError(f"recall must be numbers from 0 to 1 with spaces between, not {recall!r}")
-    return np.maximum(1 - numbers, LEAST) if numbers.size else None
+    return np.maximum(1 - numbers, LEAST_IMPORTANCE) if numbers.size else None

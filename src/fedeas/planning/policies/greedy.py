@@ -13,7 +13,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.stepping import LEAST, Steps, next_samples
+from fedeas.planning.policies.stepping import LEAST_GAIN, Steps, next_samples
 from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
@@ -66,7 +66,7 @@ def in_steps(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
     worth no more than the price, whatever the others do.
     """
     trial = Steps(counts, counts.weights, shares)
-    price = trial.spend(total, LEAST * float(trial.gains.max()))
+    price = trial.spend(total, LEAST_GAIN * float(trial.gains.max()))
     steps = Steps(counts, counts.weights, shares)
     rest = total - steps.take_above(price, total)
     return steps.samples + one_by_one(counts, shares, rest, steps.samples)

@@ -16,7 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in
 
-Fill = Literal["mean", "max"]
+PoolFill = Literal["mean", "max"]
 
 
 class SharedAllocation(Allocation):
@@ -46,7 +46,7 @@ class Pool(Policy):
     """
 
     distinct: Budget
-    fill: Fill = "mean"
+    fill: PoolFill = "mean"
     description: ClassVar[str] = (
         "One pool of images that all clients share, as a server can make it: few are generated, many placed."
     )

@@ -24,7 +24,7 @@ def next_samples(after: FloatArray, weights: FloatArray, shares: FloatArray) -> 
     return weights / sizes * (lacking.max(axis=1) - own / sizes), lacking.argmax(axis=1)
 
 
-LEAST = 1e-12
+LEAST_GAIN = 1e-12
 """Gains below this part of the largest one are not searched: there all clients match the target."""
 
 FALL = 1 - 1 / 256
