@@ -40,7 +40,9 @@ ALLOWED = {
     "pydantic": {"config", "paper.published", "flower"},
     "typer": {"cli"},
     "rich": {"cli", "demo"},
-    "streamlit": {"cli.planner", "web.planner"},
+    "streamlit": {
+        "cli.planner", "web.planner", "web.page_parts", "web.plan_controls", "web.plan_page", "web.runs_page"
+    },
     "plotly": {"web.charts", "web.heat_table"},
     "safetensors": {"core.tensor_files", "federation", "generators", "models"},
     "diffusers": {"generators.diffusion", "generators.text"},

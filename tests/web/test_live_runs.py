@@ -9,7 +9,7 @@ from waiting import LIMIT
 from web.browser import chromium, complaints_of, recorded_runs, served
 
 from fedeas.runs.store import RunStore
-from fedeas.web.planner import REFRESH_SECONDS
+from fedeas.web.runs_page import REFRESH_SECONDS
 
 PATIENCE = 1000 * LIMIT  # milliseconds
 

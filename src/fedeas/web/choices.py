@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES, FedEAS, Policy, Pool
 from fedeas.planning.policies.baselines import Budgeted
@@ -28,7 +29,10 @@ SIZE_WORDS = {
     Size.MINUTES: "The largest beta whose images are generated in this time.",
     Size.SHARE: "The largest beta that keeps the synthetic part of all data below this.",
     Size.REMOVED: "The smallest beta that removes this much of the label imbalance.",
-    Size.AUTO: "The roundest beta that removes half of the imbalance with less than a quarter of all data synthetic.",
+    Size.AUTO: (
+        f"The roundest beta that removes {MIN_REMOVED:.0%} of the imbalance with less than {MAX_SHARE:.0%} of all "
+        "data synthetic."
+    ),
 }
 
 NO_LIMIT = Limits()

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedeas.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.data.known import known_dataset
-from fedeas.data.partition import dirichlet
+from fedeas.data.partition import PAPER_SEED, dirichlet
 from fedeas.errors import InputError
 from fedeas.paper.published import EXAMPLE, setting
 from fedeas.planning.counts import LabelCounts
@@ -28,7 +28,7 @@ ELSEWHERE = "plan it with `fedeas plan`, which reads tables of any size"
 def paper(name: str) -> CountSource:
     """One of the paper's eight partitions, by its id."""
     chosen = setting(name)
-    split = {"scheme": "paper", "clients": chosen.clients, "alpha": float(chosen.alpha), "seed": 42}
+    split = {"scheme": "paper", "clients": chosen.clients, "alpha": float(chosen.alpha), "seed": PAPER_SEED}
     command = f"fedeas partition {chosen.dataset} --scheme paper --clients {chosen.clients} --alpha {chosen.alpha}"
     return CountSource(
         chosen.title,
