@@ -8,7 +8,7 @@ from strategies import dirichlet_counts, label_counts
 
 from fedeas import KL, FedEAS, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, RoundBias, Uniform, write_counts
 from fedeas.cli import main
-from fedeas.planning import fleet, request
+from fedeas.planning import fleet, request, streaming
 from fedeas.planning.passes import Rounding
 from fedeas.planning.policies import optimal
 from fedeas.planning.policies.prices import round_to
@@ -97,11 +97,12 @@ def test_rounding_in_parts_is_rounding_at_once(values, total, size):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "npy"])
-def test_a_file_is_planned_with_its_names(ending, tmp_path):
+def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "PART_CELLS", 60)
     counts = LabelCounts(dirichlet_counts(40, 4, 0.3, 60).n, [f"site {k}" for k in range(40)])
     path = tmp_path / f"counts.{ending}"
     write_counts(path, counts) if ending == "parquet" else np.save(path, counts.n)
-    parts = list(plan_in_passes(CountTable(path), KL(budget=500), cells=60))
+    parts = list(plan_in_passes(CountTable(path), KL(budget=500)))
     assert len(parts) > 1
     assert np.array_equal(np.concatenate([plan.n for _, plan in parts]), KL(budget=500).allocate(counts).n)
     if ending == "parquet":

@@ -39,10 +39,10 @@ def can_stream(policy: Policy) -> bool:
     return not isinstance(policy.budget, Policy) or policy.budget.is_local
 
 
-def plan_in_passes(table: CountTable, policy: Policy, cells: int = PART_CELLS) -> Iterator[tuple[Chunk, Allocation]]:
+def plan_in_passes(table: CountTable, policy: Policy) -> Iterator[tuple[Chunk, Allocation]]:
     """The parts of a table with their allocations, which together are those of the whole table."""
-    place = placement(lambda: (chunk.counts for chunk in table.chunks(cells, named=False)), policy)
-    for chunk in table.chunks(cells):
+    place = placement(lambda: (chunk.counts for chunk in table.chunks(PART_CELLS, named=False)), policy)
+    for chunk in table.chunks(PART_CELLS):
         yield chunk, Allocation(frozen(place(chunk.counts)), policy.spec)
 
 
