@@ -155,6 +155,25 @@ def test_an_allocation_is_written_in_three_formats(tmp_path):
     assert document["clients"][2] == {"client": 'c"y', "n": plan.n[2].tolist()}
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_a_number_of_classes_is_refused_for_a_table_that_shows_them(tmp_path, ending):
+    path = tmp_path / f"counts.{ending}"
+    np.save(path, NAMED.n) if ending == "npy" else write_counts(path, NAMED)
+    with pytest.raises(InputError, match="leave the number of classes out"):
+        read_counts(path, num_classes=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "remarks"),
+    [("0,1,2\n5,6,7\n", True), ("1,2,3\n5,6,7\n", True), ("a,b,c\n5,6,7\n", False), ("client,0,1\nx,5,6\n", False)],
+)
+def test_a_header_that_may_be_a_client_is_pointed_out(tmp_path, text, remarks):
+    (tmp_path / "counts.csv").write_text(text)
+    table = CountTable(tmp_path / "counts.csv")
+    assert table.counts().n.tolist() in ([[5, 6, 7]], [[5, 6]])
+    assert ("add a row with the names of the classes" in table.how) == remarks
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
 def test_clients_that_are_dates_are_written_in_every_format(tmp_path, ending):
     days = [date(2026, 1, 1), date(2026, 1, 2)]

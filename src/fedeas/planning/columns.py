@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedeas.core.sentences import first_of
 from fedeas.errors import InputError
 
 _PARTIES = (
@@ -112,20 +113,22 @@ class Layout:
         left_out = f"; left out: {_listed(self.left_out)}" if self.left_out else ""
         if not self.is_long:
             named = f"named in column {self.client!r}" if self.client is not None else "without names"
-            shown = ", ".join(self.classes[:MOST_SHOWN]) + (", ..." if len(self.classes) > MOST_SHOWN else "")
-            return f"one row a client, {named}; {len(self.classes):,} classes: {shown}{left_out}"
+            return f"one row a client, {named}; {len(self.classes):,} classes: {first_of(self.classes)}{left_out}"
         what = "a sample" if self.count is None else "a client and class"
         counted = "" if self.count is None else f", counts in {self.count!r}"
         return f"one row {what}; clients in column {self.client!r}, classes in {self.label!r}{counted}{left_out}"
 
-    def check_has_header(self, asked: ColumnNames) -> None:
-        """Refuse a wide table of text whose header may be its first client: classes are numbers, not 0, 1, 2 ..."""
+    def remark_on_header(self, asked: ColumnNames) -> str:
+        """Refuse a wide table of text whose header may be its first client: its classes are numbers.
+
+        Numbers from 0 or 1 on are seldom the counts of a client, so they are read as a header, and a remark says so.
+        """
         is_named = asked.client is not None or (self.client is not None and _names_rows(self.client))
         if is_named or not self.classes or not all(map(_WHOLE.fullmatch, self.classes)):
-            return
+            return ""
         numbers = {name.partition(".")[0].lstrip("0") or "0" for name in self.classes}
         if any(numbers == {str(first + place) for place in range(len(self.classes))} for first in (0, 1)):
-            return
+            return "; the first row is the header (if it is a client, add a row with the names of the classes above it)"
         remedy = "add a column 'client'" if self.client is None else _call(self.client, "client", "the first column")
         raise InputError(
             f"the first row ({_listed(self.needed)}) may be a client, not the header; "
@@ -145,9 +148,6 @@ class Layout:
                 f"each client and class occur in one row, so column {first!r} may hold counts; "
                 f"{_call(first, 'count')}, or remove it if each row is a sample"
             )
-
-
-MOST_SHOWN = 6
 
 
 def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> Layout:
@@ -309,5 +309,4 @@ def _call(column: str, part: str, what: str = "it") -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [repr(name) if name else "the one without a name" for name in names[:MOST_SHOWN]]
-    return ", ".join(shown) + (", ..." if len(names) > MOST_SHOWN else "")
+    return first_of([repr(name) if name else "the one without a name" for name in names])

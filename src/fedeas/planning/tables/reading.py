@@ -104,10 +104,10 @@ class CountTable:
             schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
             check_header(schema.names)
             self.layout = layout_of(columns_of(schema, self._head), columns)
-            if self.suffix == ".csv":
-                self.layout.check_has_header(columns or ColumnNames())
-                self._source = names_as_written(path, self._source, [self.layout.client, self.layout.label])
             self.how = self.layout.describe()
+            if self.suffix == ".csv":
+                self.how += self.layout.remark_on_header(columns or ColumnNames())
+                self._source = names_as_written(path, self._source, [self.layout.client, self.layout.label])
             for name in self.layout.classes:
                 if not is_text(schema.field(name).type):  # of text, the row is named
                     check_number(schema.field(name).type, name)
@@ -118,6 +118,8 @@ class CountTable:
             raise InputError(f"the number of classes must be at least 2, not {num_classes}")
         accept = check or (lambda clients, classes: None)
         with _naming(self.path):
+            if num_classes is not None and not self.layout.is_long:
+                raise InputError("has a column for each class; leave the number of classes out (--classes)")
             if self.suffix == ".npy":
                 return LabelCounts(_load_npy(self.path))
             if self.layout.is_long:
