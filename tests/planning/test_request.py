@@ -75,13 +75,13 @@ def test_contradicting_limits_are_refused():
         Limits(minutes=3)
     with pytest.raises(PolicyError, match="full-balance takes no beta"):
         choose_policy("full-balance", Limits(total=3), COUNTS)
-    with pytest.raises(PolicyError, match=r"uniform\(budget=5\) takes no beta"):
-        choose_policy("uniform(budget=5)", Limits(total=3), COUNTS)
 
 
 @pytest.mark.parametrize("limit", [{"beta": 6}, {"total": 5}, {"auto": True}, {"min_removed": 0.5}])
-@pytest.mark.parametrize("text", ["fedeas(beta=5)", "FedEAS( gamma=1, Beta=12 )"])
-def test_a_limit_beside_the_beta_of_a_policy_is_refused(text, limit):
+@pytest.mark.parametrize(
+    "text", ["fedeas(beta=5)", "FedEAS( gamma=1, Beta=12 )", "uniform(budget=5)", "pool(distinct=5)"]
+)
+def test_a_limit_beside_the_budget_of_a_policy_is_refused(text, limit):
     for counts in (None, COUNTS):
         with pytest.raises(PolicyError, match="give the budget once"):
             choose_policy(text, Limits(**limit), counts)

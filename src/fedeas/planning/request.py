@@ -104,15 +104,17 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
         images = limits.images(counts)
         return kind(_fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
-    if isinstance(policy, FedEAS):
-        if limits.given and "beta" in policy_fields(text):
-            raise PolicyError(f"{policy.spec} has its beta already; give the budget once, in the policy or as a limit")
-        return _fedeas_within(policy, limits, counts)
     if limits.given:
-        raise PolicyError(
-            f"{policy.spec} takes no beta, total or limit; give them with fedeas, or put the budget inside"
-        )
-    return policy
+        _check_takes_limit(policy, text)
+    return _fedeas_within(policy, limits, counts) if isinstance(policy, FedEAS) else policy
+
+
+def _check_takes_limit(policy: Policy, text: str) -> None:
+    """Refuse a limit beside a policy that has its budget already, or takes none."""
+    if isinstance(policy, Budgeted | Pool) or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
+        raise PolicyError(f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit")
+    if not isinstance(policy, FedEAS):
+        raise PolicyError(f"{policy.spec} takes no beta, total or limit; leave them out, or choose another policy")
 
 
 def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -> FedEAS:
