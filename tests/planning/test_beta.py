@@ -169,6 +169,9 @@ def test_limits_out_of_range_are_refused():
     for call in (
         lambda: images_in_minutes(-1, 5),
         lambda: images_in_minutes(1, 0),
+        lambda: images_in_minutes("1", 5),
+        lambda: images_in_minutes(1, math.inf),
+        lambda: images_for_share(counts, "0.5"),
         lambda: images_for_share(counts, 1),
         lambda: select_beta(counts, min_removed=0),
         lambda: select_beta(counts, max_share=1.2),

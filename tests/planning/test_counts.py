@@ -206,6 +206,27 @@ def test_policies_and_scores_take_whatever_holds_counts(table):
     assert np.array_equal(fedeas.marginal_gain(table), fedeas.marginal_gain(counts))
 
 
+@pytest.mark.parametrize("table", [[[8, 0], [1, 5]], np.array([[8, 0], [1, 5]]), frame()])
+def test_a_choice_of_beta_takes_whatever_holds_counts(table):
+    counts, policy = LabelCounts([[8, 0], [1, 5]]), fedeas.FedEAS()
+    assert fedeas.select_beta(table, max_share=0.6) == fedeas.select_beta(counts, max_share=0.6)
+    assert fedeas.images_for_share(table, 0.3) == fedeas.images_for_share(counts, 0.3)
+    assert np.array_equal(fedeas.beta_path(policy, table, 4).total, fedeas.beta_path(policy, counts, 4).total)
+    for choose, limit in ((fedeas.beta_for_total, 3), (fedeas.beta_for_removed, 0.2), (fedeas.shortened_beta, 2.345)):
+        assert choose(policy, table, limit) == choose(policy, counts, limit)
+
+
+def test_scores_take_a_plan_as_they_take_its_allocation():
+    counts = LabelCounts([[8, 0], [1, 5]])
+    plan = fedeas.plan(counts, beta=4)
+    for score in (fedeas.imbalance, fedeas.imbalance_removed, fedeas.imbalance_split, fedeas.synthetic_share):
+        assert score(counts, plan) == score(counts, plan.allocation)
+    for score in (fedeas.client_imbalance, fedeas.marginal_gain):
+        assert np.array_equal(score(counts, plan), score(counts, plan.allocation))
+    shown, expected = (fedeas.concentration(counts, each) for each in (plan, plan.allocation))
+    assert np.array_equal(shown.budget, expected.budget)
+
+
 def test_an_allocation_becomes_a_frame_with_the_names_of_its_counts():
     counts = LabelCounts(frame())
     plan = fedeas.FullBalance().allocate(counts)

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.limits import number
 from fedeas.errors import InputError
 from fedeas.planning import scores
 from fedeas.planning.beta_curve import BetaCurve
-from fedeas.planning.counts import LabelCounts
+from fedeas.planning.counts import LabelCounts, Table, as_counts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import ROUNDING_SLACK
@@ -24,6 +25,9 @@ from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
+
+SHARE = number("between 0 and 1", lambda value: 0 < value < 1)
+TIME, RATE = number("0 or more", lambda value: value >= 0), number("above 0", lambda value: value > 0)
 
 BALANCED = "every client is balanced already: there is nothing to generate"
 
@@ -80,7 +84,7 @@ class BetaInterval:
 
 
 def select_beta(
-    counts: LabelCounts,
+    counts: Table,
     policy: FedEAS | None = None,
     min_removed: float = MIN_REMOVED,
     max_share: float = MAX_SHARE,
@@ -91,7 +95,7 @@ def select_beta(
     >>> interval.roundest in interval
     True
     """
-    policy = policy or FedEAS()
+    policy, counts = policy or FedEAS(), as_counts(counts)
     _check_share("min_removed", min_removed)
     curve = BetaCurve(policy, counts)
     hi = _end_of(curve, images_for_share(counts, max_share))
@@ -110,12 +114,13 @@ def select_beta(
     return BetaInterval(first, float(path.beta[overshoots.argmax()]) if overshoots.any() else hi)
 
 
-def beta_path(policy: FedEAS, counts: LabelCounts, end: float) -> BetaPath:
+def beta_path(policy: FedEAS, counts: Table, end: float) -> BetaPath:
     """Total and share of I removed for all 0 <= beta < end, step by step; `policy.beta` is not used.
 
     There are about as many steps as samples in the last total. If there are more than `MAX_STEPS`, the path lists only
     some of them.
     """
+    counts = as_counts(counts)
     scale = policy.scale(counts)
     if _has_gaps(scale, end):
         return _sampled_path(BetaCurve(policy, counts), end)
@@ -137,7 +142,7 @@ def _listed_path(policy: FedEAS, counts: LabelCounts, scale: FloatArray, end: fl
     return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
 
 
-def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTotal:
+def beta_for_total(policy: FedEAS, counts: Table, total: int) -> BetaForTotal:
     """The largest beta whose total is at most `total`, exact to the last bit, and the shortfall.
 
     Of `policy`, only gamma, entropy and fill are used, not its beta. If no beta reaches the total, because every
@@ -147,7 +152,7 @@ def beta_for_total(policy: FedEAS, counts: LabelCounts, total: int) -> BetaForTo
     >>> round(found.beta, 3), found.total, found.shortfall
     (5.412, 49, 1)
     """
-    return _largest_within(BetaCurve(policy, counts), _checked_total(total))
+    return _largest_within(BetaCurve(policy, as_counts(counts)), _checked_total(total))
 
 
 def _checked_total(total: object) -> int:
@@ -169,9 +174,9 @@ def _largest_within(curve: BetaCurve, total: int) -> BetaForTotal:
     return BetaForTotal(beta, spent, total - spent)
 
 
-def shortened_beta(policy: FedEAS, counts: LabelCounts, beta: float) -> float:
+def shortened_beta(policy: FedEAS, counts: Table, beta: float) -> float:
     """Round beta down to as few decimals as give the same total, so that it can be typed."""
-    curve = BetaCurve(policy, counts)
+    curve = BetaCurve(policy, as_counts(counts))
     total = curve.total(beta)
     for decimals in range(16):
         short = math.floor(beta * 10.0**decimals) / 10.0**decimals
@@ -186,27 +191,29 @@ def images_in_minutes(minutes: float, images_per_second: float) -> int:
     >>> images_in_minutes(minutes=10, images_per_second=25)
     15000
     """
-    if not (minutes >= 0 and images_per_second > 0 and math.isfinite(60 * minutes * images_per_second)):
+    known = TIME.holds(minutes) and RATE.holds(images_per_second)
+    if not known or not math.isfinite(60 * minutes * images_per_second):
         raise InputError("minutes must be 0 or more and images per second above 0")
     return int(minutes * 60 * images_per_second * (1 + ROUNDING_SLACK))
 
 
-def images_for_share(counts: LabelCounts, max_share: float) -> int:
+def images_for_share(counts: Table, max_share: float) -> int:
     """The largest B with B / (N + B) below `max_share`.
 
     >>> images_for_share(LabelCounts([[60, 15]]), 0.25)  # 25 of 100 would not be below a quarter
     24
     """
     _check_share("the synthetic share", max_share)
-    return math.ceil(counts.total * max_share / (1 - max_share) * (1 - ROUNDING_SLACK)) - 1
+    return math.ceil(as_counts(counts).total * max_share / (1 - max_share) * (1 - ROUNDING_SLACK)) - 1
 
 
-def beta_for_removed(policy: FedEAS, counts: LabelCounts, min_removed: float) -> float:
+def beta_for_removed(policy: FedEAS, counts: Table, min_removed: float) -> float:
     """The smallest beta that removes at least this share of the imbalance, with at most Full-Balance's total.
 
     If every client is balanced already, beta is infinite.
     """
     _check_share("min_removed", min_removed)
+    counts = as_counts(counts)
     curve = BetaCurve(policy, counts)
     end = _end_of(curve, FullBalance().allocate(counts).total)
     if math.isinf(end):
@@ -294,5 +301,5 @@ def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise InputError(f"{name} must be between 0 and 1, not {value}")
+    if not SHARE.holds(value):
+        raise InputError(f"{name} must be {SHARE.words}, not {value!r}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -106,7 +106,7 @@ class LabelCounts(NamedTable):
         """The counts of real and allocated synthetic samples together."""
         return LabelCounts(frozen(self.joined(allocation)), self.clients, self.classes)
 
-    def joined(self, allocation: Allocation) -> IntArray:
+    def joined(self, allocation: Planned) -> IntArray:
         """Real and allocated samples as an array; a client may have more of them than `LabelCounts` allows."""
         if allocation.n.shape != self.n.shape:
             raise InputError(
@@ -214,6 +214,22 @@ class Allocation(NamedTable):
     def generated(self) -> int:
         """How many images have to be made: all of them, unless clients share a pool."""
         return self.total
+
+
+class Planned(Protocol):
+    """An `Allocation`, or a `Plan`, which has one."""
+
+    @property
+    def n(self) -> IntArray:
+        """Synthetic samples, clients x classes."""
+
+    @property
+    def per_client(self) -> IntArray:
+        """Synthetic samples of each client."""
+
+    @property
+    def total(self) -> int:
+        """B, the synthetic samples of all clients."""
 
 
 Table = LabelCounts | ArrayLike | Dictionaries

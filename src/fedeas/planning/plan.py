@@ -32,6 +32,11 @@ class Plan:
         return self.allocation.n
 
     @property
+    def per_client(self) -> IntArray:
+        """Synthetic samples of each client."""
+        return self.allocation.per_client
+
+    @property
     def total(self) -> int:
         """B, the synthetic samples of all clients."""
         return self.allocation.total

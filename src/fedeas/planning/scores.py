@@ -1,7 +1,7 @@
 """Scores of an allocation, from label counts alone.
 
-Functions take the counts (a `LabelCounts`, an array, nested lists or a data frame) and often an allocation whose
-samples are added first. The weights p_k are always those of the real data, as in Eq. (surrogate).
+Functions take the counts (a `LabelCounts`, an array, nested lists or a data frame) and often an allocation or a plan,
+whose samples are added first. The weights p_k are always those of the real data, as in Eq. (surrogate).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.errors import InputError
-from fedeas.planning.counts import Allocation, LabelCounts, Table, as_counts
+from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts
 from fedeas.planning.validation import exact_integers
 
 
@@ -41,7 +41,7 @@ class BudgetPath(NamedTuple):
     removed: FloatArray
 
 
-def client_imbalance(counts: Table, allocation: Allocation | None = None) -> FloatArray:
+def client_imbalance(counts: Table, allocation: Planned | None = None) -> FloatArray:
     """p_k ||q_k - u||^2, each client's part of I."""
     counts = as_counts(counts)
     n, sizes = _augmented(counts, allocation)
@@ -55,7 +55,7 @@ def client_imbalance(counts: Table, allocation: Allocation | None = None) -> Flo
     return counts.weights * distance
 
 
-def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
+def imbalance(counts: Table, allocation: Planned | None = None) -> float:
     """I(B) of Eq. (surrogate): 0 exactly when every client is balanced.
 
     >>> imbalance(LabelCounts([[10, 0], [5, 5]]))
@@ -64,7 +64,7 @@ def imbalance(counts: Table, allocation: Allocation | None = None) -> float:
     return float(client_imbalance(counts, allocation).sum())
 
 
-def imbalance_split(counts: Table, allocation: Allocation | None = None) -> ImbalanceSplit:
+def imbalance_split(counts: Table, allocation: Planned | None = None) -> ImbalanceSplit:
     """I as cross-client heterogeneity plus global imbalance, Eq. (r-decomp).
 
     >>> imbalance_split(LabelCounts([[10, 0], [0, 10]]))
@@ -78,7 +78,7 @@ def imbalance_split(counts: Table, allocation: Allocation | None = None) -> Imba
     return ImbalanceSplit(float(counts.weights @ spread), float(((mean - 1 / counts.num_classes) ** 2).sum()))
 
 
-def marginal_gain(counts: Table, allocation: Allocation | None = None) -> FloatArray:
+def marginal_gain(counts: Table, allocation: Planned | None = None) -> FloatArray:
     """First-order drop of I for one more sample of class c at client k, Eq. (gain).
 
     >>> marginal_gain(LabelCounts([[3, 1]]))
@@ -97,9 +97,10 @@ def negative_gain(counts: Table) -> NDArray[np.bool_]:
     return np.asarray(n * counts.sizes[:, None] > (n**2).sum(axis=1)[:, None], dtype=bool)
 
 
-def imbalance_removed(counts: Table, allocation: Allocation) -> float:
+def imbalance_removed(counts: Table, allocation: Planned) -> float:
     """Share of the imbalance that the allocation removes, 1 - I(B) / I(0); 0 if all clients are balanced.
 
+    >>> from fedeas import Allocation
     >>> imbalance_removed(LabelCounts([[10, 0]]), Allocation([[0, 10]]))
     1.0
     """
@@ -108,15 +109,16 @@ def imbalance_removed(counts: Table, allocation: Allocation) -> float:
     return 1 - imbalance(counts, allocation) / before if before > 0 else 0.0
 
 
-def synthetic_share(counts: Table, allocation: Allocation) -> float:
+def synthetic_share(counts: Table, allocation: Planned) -> float:
     """Share of synthetic samples in the combined training data, B / (N + B)."""
     counts = as_counts(counts)
     return allocation.total / (counts.total + allocation.total)
 
 
-def budget_path(counts: Table, allocations: Iterable[Allocation]) -> BudgetPath:
+def budget_path(counts: Table, allocations: Iterable[Planned]) -> BudgetPath:
     """I for a policy's allocations at several budgets, as in Fig. 2(b).
 
+    >>> from fedeas import Allocation
     >>> counts = LabelCounts([[10, 0]])
     >>> budget_path(counts, [Allocation([[0, 0]]), Allocation([[0, 10]])]).removed
     array([0., 1.])
@@ -127,9 +129,10 @@ def budget_path(counts: Table, allocations: Iterable[Allocation]) -> BudgetPath:
     return BudgetPath(totals, left, 1 - left / before if before > 0 else np.zeros(len(points)))
 
 
-def concentration(counts: Table, allocation: Allocation | None = None) -> Concentration:
+def concentration(counts: Table, allocation: Planned | None = None) -> Concentration:
     """Shares of I and of the budget held by the most imbalanced clients, as in Fig. 2(a).
 
+    >>> from fedeas import Allocation
     >>> counts = LabelCounts([[5, 5], [10, 0]])
     >>> concentration(counts, Allocation([[0, 0], [0, 4]])).imbalance
     array([1., 1.])
@@ -174,7 +177,7 @@ def heterogeneity_left(ratio: ArrayLike) -> FloatArray:
     return np.asarray(((1 - r) / (1 + r)) ** 2)
 
 
-def _augmented(counts: LabelCounts, allocation: Allocation | None) -> tuple[IntArray, IntArray]:
+def _augmented(counts: LabelCounts, allocation: Planned | None) -> tuple[IntArray, IntArray]:
     """Real and allocated samples together, by client and class, and by client."""
     if allocation is None:
         return counts.n, counts.sizes
