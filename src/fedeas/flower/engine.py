@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -155,10 +155,13 @@ class FlowerEngine(Engine):
         self.failures, online = {}, set(self.grid.get_node_ids())
         for client in (client for client in headers if self.nodes[client] not in online):
             self._fail(client, "its node is not connected")
-        sent = {client: header for client, header in headers.items() if client not in self.failures}
-        messages = {client: self._message(action, self.nodes[client], each, parcel) for client, each in sent.items()}
+
+        def message(client: int) -> Message:
+            return self._message(action, self.nodes[client], headers[client], parcel)
+
+        connected = [client for client in headers if client not in self.failures]
         at_once = max(1, min(MANY, IN_FLIGHT // parcel.size))
-        return self._exchange(messages, read, self.settings.timeout, at_once)
+        return self._exchange(connected, message, read, self.settings.timeout, at_once)
 
     def _reply(self, client: int, content: RecordDict) -> Reply | None:
         header, arrays = unpacked(content)
@@ -212,14 +215,13 @@ class FlowerEngine(Engine):
         """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
-        strangers = self._listed(strangers) if self.members else strangers
-        strangers = [node for node in strangers if now - self.asked_at.get(node, -math.inf) > again_after]
+        strangers = self._nodes_of_clients(strangers) if self.members else strangers
+        strangers = [node for node in strangers if node not in self.asked_at or now - self.asked_at[node] > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
-        messages = {node: self._message("query.hello", node, {"anew": anew}, Parcel()) for node in strangers}
-        if messages:
-            self._exchange(messages, self._note_client, min(timeout, INTRODUCTION))
+        hello = partial(self._message, "query.hello", header={"anew": anew}, parcel=Parcel())
+        self._exchange(strangers, hello, self._note_client, min(timeout, INTRODUCTION))
 
-    def _listed(self, nodes: Sequence[int]) -> list[int]:
+    def _nodes_of_clients(self, nodes: Sequence[int]) -> list[int]:
         """The nodes whose keys are listed as clients; the others are told once and never asked."""
         listed = set(self.members.values())
         for node in (node for node in nodes if node not in listed and node not in self.asked_at):
@@ -236,6 +238,7 @@ class FlowerEngine(Engine):
             log.error("node %d claims to be client %d, which has another key; it is refused", node, client)
             raise RefusedError(f"it claims to be client {client}, which has another key; correct its partition-id")
         if self.nodes.get(client, node) in set(self.grid.get_node_ids()) - {node}:
+            self.asked_at.pop(node, None)  # to be asked again: a killed node counts as connected for a while
             raise RefusedError(
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
@@ -248,21 +251,23 @@ class FlowerEngine(Engine):
 
     def _exchange(
         self,
-        messages: Mapping[int, Message],
+        keys: Iterable[int],
+        message: Callable[[int], Message],
         read: Callable[[int, RecordDict], Answer],
         timeout: float,
         at_once: int = MANY,
     ) -> dict[int, Answer]:
-        """Send messages and return what `read` makes of each reply, by key; read each reply when it comes.
+        """Send each key its message and return what `read` makes of each reply, by key; read each reply when it comes.
 
-        Replies are fetched a few `at_once`, because all of them together may not fit into memory. The time begins anew
-        with each message that is sent.
+        A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
+        `at_once`, because all of them together may not fit into memory. The time begins anew with each message that is
+        sent.
         """
-        waiting, unsent = dict[str, int](), deque(messages)
+        waiting, unsent = dict[str, int](), deque(keys)
         found: dict[int, Answer] = {}
         end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
         while (waiting or unsent) and not late:
-            if sent := self._send(messages, unsent, len(waiting)):
+            if sent := self._send(message, unsent, len(waiting)):
                 waiting |= sent
                 end = time.monotonic() + timeout
                 pace.reset()
@@ -295,11 +300,11 @@ class FlowerEngine(Engine):
             self._fail(key, f"cannot be read ({error!r})")
         return {}
 
-    def _send(self, messages: Mapping[int, Message], unsent: deque[int], under_way: int) -> dict[str, int]:
+    def _send(self, message: Callable[[int], Message], unsent: deque[int], under_way: int) -> dict[str, int]:
         """Send as many of the unsent messages as the window allows; return their keys by message id."""
         room = len(unsent) if self.window is None else min(max(0, self.window.size - under_way), len(unsent))
         keys = [unsent.popleft() for _ in range(room)]
-        return dict(zip(self.grid.push_messages([messages[key] for key in keys]), keys, strict=True)) if keys else {}
+        return dict(zip(self.grid.push_messages([message(key) for key in keys]), keys, strict=True)) if keys else {}
 
     def _replies(self, numbers: Sequence[str], at_once: int) -> Iterator[Message]:
         """The replies that are there, fetched a few at a time."""
