@@ -54,6 +54,16 @@ def test_a_change_is_never_longer_than_the_clip(sizes, clip, length):
     assert norm == pytest.approx(min(clip, before), rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_is_replaced_by_noise(caplog, number):
+    reply = {"model/0": torch.tensor([100.0, 200.0, 300.0]), "model/1": torch.tensor([number]).double()}
+    sent = {name: torch.zeros_like(tensor) for name, tensor in reply.items()}
+    found = protect(reply, sent, Privacy(1.0, SILENT))
+    for name, tensor in sent.items():
+        assert torch.allclose(found[name], tensor, atol=1e-9)
+    assert "noise alone" in caplog.text
+
+
 def test_noise_has_the_deviation_that_the_owner_chose():
     sent = model(40_000, 40_000)
     found = protect(sent, sent, Privacy(clip=0.5, noise=3.0))

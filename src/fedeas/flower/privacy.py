@@ -48,18 +48,28 @@ def check_fits(algorithm: FedAvg, model: nn.Module) -> None:
 def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arrays:
     """The model after local training with its change clipped and noise added; other arrays are refused.
 
+    After training that has diverged, noise alone is added, as if nothing had changed: a refusal would tell the server
+    something about the data, and so would numbers that are not finite.
     Whole numbers, such as counters of steps, are kept: they follow from the number of samples, which is known anyway.
     """
     if not arrays.keys() <= sent.keys() or any(not name.startswith(MODEL) for name in arrays):
         raise TellableError(MORE)
     floating = [name for name, tensor in arrays.items() if tensor.is_floating_point()]
-    changes = {name: (arrays[name] - sent[name]).double() for name in floating}
-    norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
-    scale = min(1.0, privacy.clip / norm) if norm else 1.0
+    changes = _clipped({name: (arrays[name] - sent[name]).double() for name in floating}, privacy.clip)
     random = np.random.default_rng()  # from the system: nobody can draw this noise again
-    noisy = {name: change * scale + _noise(random, change, privacy) for name, change in changes.items()}
+    noisy = {name: change + _noise(random, change, privacy) for name, change in changes.items()}
     return {name: (sent[name] + noisy[name]).to(tensor.dtype) if name in noisy else tensor
             for name, tensor in arrays.items()}  # fmt: skip
+
+
+def _clipped(changes: Arrays, clip: float) -> Arrays:
+    """The changes scaled down to a norm of at most `clip`; zeros if their norm is not finite."""
+    norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
+    if not math.isfinite(norm):
+        log.warning("the norm of the update is not finite, so that it cannot be clipped; noise alone is sent")
+        return {name: torch.zeros_like(change) for name, change in changes.items()}
+    scale = min(1.0, clip / norm) if norm else 1.0
+    return {name: change * scale for name, change in changes.items()}
 
 
 def _noise(random: np.random.Generator, like: Tensor, privacy: Privacy) -> Tensor:
