@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import threading
 
 import pytest
 
@@ -13,7 +14,7 @@ import httpx
 from fedeas.cli import main
 from fedeas.errors import InputError
 from fedeas.flower.deployment import doors, server
-from fedeas.flower.deployment.client_keys import bind_client, nodes_of, read_client_keys
+from fedeas.flower.deployment.client_keys import bind_client, changing_client_keys, nodes_of, read_client_keys
 from fedeas.flower.deployment.connection import Connection
 from fedeas.flower.deployment.internals.superlink import NodeStatus
 from fedeas.flower.deployment.internals.superlink_app import OperatorOnly
@@ -200,6 +201,39 @@ def test_what_is_not_confirmed_is_not_registered(tmp_path, public_keys):
     with pytest.raises(InputError, match="not confirmed"):
         admit(superlink, public_keys[0], None, lambda *_: False)
     assert not superlink.keys
+    assert not (tmp_path / "clients.toml").exists()
+
+
+def test_a_number_that_another_command_takes_during_the_confirmation_is_not_given_twice(tmp_path, public_keys):
+    path, (first, second), asked = tmp_path / "clients.toml", public_keys, []
+
+    def confirm(number, fingerprint):
+        bind_client(path, 0, first.read_text())
+        return not asked.append(number)
+
+    assert admit(Open(path), second, None, confirm)[0] == 1
+    assert asked == [0, 1]
+    assert set(read_client_keys(path)) == {0, 1}
+
+
+def test_two_commands_that_change_the_list_at_once_wait_for_each_other(tmp_path, public_keys):
+    path, (first, second) = tmp_path / "clients.toml", [public.read_text() for public in public_keys]
+    other = threading.Thread(target=bind_client, args=(path, 1, second))
+    with changing_client_keys(path) as keys:
+        other.start()
+        other.join(0.2)  # without a lock it writes the file now
+        keys[0] = first
+    other.join()
+    assert set(read_client_keys(path)) == {0, 1}
+
+
+def test_a_key_that_the_superlink_refuses_is_not_listed(tmp_path, public_keys):
+    class Refusing(Open):
+        def register(self, key, name):
+            raise InputError("this key was withdrawn")
+
+    with pytest.raises(InputError, match="was withdrawn"):
+        admit(Refusing(tmp_path / "clients.toml"), public_keys[0], 0, None)
     assert not (tmp_path / "clients.toml").exists()
 
 

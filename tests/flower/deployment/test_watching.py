@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas
 from flwr.supercore.grpc_health import run_health_server_grpc_no_tls
 
 from fedeas.cli import main
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import server
 from fedeas.flower.deployment.client_keys import bind_client, read_client_keys
 from fedeas.flower.deployment.connection import Connection
@@ -148,3 +148,20 @@ def test_a_withdrawn_key_is_neither_listed_nor_registered(listed, tmp_path):
     assert client_states(listed)[0] == "not registered"
     with pytest.raises(InputError, match="there is no client 7"):
         withdraw(listed, 7)
+
+
+def test_a_key_that_could_not_be_withdrawn_stays_listed_until_it_is(listed, monkeypatch):
+    path = listed.connection.clients
+
+    def fail(superlink, node_id):
+        raise RunError("no SuperLink answers")
+
+    with monkeypatch.context() as while_down:
+        while_down.setattr(Listed, "unregister", fail)
+        with pytest.raises(RunError, match="no SuperLink"):
+            withdraw(listed, 0)
+        assert set(read_client_keys(path)) == {0, 1}
+    withdraw(listed, 0)
+    withdraw(listed, 1)  # the SuperLink does not know this key
+    assert not listed.states
+    assert not read_client_keys(path)

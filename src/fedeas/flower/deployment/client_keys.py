@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 from fedeas.core.files import write_bytes
+from fedeas.core.locks import locked
 from fedeas.core.records import read_bytes
 from fedeas.errors import InputError
 from fedeas.flower.deployment.internals.superlink import SuperLink
-from fedeas.flower.deployment.keys import pem_of
+from fedeas.flower.deployment.keys import LOCK, pem_of
 
 ClientKeys = Mapping[int, str]
 
@@ -38,34 +40,40 @@ def read_client_keys(path: Path) -> dict[int, str]:
     return keys
 
 
+def listed_keys(path: Path) -> dict[int, str]:
+    """The public key of each client; none if the file does not exist yet."""
+    return read_client_keys(path) if path.exists() else {}
+
+
+@contextmanager
+def changing_client_keys(path: Path) -> Iterator[dict[int, str]]:
+    """Give the keys to a ``with`` block and write them at its end; after an error the file is unchanged.
+
+    Meanwhile other commands that change the file wait.
+    """
+    with locked(path.parent / LOCK):
+        keys = listed_keys(path)
+        yield keys
+        lines = (f"{number} = {json.dumps(key)}\n" for number, key in sorted(keys.items()))
+        write_bytes(path, "".join(lines).encode())
+
+
 def bind_client(path: Path, client: int, public_key: str) -> None:
     """Add a client's key to the file; a number or a key that is taken is refused."""
-    keys = read_client_keys(path) if path.exists() else {}
+    with changing_client_keys(path) as keys:
+        add_client(path, keys, client, public_key)
+
+
+def add_client(path: Path, keys: dict[int, str], client: int, public_key: str) -> None:
+    """Add a client's key to the keys of the file; a number or a key that is taken is refused."""
     if client in keys and pem_of(keys[client]) != pem_of(public_key):
         raise InputError(f"{path}: client {client} has another key; remove its line if that key is no longer valid")
     keys[client] = public_key.strip()
     _check_distinct(path, keys)
-    _write(path, keys)
 
 
-def release_client(path: Path, client: int) -> str:
-    """Remove a client's key from the file and return it; the number is free then."""
-    keys = read_client_keys(path)
-    if client not in keys:
-        raise InputError(f"{path}: there is no client {client}; it lists {', '.join(map(str, sorted(keys))) or 'none'}")
-    key = keys.pop(client)
-    _write(path, keys)
-    return key
-
-
-def _write(path: Path, keys: ClientKeys) -> None:
-    lines = (f"{number} = {json.dumps(key)}\n" for number, key in sorted(keys.items()))
-    write_bytes(path, "".join(lines).encode())
-
-
-def next_client(path: Path, public_key: str) -> int:
+def next_client(keys: ClientKeys, public_key: str) -> int:
     """The number of the client with this key; for a new key, the first number that is free."""
-    keys = read_client_keys(path) if path.exists() else {}
     own = next((client for client, key in keys.items() if pem_of(key) == pem_of(public_key)), None)
     return next(number for number in count() if number not in keys) if own is None else own
 

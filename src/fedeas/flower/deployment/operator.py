@@ -9,7 +9,14 @@ from pathlib import Path
 
 from fedeas.errors import InputError
 from fedeas.flower.deployment.app import Bundle
-from fedeas.flower.deployment.client_keys import bind_client, next_client, nodes_of, read_client_keys, release_client
+from fedeas.flower.deployment.client_keys import (
+    add_client,
+    changing_client_keys,
+    listed_keys,
+    next_client,
+    nodes_of,
+    read_client_keys,
+)
 from fedeas.flower.deployment.connection import Scalar
 from fedeas.flower.deployment.internals.superlink import RunStatus, SuperLink
 from fedeas.flower.deployment.keys import fingerprint_of, pem_of, public_bytes
@@ -39,21 +46,25 @@ def admit(
     """Register a node's key as a client's; return the client's number and the node's id.
 
     Without a number, the first one that is free is taken: first come, first served. `confirm` is then asked with the
-    number and the key's fingerprint, because nothing else says whose key it is.
+    number and the key's fingerprint, because nothing else says whose key it is. A key that the SuperLink refuses is not
+    listed.
     """
     path, key = clients_file(superlink), public_bytes(public_key)
     text = public_key.read_text()
-    number = next_client(path, text) if client is None else client
+    number = next_client(listed_keys(path), text) if client is None else client
     if client is None and not confirm(number, fingerprint_of(text)):
         raise InputError(f"{public_key}: not confirmed, and not registered; compare the fingerprint with its owner's")
-    bind_client(path, number, text)
-    return number, superlink.register(key, public_key.stem)
+    with changing_client_keys(path) as keys:
+        if client is not None or number == next_client(keys, text):
+            add_client(path, keys, number, text)
+            return number, superlink.register(key, public_key.stem)
+    return admit(superlink, public_key, client, confirm)  # another command took the number during the confirmation
 
 
 def client_states(superlink: SuperLink) -> dict[int, str]:
     """Each listed client's state at the SuperLink, such as online or offline."""
     path, nodes = superlink.connection.clients, {node.key: node for node in superlink.nodes().values()}
-    keys = read_client_keys(path) if path is not None and path.exists() else {}
+    keys = {} if path is None else listed_keys(path)
     known = {client: nodes.get(pem_of(key)) for client, key in sorted(keys.items())}
     return {client: "not registered" if node is None else node.status for client, node in known.items()}
 
@@ -68,11 +79,18 @@ def await_clients(superlink: SuperLink, patience: float) -> dict[int, str]:
 
 
 def withdraw(superlink: SuperLink, client: int) -> None:
-    """Withdraw a client's key at the SuperLink and remove it from the list of clients."""
+    """Withdraw a client's key at the SuperLink, then remove it from the list of clients; the number is free then.
+
+    If the SuperLink does not answer, the list is unchanged, and the command can be repeated.
+    """
     path = clients_file(superlink)
-    key = pem_of(release_client(path, client))
-    for node_id in [node_id for node_id, node in superlink.nodes().items() if node.key == key]:
-        superlink.unregister(node_id)
+    with changing_client_keys(path) as keys:
+        if client not in keys:
+            listed = ", ".join(map(str, sorted(keys))) or "none"
+            raise InputError(f"{path}: there is no client {client}; it lists {listed}")
+        key = pem_of(keys.pop(client))
+        for node_id in [node_id for node_id, node in superlink.nodes().items() if node.key == key]:
+            superlink.unregister(node_id)
 
 
 def clients_file(superlink: SuperLink) -> Path:
