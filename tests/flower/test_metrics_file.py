@@ -7,12 +7,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
+import torch
 from flower.grids import StraightGrid
+from flwr.app import Message
 
 from fedeas.config import load_config
 from fedeas.flower.app import run_on
 from fedeas.flower.metrics_file import METRICS, MetricsFile
-from fedeas.flower.traffic import MeteredGrid
+from fedeas.flower.traffic import MeteredGrid, size_of
+from fedeas.flower.wire import Parcel, packed
 from fedeas.runs.store import RunStore
 
 BASE = ["partition.clients=2", "rounds.total=2", "rounds.participation=1.0", "train.epochs=1", "engine.threads=1",
@@ -57,6 +60,14 @@ def test_bytes_grow_with_each_round_and_are_those_of_all_messages(followed):
     assert 0 < sent <= seen[-1]["sent_bytes_total"] < 1.2 * sent  # headers come on top
     assert 0 < received <= seen[-1]["received_bytes_total"] < 1.2 * received
     assert seen[0]["sent_bytes_total"] < seen[1]["sent_bytes_total"]
+
+
+def test_tensors_of_all_types_are_counted_with_the_bytes_that_they_have():
+    StraightGrid(None, 0)  # a message needs a run to belong to
+    size = 8000
+    for dtype in (torch.float32, torch.int64, torch.uint8):
+        parcel = Parcel.of({"x": torch.arange(size // dtype.itemsize).to(dtype)})
+        assert size <= size_of(Message(packed({}, parcel), 1, "train")) < 1.1 * size
 
 
 def test_every_line_is_a_comment_or_a_number(followed):

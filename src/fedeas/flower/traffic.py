@@ -33,10 +33,10 @@ class MeteredGrid:
 
 
 def size_of(message: Message) -> int:
-    """Bytes of a message's arrays and texts."""
+    """Bytes of a message's arrays, texts and other values."""
     if message.has_error():
         return len((message.error.reason or "").encode())
     content = message.content
     arrays = sum(len(array.data) for record in content.array_records.values() for array in record.values())
-    texts = (str(value) for record in content.config_records.values() for value in record.values())
-    return arrays + sum(len(text.encode()) for text in texts)
+    values = (value for record in content.config_records.values() for value in record.values())
+    return arrays + sum(len(value if isinstance(value, bytes) else str(value).encode()) for value in values)
