@@ -4,6 +4,7 @@ import errno
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -74,6 +75,19 @@ def test_a_process_ends_with_its_children(sleeper):
         return all(state.startswith("Z") for state in group.stdout.split())
 
     wait_until(group_has_ended)
+
+
+def test_a_process_that_ends_just_before_it_is_told_to_is_no_error(sleeper, monkeypatch):
+    kill = os.kill
+
+    def kill_too_late(pid, number):
+        os.killpg(pid, signal.SIGKILL)
+        processes._STARTED[sleeper].wait()
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", kill_too_late)
+    processes.end([sleeper])
+    assert not sleeper.alive
 
 
 HALF_ENDED = """

@@ -69,7 +69,8 @@ def end(processes: Iterable[Process]) -> None:
     family = [child for process in ours for child in _descendants(process)]
     for process in ours:
         if process.alive:
-            os.kill(process.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it ends just now
+                os.kill(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE
     while any(process.alive for process in ours) and time.monotonic() < deadline:
         time.sleep(0.05)
