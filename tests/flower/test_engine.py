@@ -1,10 +1,12 @@
 """The Flower engine equals the local one, does not reveal counts, and continues without clients that fail."""
 
+import dataclasses
 import json
 import logging
 import math
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
+from fedeas.flower import app as flower_app
 from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
@@ -97,6 +100,31 @@ def test_a_window_limits_messages_under_way_and_changes_nothing_else(window, mos
     run = run_on(grid, asked, RunStore(tmp_path / "flower"), window=window)
     assert grid.most == most
     assert_same(run, local(LOCAL_POLICY))
+
+
+class DatedGrid(StraightGrid):
+    """Notes when the last replies were fetched, and when each message was made after that."""
+
+    fetched = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.made_after_the_last_replies = []
+
+    def push_messages(self, messages):
+        self.made_after_the_last_replies += [message.metadata.created_at >= self.fetched for message in messages]
+        return super().push_messages(messages)
+
+    def pull_messages(self, ids):
+        self.fetched = time.time()
+        return super().pull_messages(ids)
+
+
+def test_a_message_that_waits_for_its_turn_does_not_expire_meanwhile(tmp_path):
+    grid = DatedGrid(tmp_path / "nodes", CLIENTS)
+    asked = config("engine.name=flower", "rounds.total=1", "train.steps=1")
+    run_on(grid, asked, RunStore(tmp_path / "flower"), window=FixedWindow(1))
+    assert all(grid.made_after_the_last_replies)
 
 
 class SlowGrid(StraightGrid):
@@ -420,6 +448,37 @@ def test_an_incomplete_federation_does_not_start(tmp_path):
         run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
 
 
+class MovingGrid(StraightGrid):
+    """Client 1 returns as another node when it has `moved`; its former node may count as connected, and is silent."""
+
+    moved = former_is_listed = False
+
+    def node(self, client):
+        return 424_242 if client == 1 and self.moved else StraightGrid.node(client)
+
+    def get_node_ids(self):
+        return [*super().get_node_ids(), *([StraightGrid.node(1)] if self.former_is_listed else [])]
+
+    def delivered(self, message):
+        if self.moved and message.metadata.dst_node_id == StraightGrid.node(1):
+            return f"lost-{next(self.numbers)}"
+        return super().delivered(message)
+
+
+@pytest.mark.parametrize(
+    ("former_is_listed", "missing"), [(False, [None, None, None]), (True, [None, [1], None])], ids=["gone", "listed"]
+)
+def test_a_client_that_returns_as_another_node_takes_part_again(tmp_path, former_is_listed, missing):
+    grid = MovingGrid(tmp_path / "nodes", CLIENTS)
+
+    def after(record):
+        grid.moved, grid.former_is_listed = True, former_is_listed and record["round"] == 1
+
+    settings = ["rounds.participation=1.0", "train.steps=1", BRIEF, "engine.name=flower"]
+    run = run_on(grid, config(*settings), RunStore(tmp_path / "runs"), after)
+    assert [record.get("missing") for record in run.rounds()] == missing
+
+
 CLAIMS = {9: r"client 9 \(node {}\): partition-id 9 .* 0 to 3", 0: r"client 0, and so does node {}"}
 
 
@@ -508,6 +567,21 @@ def test_a_new_process_for_every_message_does_not_change_the_result(tmp_path, lo
     settings = ["algorithm=scaffold", LOCAL_POLICY]
     run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "flower"))
     assert_same(run, local(*settings))
+
+
+def test_a_process_keeps_the_clients_of_one_run(tmp_path):
+    about = dataclasses.asdict(About.of(load_dataset("digits")))
+
+    def participant(run, client):
+        header = {"config": run.model_dump(mode="json"), "about": about}
+        return flower_app._participant(header, SimpleNamespace(node_config={"partition-id": client}))
+
+    one, other = config(), config("seed=1")
+    first = [participant(one, client) for client in range(CLIENTS)]
+    assert all(participant(one, client) is first[client] for client in range(CLIENTS))
+    second = participant(other, 0)
+    assert list(flower_app._known.values()) == [second]
+    assert second.fingerprint == other.fingerprint
 
 
 def test_states_that_are_no_longer_needed_are_removed(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ server = ServerApp()
 client = ClientApp()
 
 Handler = Callable[[Participant, dict[str, Any], Message], RecordDict]
-_known: dict[tuple[str, int, NodeSettings], Participant] = {}  # of the last run; a process may get several messages
+_known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simulation's process gets many messages of it
 
 
 def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
@@ -154,10 +154,12 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
         raise TellableError(
             f"the run's config is not one for fedeas {__version__}; install the server's version"
         ) from None
-    key = (config.fingerprint, number, node)
-    if key not in _known:
-        _known[key] = Participant(config, number, About.read(header["about"]), node)
-    return _known[key]
+    run = config.fingerprint
+    if any(own.fingerprint != run for own in _known.values()):
+        _known.clear()
+    if (number, node) not in _known:
+        _known[number, node] = Participant(config, number, About.read(header["about"]), node)
+    return _known[number, node]
 
 
 @server.main()
