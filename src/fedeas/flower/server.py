@@ -45,29 +45,27 @@ class FlowerClients:
         engine = self._engine(run, done)
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
-        for part in ("data", "generator"):
-            own = [client for client, introduction in enumerate(told) if introduction.get(f"own_{part}")]
-            if own:
-                log.warning("not known to the run: the own %s of clients %s", part, own)
-        private = {
-            client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction
-        }
-        if private:
-            log.info("clients that clip their updates and add noise: %s", private)
+        _log_choices_of_nodes(told)
         sizes = np.array([introduction["size"] for introduction in told])
         if self.policy.needs is Needs.COUNTS:
-            counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)
-            allocation = self.policy.allocate(counts)
-            others = [not introduction.get("own_generator") for introduction in told]
-            parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
-            run.save_allocation(counts, allocation)
-            generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
-            return ReadyClients(engine, sizes, generated, budget_record(counts, allocation))
-        generated = _settle(engine, self._shares(told))
-        total, real = int(generated.sum()), int(sizes.sum())
-        # without the clients' counts, the imbalance removed is unknown
-        budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
+            generated, budget = self._settle_by_counts(engine, run, told)
+        else:
+            generated = _settle(engine, self._shares(told))
+            budget = _budget_without_counts(int(generated.sum()), int(sizes.sum()))
         return ReadyClients(engine, sizes, generated, budget)
+
+    def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
+        """Compute the plan from the counts that all clients told, and send each its row.
+
+        Return how many images each client generates, and the budget for the run's summary.
+        """
+        counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)
+        allocation = self.policy.allocate(counts)
+        others = [not introduction.get("own_generator") for introduction in told]
+        parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
+        run.save_allocation(counts, allocation)
+        generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
+        return generated, budget_record(counts, allocation)
 
     def _engine(self, run: Run, done: Sequence[Record]) -> FlowerEngine:
         """An engine that knows in which of the rounds done so far each client took part last."""
@@ -92,3 +90,19 @@ def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
     """Send each client its part of the plan; return how many images each of them generates."""
     answers = engine.ask("query.settle", dict(enumerate(plans)))
     return np.array([int(answers[client]["total"]) for client in range(len(plans))])
+
+
+def _log_choices_of_nodes(told: Sequence[Header]) -> None:
+    """Log which clients have their own data or generator, and which add noise to their updates."""
+    for part in ("data", "generator"):
+        own = [client for client, introduction in enumerate(told) if introduction.get(f"own_{part}")]
+        if own:
+            log.warning("not known to the run: the own %s of clients %s", part, own)
+    private = {client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction}
+    if private:
+        log.info("clients that clip their updates and add noise: %s", private)
+
+
+def _budget_without_counts(total: int, real: int) -> Record:
+    """The budget for the run's summary; without the clients' counts, the imbalance that it removes is unknown."""
+    return {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
