@@ -171,14 +171,14 @@ def current_folder_first() -> Iterator[None]:
 
 def failed(spec: str, error: Exception) -> RunError:
     """The error to raise where a user's code has failed."""
-    return RunError(f"{spec} failed with {told(error)}")
+    return RunError(f"{spec} failed with {in_one_line(error)}")
 
 
-def told(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """An error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _not_imported(module: str, spec: str, error: Exception) -> InputError:
-    return InputError(f"{spec}: importing {module} failed with {told(error)}")
+    return InputError(f"{spec}: importing {module} failed with {in_one_line(error)}")

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_ty
 import numpy as np
 
 from fedeas.core.limits import check_fields
-from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, installed, told
+from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, in_one_line, installed
 from fedeas.errors import FedEASError, InputError, SpecError
 
 PACKAGE = __name__.partition(".")[0]
@@ -321,7 +321,7 @@ class _Reader:
         except Exception as error:
             if kind.__module__.partition(".")[0] == PACKAGE:
                 raise
-            raise self._error(told(error)) from error
+            raise self._error(in_one_line(error)) from error
 
     def _error(self, message: str) -> SpecError:
         return SpecError(f"{self.kind} spec {self.text!r}: {message}")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
-from fedeas.core.own_code import code, failed, find, sources, told
+from fedeas.core.own_code import code, failed, find, in_one_line, sources
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address
 
@@ -105,7 +105,9 @@ class Custom:
         try:
             images = np.asarray(given)
         except Exception as error:  # ragged lists, tensors on a GPU and whatever else is no array
-            raise InputError(f"{self.spec} must give uint8 {wanted}; its answer is no array ({told(error)})") from error
+            raise InputError(
+                f"{self.spec} must give uint8 {wanted}; its answer is no array ({in_one_line(error)})"
+            ) from error
         if images.dtype != np.uint8 or images.shape != wanted:
             raise InputError(f"{self.spec} must give uint8 {wanted}, not {images.dtype} {images.shape}")
         return images

@@ -18,10 +18,10 @@ from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment import processes
 from fedeas.flower.deployment.client_keys import bind_client
 from fedeas.flower.deployment.connection import Connection, Scalar, toml_of
+from fedeas.flower.deployment.deployment_record import DeploymentRecord, Node
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals.superlink import NodeStatus, SuperLink
 from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key, public_bytes
-from fedeas.flower.deployment.local_state import Node, State
 from fedeas.flower.deployment.processes import Process
 
 PATIENCE = 300.0
@@ -41,13 +41,13 @@ class Loopback:
     @property
     def connection(self) -> Connection:
         """How an operator on this machine reaches the SuperLink, read from its file."""
-        State.read(self.file)  # an error if nothing was started
+        DeploymentRecord.read(self.file)  # an error if nothing was started
         return Connection.read(self.connection_file)
 
     @property
-    def state(self) -> State:
+    def state(self) -> DeploymentRecord:
         """What was started; `running` tells whether it still runs."""
-        return State.read(self.file)
+        return DeploymentRecord.read(self.file)
 
     def key(self, index: int) -> Path:
         """The private key of a node."""
@@ -86,7 +86,7 @@ class Loopback:
             raise InputError(f"{self.folder}: runs already; first `fedeas flower down --folder {self.folder}`")
         self.down()  # a leftover file may name daemons whose children still run
         self._prepare(nodes, node_config)
-        state = State(processes.free_port(), processes.free_port())
+        state = DeploymentRecord(processes.free_port(), processes.free_port())
         state.write(self.file)
         address = f"127.0.0.1:{state.operator_port}"
         Connection(address, self.authority, self.operator_key, self.clients_file).write(self.connection_file)

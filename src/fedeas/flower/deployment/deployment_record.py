@@ -24,7 +24,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class State:
+class DeploymentRecord:
     """The ports, and the processes that were started, as listed in the file."""
 
     port: int
@@ -39,7 +39,7 @@ class State:
         return [process for process in found if process is not None]
 
     @classmethod
-    def read(cls, path: Path) -> State:
+    def read(cls, path: Path) -> DeploymentRecord:
         """Read the file; a damaged one is an error, because what runs is then unknown."""
         if not path.exists():
             raise InputError(f"{path.parent}: no deployment; start one with `fedeas flower up --folder {path.parent}`")
