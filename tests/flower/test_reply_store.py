@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 from fedeas.algorithms.base import Reply, weighted_mean
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.flower import engine
 from fedeas.flower.reply_store import ReplyStore, StoredArrays
 
@@ -46,6 +47,13 @@ def test_tensors_are_read_as_they_were_kept(replies, room):
             for name, tensor in arrays.items():
                 assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
                 assert torch.equal(found[name], tensor)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_an_error_when_a_reply_is_kept_however_small_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Path("/dev/full").open("r+b"))  # noqa: SIM115
+    with pytest.raises(RunError, match="No space left"):
+        ReplyStore(tmp_path, CPU, room=0).keep({"w": torch.rand(3)})
 
 
 def test_what_exceeds_the_room_is_on_disk_and_averages_to_the_same_bits(tmp_path):

@@ -10,6 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -51,7 +52,7 @@ class Scratch:
         self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open as long as its replies are wanted)
 
     def __del__(self) -> None:
-        if hasattr(self, "file"):
+        with suppress(AttributeError, OSError):  # it was not opened, or the disk is full
             self.file.close()
 
     def append(self, tensor: Tensor) -> int:
@@ -59,6 +60,7 @@ class Scratch:
         start = self.file.seek(0, os.SEEK_END)
         plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         self.file.write(memoryview(plain.numpy()))  # type: ignore[arg-type]
+        self.file.flush()  # a full disk is noticed here, not when the tensor is read
         return start
 
     def read(self, start: int, target: Tensor) -> None:

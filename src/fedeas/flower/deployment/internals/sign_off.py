@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -49,7 +50,8 @@ class _NodeId(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == "SuperNode ID: %s":
-            self.file.seek(0)
-            self.file.truncate()
-            self.file.write(record.getMessage().rpartition(" ")[2])
-            self.file.flush()
+            with suppress(OSError):  # on a full disk the node works, too; it is only not signed off after a kill
+                self.file.seek(0)
+                self.file.truncate()
+                self.file.write(record.getMessage().rpartition(" ")[2])
+                self.file.flush()
