@@ -3,10 +3,12 @@
 import errno
 import inspect
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from io import BytesIO
@@ -25,13 +27,13 @@ from waiting import wait_until
 
 import fedeas
 from fedeas.cli import main
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.flower import app as flower_app
 from fedeas.flower.backoff import Pace
-from fedeas.flower.deployment import app, internals, node, operator, processes
+from fedeas.flower.deployment import app, internals, node, operator, processes, server
 from fedeas.flower.deployment.connection import toml_of
 from fedeas.flower.deployment.environment import environment
-from fedeas.flower.deployment.internals import executor
+from fedeas.flower.deployment.internals import executor, sign_off
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
 from fedeas.flower.deployment.internals.superlink import RunStatus
 from fedeas.flower.deployment.loopback import Loopback
@@ -292,6 +294,17 @@ def test_a_stopped_run_says_how_it_is_resumed(tmp_path, capsys, monkeypatch):
     assert "same command resumes" in said
 
 
+def test_a_run_whose_log_breaks_off_is_named_in_the_error():
+    """The run goes on when the operator's connection is lost."""
+
+    def break_off(run_id, show):
+        raise RunError("no SuperLink answers")
+
+    superlink = SimpleNamespace(start_run=lambda app, config: 7, follow=break_off)
+    with pytest.raises(RunError, match=r"run 7 .*flower status.*no SuperLink answers"):
+        operator.run_app(superlink, None, {}, print)
+
+
 @pytest.mark.parametrize(
     ("settings", "fact"),
     [
@@ -362,6 +375,37 @@ def test_an_executor_is_started_again_when_there_was_no_memory_for_it(tmp_path, 
     monkeypatch.setattr(node.time, "sleep", lambda seconds: None)
     with pytest.raises(EnoughError):
         node._supervise(a_node(tmp_path), SimpleNamespace(wait=lambda: -9))
+
+
+def test_the_servers_helper_is_started_again_until_the_server_ends(monkeypatch):
+    """A SuperLink without it would accept runs and never start them."""
+    ending, told = threading.Event(), []
+    killed = SimpleNamespace(poll=lambda: -9, returncode=-9)
+    alive = SimpleNamespace(poll=lambda: None, wait=lambda: 0, terminate=lambda: told.append("to end"))
+    outcomes = iter([killed, OSError(errno.ENOMEM, "Cannot allocate memory"), alive])
+
+    def start(command, **_):
+        told.append("to start")
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        if outcome is alive:
+            ending.set()
+        return outcome
+
+    monkeypatch.setattr(server, "PAUSE", 0)
+    monkeypatch.setattr(server.subprocess, "Popen", start)
+    server._keep_running(["helper"], ending)
+    assert told == ["to start", "to start", "to start", "to end"]
+
+
+def test_a_node_on_a_full_disk_starts_without_keeping_its_id():
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = SimpleNamespace(seek=print, truncate=print, write=print, flush=full)
+    handler = sign_off._NodeId(file)
+    handler.handle(logging.LogRecord("flwr", logging.INFO, "", 0, "SuperNode ID: %s", (5,), None))
 
 
 def test_an_executor_that_cannot_be_started_leaves_no_open_files(tmp_path, monkeypatch):

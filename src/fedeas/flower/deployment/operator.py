@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.flower.deployment.app import Bundle
 from fedeas.flower.deployment.client_keys import (
     add_client,
@@ -30,7 +30,12 @@ def run_app(
 ) -> RunStatus:
     """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
     run_id = superlink.start_run(Bundle.of(app), config)
-    superlink.follow(run_id, show)
+    try:
+        superlink.follow(run_id, show)
+    except RunError as error:
+        raise RunError(
+            f"run {run_id} has started; `fedeas flower status` shows whether it continues ({error})"
+        ) from None
     return superlink.run_status(run_id)
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ from fedeas.flower.metrics_file import METRICS
 NODES_PORT, OPERATOR_PORT = 8000, 8001
 GRACE = 2
 """Seconds that open requests have when the SuperLink is told to end; one for the log of a run would go on with it."""
+
+
+PAUSE = 1.0
+"""Seconds between two checks whether the helper still runs, and before it is started again."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -151,17 +155,42 @@ def _reached_at(host: str, port: int) -> str:
 
 @contextmanager
 def _helper(settings: ServerOptions, address: str) -> Iterator[None]:
-    """Run Flower's process that starts the server's part of each run; it proves itself with the secret."""
+    """Run Flower's process that starts the server's part of each run; it proves itself with the secret.
+
+    Without it the SuperLink would accept runs and never start them.
+    """
     command = [program("flower-superexec"), "--runtime-api-address", address]
     command += ["--root-certificates", str(settings.made.authority)]
     command += ["--superexec-auth-secret-file", str(settings.secret)]
-    surroundings = {**os.environ, "PATH": search_path()}
-    helper = subprocess.Popen([*command, "--parent-pid", str(os.getpid())], env=surroundings, start_new_session=True)
+    command += ["--parent-pid", str(os.getpid())]
+    ending = threading.Event()
+    keeper = threading.Thread(target=_keep_running, args=(command, ending), daemon=True)
+    keeper.start()
     try:
         yield
     finally:
-        helper.terminate()
-        helper.wait()
+        ending.set()
+        keeper.join()
+
+
+def _keep_running(command: Sequence[str], ending: threading.Event) -> None:
+    """Run a program until `ending` is set; start it again whenever it ends before."""
+    while not ending.is_set():
+        with suppress(OSError):  # without memory or descriptors none starts: try again
+            _run(command, ending)
+        ending.wait(PAUSE)
+
+
+def _run(command: Sequence[str], ending: threading.Event) -> None:
+    """Run a program until it ends or `ending` is set."""
+    process = subprocess.Popen(command, env={**os.environ, "PATH": search_path()}, start_new_session=True)
+    while process.poll() is None and not ending.wait(PAUSE):
+        pass
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
+    else:
+        print(f"{command[0]} ended with code {process.returncode}; starting another", flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
