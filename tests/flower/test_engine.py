@@ -19,7 +19,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'",
 
 from flower.absences import run_with_absences
 from flower.grids import StraightGrid
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedeas.config import RunConfig, load_config
 from fedeas.core.provenance import Seen
@@ -31,7 +31,7 @@ from fedeas.flower import app as flower_app
 from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
-from fedeas.flower.engine import check_metrics
+from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
 from fedeas.flower.window import MessageWindow
@@ -494,6 +494,30 @@ def test_a_node_with_a_wrong_client_id_is_not_accepted(tmp_path, claim):
     grid.delivered = delivered
     with pytest.raises(RunError, match=CLAIMS[claim].format(grid.node(2)) + r".*not ready: \[2\]"):
         run_on(grid, config("engine.timeout=600", "engine.name=flower"), RunStore(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize("value", [-1, "3", None, 2.5, True, math.nan])
+def test_a_count_is_a_whole_number_from_0_on(value):
+    with pytest.raises(ValueError, match="no count"):
+        checked_count(value)
+
+
+@pytest.mark.parametrize(("action", "name"), [("query.hello", "size"), ("query.settle", "total")])
+def test_a_client_that_sends_an_unusable_count_is_named_before_the_first_round(tmp_path, action, name):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS)
+    plain = grid.delivered
+
+    def delivered(message):
+        number = plain(message)
+        if whose(grid, message) == 2 and message.metadata.message_type == action:
+            content = packed({**unpacked(grid.replies[number].content)[0], name: -5})
+            grid.replies[number] = Message(content, reply_to=message)
+        return number
+
+    grid.delivered = delivered
+    with pytest.raises(NotReadyError, match=r"\((client 2|node \d+): .*no count"):
+        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
+    assert "train" not in {action for action, _ in grid.log}
 
 
 def test_a_node_that_expects_another_number_of_clients_is_refused(tmp_path):

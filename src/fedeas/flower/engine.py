@@ -113,11 +113,12 @@ class FlowerEngine(Engine):
             if missing:
                 pace.pause()
 
-    def ask(self, action: str, headers: Mapping[int, Header]) -> dict[int, Header]:
-        """Send all clients a message before the first round and return their answers; a refusal ends the run."""
-        answers: dict[int, Header] = self._ask_clients(
-            action, headers, Parcel(), lambda client, content: header_of(content)
-        )
+    def ask(self, action: str, headers: Mapping[int, Header], read: Callable[[Header], Answer]) -> dict[int, Answer]:
+        """Send all clients a message before the first round and return what `read` makes of each answer.
+
+        A refusal, or an answer that cannot be read, ends the run.
+        """
+        answers = self._ask_clients(action, headers, Parcel(), lambda client, content: read(header_of(content)))
         self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."), NotReadyError)
         return answers
 
@@ -243,7 +244,7 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        self.nodes[client], self.introductions[client] = node, who
+        self.nodes[client], self.introductions[client] = node, {**who, "size": checked_count(who["size"])}
 
     def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
         content = packed({**self.header, **header}, parcel)
@@ -376,6 +377,13 @@ def check_metrics(metrics: object) -> None:
     for name, value in metrics.items():
         if not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also true of NaN
             raise UnusableError(f"its metric {name!r} is not a finite number")
+
+
+def checked_count(value: object) -> int:
+    """A count that a client sent; ValueError if it is not a whole number from 0 on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -14,7 +14,7 @@ from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.flower.client import About
-from fedeas.flower.engine import FlowerEngine
+from fedeas.flower.engine import FlowerEngine, checked_count
 from fedeas.flower.revealed_counts import Numbers, shares
 from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header
@@ -88,8 +88,8 @@ class FlowerClients:
 
 def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
     """Send each client its part of the plan; return how many images each of them generates."""
-    answers = engine.ask("query.settle", dict(enumerate(plans)))
-    return np.array([int(answers[client]["total"]) for client in range(len(plans))])
+    answers = engine.ask("query.settle", dict(enumerate(plans)), lambda answer: checked_count(answer["total"]))
+    return np.array([answers[client] for client in range(len(plans))])
 
 
 def _log_choices_of_nodes(told: Sequence[Header]) -> None:
