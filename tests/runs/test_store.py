@@ -34,6 +34,24 @@ def test_rounds_are_appended_and_a_cut_off_line_is_ignored(tmp_path):
     assert [record["round"] for record in run.rounds()] == [1, 2, 3]
 
 
+def test_half_a_note_of_images_is_dropped_and_the_next_one_is_kept(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    notes = [{"clients": [client], "found": 0, "made": 5} for client in range(3)]
+    run.note_images(notes[0])
+    run.note_images(notes[1])
+    path = run.path / "images.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    run.note_images(notes[2])
+    assert run.noted_images() == [notes[0], notes[2]]
+
+
+def test_a_check_of_a_run_reads_its_notes_of_images(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    (run.path / "images.jsonl").write_text('{"clients": [0\n')
+    with pytest.raises(InputError, match=r"images\.jsonl: damaged"):
+        run.check()
+
+
 def test_the_allocation_is_kept(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
     counts, plan = LabelCounts([[5, 0], [1, 2]]), Allocation([[0, 3], [1, 0]], "no-generation")

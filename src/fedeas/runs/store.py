@@ -20,6 +20,7 @@ import numpy as np
 from fedeas.config import RunConfig
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
+from fedeas.core.journal import Journal
 from fedeas.core.locks import locked
 from fedeas.core.log import log
 from fedeas.core.records import Record as Record
@@ -133,17 +134,20 @@ class Run:
 
     def noted_images(self) -> list[Record]:
         """The notes of `note_images` since the first start of the run."""
-        path = self.path / IMAGES
-        return read_lines(path, read_bytes(path).split(b"\n")[:-1], REMEDY) if path.exists() else []
+        return self._images.read()
 
     def note_images(self, note: Record) -> None:
         """Record how many images of some clients were in the bank, before the others are made."""
         with self._writing():
-            append_line(self.path / IMAGES, line_of(note))
+            self._images.add(note)
+
+    @property
+    def _images(self) -> Journal:
+        return Journal(self.path / IMAGES, REMEDY)
 
     def check(self) -> None:
         """Read everything but the checkpoint; an `InputError` names the first file that is damaged."""
-        self.environment(), self.generator(), self.rounds()
+        self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished:
             self.summary()
         if self.has_allocation:
