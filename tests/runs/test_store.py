@@ -6,6 +6,7 @@ import pytest
 
 from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import RunConfig, load_config
+from fedeas.core.tensor_files import write_tensors
 from fedeas.errors import RunError
 from fedeas.runs.store import RunStore, read_run
 
@@ -50,6 +51,19 @@ def test_a_check_of_a_run_reads_its_notes_of_images(tmp_path):
     (run.path / "images.jsonl").write_text('{"clients": [0\n')
     with pytest.raises(InputError, match=r"images\.jsonl: damaged"):
         run.check()
+
+
+def test_a_check_of_an_unfinished_run_notices_a_checkpoint_of_another_length(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    write_tensors(run.checkpoint, {"server/a": np.arange(6.0), "server/b": np.ones(3)}, {}, "numpy")
+    run.check()
+    whole = run.checkpoint.read_bytes()
+    for damage in (b"", whole[:5], whole[:20], whole[:-1], whole + b"0", b"\0" * len(whole)):
+        run.checkpoint.write_bytes(damage)
+        with pytest.raises(InputError, match=r"checkpoint\.safetensors: damaged .*; remove this file"):
+            run.check()
+    run.write_json("summary.json", {"rounds": 0})
+    run.check()  # a finished run does not resume
 
 
 def test_the_allocation_is_kept(tmp_path):

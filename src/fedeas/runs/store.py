@@ -8,6 +8,7 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from fedeas.core.records import (
     write_arrays,
     write_record,
 )
+from fedeas.core.tensor_files import METADATA, read_header
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.named_table import import_pandas
@@ -146,10 +148,12 @@ class Run:
         return Journal(self.path / IMAGES, REMEDY)
 
     def check(self) -> None:
-        """Read everything but the checkpoint; an `InputError` names the first file that is damaged."""
+        """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
         self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished:
             self.summary()
+        elif self.checkpoint.exists():
+            _check_length(self.checkpoint)
         if self.has_allocation:
             self.allocation()
 
@@ -266,6 +270,20 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
         else:
             found.append(run)
     return found
+
+
+def _check_length(checkpoint: Path) -> None:
+    """Refuse a checkpoint that is shorter or longer than its header says; its tensors are not read."""
+    try:
+        with checkpoint.open("rb") as file:
+            header, start = read_header(file)
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
+            if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
+                raise ValueError("its length differs from what its header says")
+    except OSError as error:
+        raise unreadable(checkpoint, error) from None
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise damaged(checkpoint, error, "remove this file to start the run again") from None
 
 
 def unzipped_lines(path: Path) -> list[bytes]:
