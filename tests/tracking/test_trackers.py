@@ -1,6 +1,8 @@
 """Trackers, each with its real library writing to disk."""
 
 import sys
+from importlib import import_module
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -67,6 +69,21 @@ def test_mlflow_gets_metrics_settings_and_samples_in_one_run(run, tmp_path, monk
     assert [each.path for each in client.list_artifacts(found.info.run_id)] == ["samples.png"]
 
 
+@pytest.mark.parametrize(
+    "place", ["databricks", "databricks-uc", "databricks://mine", "https://host:5000", "sqlite:///runs.db"]
+)
+def test_an_address_that_mlflow_knows_is_passed_on_and_any_other_place_is_a_folder(place, tmp_path, monkeypatch):
+    for library in ("mlflow", "mlflow.entities", "mlflow.tracking"):
+        monkeypatch.setitem(sys.modules, library, Mock())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delitem(sys.modules, "fedeas.tracking.to_mlflow", raising=False)
+    address = import_module("fedeas.tracking.to_mlflow")._address
+    del sys.modules["fedeas.tracking.to_mlflow"]  # other tests import it with the real library
+    monkeypatch.chdir(tmp_path)
+    assert address(place) == place
+    assert address("databricks-runs") == (tmp_path / "databricks-runs").as_uri()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_weights_and_biases_writes_an_offline_run(run, tmp_path):
     pytest.importorskip("wandb", reason="wandb is not installed")
@@ -122,6 +139,42 @@ def test_if_a_tracker_cannot_start_those_before_it_are_closed(run):
         follower(record(1))
     assert first.seen == [("start", 1), ("close",)]
     assert second.seen == []
+
+
+@pytest.mark.parametrize("broken", ["log", "show", "close"])
+def test_a_tracker_that_fails_is_dropped_with_one_warning_and_the_others_get_everything(run, broken, caplog):
+    def fail(*_):
+        failing.seen.append((broken,))
+        raise ConnectionError("the server is away")
+
+    failing, sound = Notes(), Notes()
+    setattr(failing, broken, fail)
+    with Follower.of(run, [lambda: failing, lambda: sound]) as follower:
+        follower(record(1))
+        follower(record(2))
+        follower.show("samples", GRID)
+    assert sound.seen == [("start", 1), ("log", 1), ("log", 2), ("show", "samples"), ("close",)]
+    assert failing.seen.count((broken,)) == 1
+    assert failing.seen[-1] == ("close",)
+    (warning,) = caplog.messages
+    assert "Notes" in warning and "the server is away" in warning
+
+
+def test_a_dropped_tracker_is_closed_and_no_second_failure_is_shown(run, caplog):
+    class Unreachable(Notes):
+        def log(self, numbers, round):
+            raise ConnectionError
+
+        def close(self):
+            super().close()
+            raise ConnectionError
+
+    notes = Unreachable()
+    with Follower.of(run, [lambda: notes]) as follower:
+        follower(record(1))
+        follower(record(2))
+    assert notes.seen == [("start", 1), ("close",)]
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("text", ["paper", "", ":board", "Tensorboard:x"])

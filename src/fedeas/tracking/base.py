@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Protocol
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.extras import extra_for
+from fedeas.core.log import log
+from fedeas.core.records import reason_of
 from fedeas.errors import InputError
 from fedeas.runs.store import Record, Run
 
@@ -51,10 +53,13 @@ def parse_tracker(text: str) -> Callable[[], Tracker]:
 
 
 class Follower:
-    """Passes the rounds of one run to its trackers; they start with the first round, when the run directory exists."""
+    """Passes the rounds of one run to its trackers; they start with the first round, when the run directory exists.
+
+    A tracker that cannot start ends the run. One that fails later is dropped with a warning, and the run goes on.
+    """
 
     def __init__(self, run: Run, trackers: Sequence[Tracker], closing: ExitStack) -> None:
-        self.run, self.trackers, self.closing = run, trackers, closing
+        self.run, self.trackers, self.closing = run, list(trackers), closing
         self.classes: Sequence[str] = ()
         self.started = False
 
@@ -69,21 +74,44 @@ class Follower:
         """Pass on a round."""
         if not self.started:
             self._start(record["round"])
-        for tracker in self.trackers:
-            tracker.log(numbers(record, self.classes), record["round"])
+        told = numbers(record, self.classes)
+        self._tell_each(lambda tracker: tracker.log(told, record["round"]))
 
     def show(self, name: str, image: Image) -> None:
         """Pass on a picture, if any round was done."""
-        for tracker in self.trackers if self.started else ():
-            tracker.show(name, image)
+        if self.started:
+            self._tell_each(lambda tracker: tracker.show(name, image))
+
+    def _tell_each(self, tell: Callable[[Tracker], None]) -> None:
+        for tracker in list(self.trackers):
+            if not _succeeds(tracker, tell):
+                self.trackers.remove(tracker)
 
     def _start(self, first_round: int) -> None:
         self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
         settings = {key: str(value) for key, value in self.run.config.flat.items()}
         for tracker in self.trackers:
             tracker.start(self.run, settings, first_round)
-            self.closing.callback(tracker.close)  # at once, since the next one may fail to start
+            self.closing.callback(self._close, tracker)  # at once, since the next one may fail to start
         self.started = True
+
+    def _close(self, tracker: Tracker) -> None:
+        """Let a tracker write what is left; of one that was dropped, no further failure is shown."""
+        if tracker in self.trackers:
+            _succeeds(tracker, lambda each: each.close())
+        else:
+            with suppress(Exception):
+                tracker.close()
+
+
+def _succeeds(tracker: Tracker, tell: Callable[[Tracker], None]) -> bool:
+    """Whether the tracker takes what it is told; if not, there is a warning."""
+    try:
+        tell(tracker)
+    except Exception as error:  # each library has errors of its own
+        log.warning("the tracker %s failed and gets no more of this run: %s", type(tracker).__name__, reason_of(error))
+        return False
+    return True
 
 
 def numbers(record: Record, classes: Sequence[str] = ()) -> dict[str, float]:

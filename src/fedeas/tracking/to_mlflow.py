@@ -17,10 +17,12 @@ EXPERIMENT = "fedeas"
 TAG = "fedeas.run"
 MOST_PARAMETERS = 100  # in one request
 LONGEST_VALUE = 500
+SERVERS_BY_NAME = ("databricks", "databricks-uc")
+"""Servers that MLflow knows by name; all its other addresses have ``://``."""
 
 
 class MLflow:
-    """Writes to PLACE, a folder or the address of a server; ``mlruns`` by default."""
+    """Writes to PLACE, a folder or a server by its address or name; ``mlruns`` by default."""
 
     def __init__(self, place: str) -> None:
         self.place = place or "mlruns"
@@ -53,7 +55,7 @@ class MLflow:
 
 
 def _address(place: str) -> str:
-    if "://" in place:
+    if "://" in place or place in SERVERS_BY_NAME:
         return place
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow asks for this since it prefers databases
     return Path(place).absolute().as_uri()
