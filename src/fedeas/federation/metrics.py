@@ -34,6 +34,7 @@ class Evaluation:
     model: nn.Module
     images: Tensor
     labels: Tensor
+    num_classes: int
     normalise: Normaliser
     precision: str = "fp32"
     batch_size: int = 2500
@@ -65,7 +66,7 @@ class Evaluation:
     @cached_property
     def _sizes(self) -> list[int]:
         """Test images of each class."""
-        sizes: list[int] = torch.bincount(self.labels).tolist()
+        sizes: list[int] = torch.bincount(self.labels, minlength=self.num_classes).tolist()
         return sizes
 
     @cached_property

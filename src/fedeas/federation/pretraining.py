@@ -173,4 +173,4 @@ def evaluate(
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return Evaluation(model, images, labels, normalise)(server)()
+        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)()

@@ -153,7 +153,8 @@ class Federation:
         if device.type == "cuda":
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             fuse_norms(model)
-        return Evaluation(model, images, labels, self.parts.normalise, self.parts.config.engine.precision)
+        classes, precision = data.dataset.num_classes, self.parts.config.engine.precision
+        return Evaluation(model, images, labels, classes, self.parts.normalise, precision)
 
     def _probes(self) -> tuple[Probe, ...]:
         if not self.parts.config.rounds.gamma_hat:

@@ -141,7 +141,8 @@ def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
     members = [stream("held-out split", int(label)).permutation(np.flatnonzero(labels == label)) for label in classes]
     if rest or min(part.size for part in members) <= each:
         most = (min(part.size for part in members) - 1) * classes.size
-        raise InputError(f"data.held_out={count}: give a multiple of {classes.size} classes, {most} at most")
+        wanted = f"give a multiple of {classes.size} (the number of classes), at most {most}"
+        raise InputError(f"data.held_out={count}: {wanted}")
     aside = np.sort(np.concatenate([part[:each] for part in members]))
     return np.setdiff1d(np.arange(labels.size), aside), aside
 

@@ -81,7 +81,7 @@ def class_accuracy(run: RunSnapshot) -> Accuracies | None:
         return None
     found = np.array(tested, dtype=float).mean(axis=0)
     missing = run.planned[0].num_classes - len(found) if run.planned is not None else 0
-    return np.pad(found, (0, max(missing, 0)), constant_values=np.nan)  # the last classes may have no test images
+    return np.pad(found, (0, max(missing, 0)), constant_values=np.nan)  # records may end with the last tested class
 
 
 def client_accuracy(counts: LabelCounts, classes: Accuracies) -> Accuracies:

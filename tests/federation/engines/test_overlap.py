@@ -32,7 +32,7 @@ def told(overlaps, end_after, device):
     engine, model = FusionEngine(own, SHAPE, normaliser(own), max(SIZES), 3), copy.deepcopy(own.model)
     engine.overlaps = overlaps
     data = own.load_client(5)
-    test = Evaluation(model, data.images, data.labels, data.normalise)
+    test = Evaluation(model, data.images, data.labels, 3, data.normalise)
     names, seen = parameter_names(model), []
 
     def on_round(record, state):
