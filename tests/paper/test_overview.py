@@ -10,10 +10,10 @@ from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.studies import FEDEAS, HEADLINE, study, with_seeds
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.comparison import Measured
 
-WINDOW = Window(181, 200)
+WINDOW = RoundRange(181, 200)
 SPOTS = [
     Spot("none", "FedAvg", Measured(55.0, 2.0, 3), None, 50.2),
     Spot("β = 12", "Uniform", None, Measured(71.0, None, 1), 58.8),

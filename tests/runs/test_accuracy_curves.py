@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.config import RunConfig
-from fedeas.runs.accuracy_curves import AccuracyCurve, Window, mean_curve, measure_accuracy
+from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange, mean_curve, measure_accuracy
 from fedeas.runs.store import RunStore
 
 
@@ -34,7 +34,7 @@ def test_seeds_without_an_evaluated_round_do_not_count():
 
 @given(st.integers(1, 10_000))
 def test_the_window_is_the_smallest_whole_number_of_last_rounds_that_makes_a_tenth(rounds):
-    first, last = Window.of(rounds)
+    first, last = RoundRange.of(rounds)
     size = last - first + 1
     assert last == rounds
     assert 10 * (size - 1) < rounds <= 10 * size
@@ -44,7 +44,7 @@ def test_the_window_is_the_smallest_whole_number_of_last_rounds_that_makes_a_ten
     ("rounds", "window"), [(200, (181, 200)), (60, (55, 60)), (15, (14, 15)), (10, (10, 10)), (1, (1, 1))]
 )
 def test_windows_of_the_paper_and_of_other_numbers_of_rounds(rounds, window):
-    assert Window.of(rounds) == window
+    assert RoundRange.of(rounds) == window
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 70))

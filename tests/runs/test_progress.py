@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from fedeas.config import RunConfig
-from fedeas.runs.progress import State, progress_of
+from fedeas.runs.progress import RunState, progress_of
 from fedeas.runs.store import RunStore
 
 
@@ -15,16 +15,16 @@ def record(number):
 def test_a_run_goes_from_running_to_stopped_to_finished(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
     with run.locked():
-        assert progress_of(run).state is State.RUNNING
+        assert progress_of(run).state is RunState.RUNNING
         assert progress_of(run).seconds_left is None
         for number in (1, 2):
             run.append_round(record(number))
     now = progress_of(run)
-    assert (now.state, now.rounds, now.total) == (State.STOPPED, 2, 200)
+    assert (now.state, now.rounds, now.total) == (RunState.STOPPED, 2, 200)
     assert now.seconds_left == 198 * 3.0  # images are made, and kernels compiled, once
     assert abs((datetime.now() - now.changed).total_seconds()) < 3600
     run.write_json("summary.json", {"rounds": 2})
-    assert progress_of(run).state is State.FINISHED
+    assert progress_of(run).state is RunState.FINISHED
 
 
 def test_looking_at_a_run_creates_no_lock_and_keeps_none(tmp_path):

@@ -80,14 +80,14 @@ class Reply:
         return replace(self, metrics=known)
 
 
-class State(NamedTuple):
+class ModelTensors(NamedTuple):
     """All parameters and buffers of a model: their keys in order, and the tensors of each type with their keys."""
 
     keys: list[str]
     by_type: list[tuple[list[str], list[Tensor]]]
 
     @staticmethod
-    def of(model: nn.Module) -> State:
+    def of(model: nn.Module) -> ModelTensors:
         """What `state_dict` returns, in its order, but faster: on a GPU a whole round takes a fraction of a second."""
         if (kept := _KEPT.get(model)) is not None:
             return kept
@@ -102,23 +102,23 @@ class State(NamedTuple):
             keys, alike = groups.setdefault(tensor.dtype, ([], []))
             keys.append(key)
             alike.append(tensor)
-        return State(list(tensors), list(groups.values()))
+        return ModelTensors(list(tensors), list(groups.values()))
 
 
-_KEPT: WeakKeyDictionary[nn.Module, State] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[nn.Module, ModelTensors] = WeakKeyDictionary()
 
 
-def keep_state(model: nn.Module) -> None:
+def list_tensors_once(model: nn.Module) -> None:
     """List the tensors of this model only once; they must not be replaced by others afterwards."""
-    _KEPT[model] = State.of(model)
+    _KEPT[model] = ModelTensors.of(model)
 
 
 @torch.no_grad()
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers, independent of the layout that the model has on its device."""
-    state = State.of(model)
-    copies = {key: own for keys, tensors in state.by_type for key, own in zip(keys, _copied(tensors), strict=True)}
-    return {key: copies[key] for key in state.keys}
+    own = ModelTensors.of(model)
+    copies = {key: copied for keys, tensors in own.by_type for key, copied in zip(keys, _copied(tensors), strict=True)}
+    return {key: copies[key] for key in own.keys}
 
 
 def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
@@ -133,7 +133,7 @@ def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    for keys, tensors in State.of(model).by_type:
+    for keys, tensors in ModelTensors.of(model).by_type:
         torch._foreach_copy_(tensors, [arrays[key] for key in keys])
 
 

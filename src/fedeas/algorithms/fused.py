@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, ClientJob, keep_state
+from fedeas.algorithms.base import Arrays, ClientJob, list_tensors_once
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
@@ -145,7 +145,7 @@ class FusedSGD:
         self.clients, self.train, self.normalise, self.capacity = stack.clients, train, normalise, capacity
         self.device, self.models = normalise.scale.device, stack.models
         for model in stack.models:
-            keep_state(model)
+            list_tensors_once(model)
         stack.model.train()
         descent = StackedDescent(stack, train, train.lr)
         if train.momentum:

@@ -27,7 +27,7 @@ from fedeas.planning.request import policy_left_out
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
-from fedeas.runs.progress import State, progress_of
+from fedeas.runs.progress import RunState, progress_of
 from fedeas.runs.store import Run
 
 DASH = "–"
@@ -188,7 +188,7 @@ def states_table(runs: Sequence[Run]) -> RenderableType:
 def _state(run: Run) -> dict[str, object]:
     """The row of a run, by columns, the most needed first."""
     now = progress_of(run)
-    left = "" if now.state is State.FINISHED else "?" if now.seconds_left is None else duration(now.seconds_left)
+    left = "" if now.state is RunState.FINISHED else "?" if now.seconds_left is None else duration(now.seconds_left)
     return {
         "run": run.path.name,
         "state": now.state,
@@ -196,7 +196,7 @@ def _state(run: Run) -> dict[str, object]:
         "time left": left,
         "policy": run.config.policy,
         "seed": run.config.seed,
-        "since": "" if now.state is State.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}",
+        "since": "" if now.state is RunState.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}",
     }
 
 

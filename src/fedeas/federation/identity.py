@@ -12,7 +12,7 @@ from fedeas.models.build import suited_to
 from fedeas.models.initial_weights import check_clean_start
 from fedeas.models.initial_weights import content as content_of_start
 
-PARTS = {
+CONTENT_IN_WORDS = {
     "data": "images and labels",
     "partition": "who holds which sample",
     "weights": "the initial weights",
@@ -35,7 +35,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
         generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
         **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
     )
-    for part, words in PARTS.items():
+    for part, words in CONTENT_IN_WORDS.items():
         wanted = getattr(config.content, part)
         if wanted and wanted != getattr(found, part):
             raise InputError(

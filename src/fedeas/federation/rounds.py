@@ -156,14 +156,14 @@ def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
         seconds = {name: value * whole / busy for name, value in seconds.items()}
     rest = {"engine": whole - sum(seconds.values()), **laps}
     return {
-        **_told(replies),
+        **_loss_and_epsilon(replies),
         "steps": int(summed("steps")),
         "samples": int(summed("samples")),
         "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
     }
 
 
-def _told(replies: list[Reply]) -> Record:
+def _loss_and_epsilon(replies: list[Reply]) -> Record:
     """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
     losses = [(float(reply.metrics["loss"]), reply.weight) for reply in replies if "loss" in reply.metrics]
     total = sum(weight for _, weight in losses)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.errors import FedEASError, InputError
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.store import Run
 
 LEAST_SECONDS = 60.0
@@ -60,7 +60,7 @@ def describe_outcome(outcome: RunOutcome) -> str:
     if not outcome.run.finished:
         return f"{name}: paused after round {len(outcome.run.rounds())}"
     summary = outcome.run.summary()
-    return f"{name}: accuracy {summary['accuracy']:.2%} in {Window(*summary['window'])}"
+    return f"{name}: accuracy {summary['accuracy']:.2%} in {RoundRange(*summary['window'])}"
 
 
 def split_by_data(

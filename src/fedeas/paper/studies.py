@@ -24,7 +24,7 @@ from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
 from fedeas.paper.published import Setting, published, setting
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 
 Protocol = Literal["paper", "clean"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
@@ -253,9 +253,9 @@ class Study:
         return [setting(name) for name in names]
 
     @property
-    def window(self) -> Window:
+    def window(self) -> RoundRange:
         """The rounds whose mean accuracy the tables show."""
-        return Window.of(self.profile.rounds)
+        return RoundRange.of(self.profile.rounds)
 
     @property
     def level(self) -> str:

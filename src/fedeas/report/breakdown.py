@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedeas.planning.counts import LabelCounts
 from fedeas.report.methods import MethodRuns, RunSnapshot
 from fedeas.report.samples import class_names
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.comparison import Measured
 
 Accuracies = NDArray[np.float64]
@@ -74,7 +74,7 @@ def breakdown_of(method: MethodRuns) -> Breakdown | None:
 def class_accuracy(run: RunSnapshot) -> Accuracies | None:
     """Accuracy of each class, averaged over the evaluations in the rounds that the run's accuracy covers."""
     assert run.summary is not None
-    first, last = Window(*run.summary["window"])
+    first, last = RoundRange(*run.summary["window"])
     rows = [record.get("class_accuracy") for record in run.rounds if first <= record["round"] <= last]
     tested = [row for row in rows if row is not None]
     if not tested:

@@ -99,7 +99,7 @@ class MethodRuns:
         return str(self.config.model_copy(update={"policy": NO_GENERATION}).method)
 
 
-def methods_of(runs: Sequence[RunSnapshot], wanted: str | None = None) -> list[MethodRuns]:
+def grouped_by_method(runs: Sequence[RunSnapshot], wanted: str | None = None) -> list[MethodRuns]:
     """Group runs by method, ordered by samples and then by falling accuracy, each with its own name and look.
 
     `wanted` is the name or label of the method that others are compared with.

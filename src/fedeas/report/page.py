@@ -21,7 +21,7 @@ from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError
 from fedeas.report.content import page_content
-from fedeas.report.methods import methods_of, read_snapshot
+from fedeas.report.methods import grouped_by_method, read_snapshot
 from fedeas.runs.store import Run
 
 
@@ -35,7 +35,7 @@ def write_report(
     """
     if not runs:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
-    content = page_content(methods_of([read_snapshot(run) for run in runs], reference))
+    content = page_content(grouped_by_method([read_snapshot(run) for run in runs], reference))
     template = _environment().get_template("page.html")
     page = template.render(title=title, version=__version__, plotly=_packed_plotly(), **content)
     with written_whole(path) as part:

@@ -21,7 +21,7 @@ from fedeas.generators.base import image_index
 from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS
 from fedeas.generators.registry import Shared, parse_generator
-from fedeas.report.methods import MethodRuns, RunSnapshot, methods_of, read_snapshot
+from fedeas.report.methods import MethodRuns, RunSnapshot, grouped_by_method, read_snapshot
 from fedeas.runs.store import Run, UsedGenerator, trained
 
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
@@ -68,7 +68,7 @@ def sample_grid(run: Run) -> Images | None:
 
     None if it trained on none, or if they are no longer in the bank beside it.
     """
-    found = samples_of(methods_of([read_snapshot(run)]))
+    found = samples_of(grouped_by_method([read_snapshot(run)]))
     rows = [row.images[:COLUMNS] for row in found[0].rows] if found else []
     if not rows:
         return None

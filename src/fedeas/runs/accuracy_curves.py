@@ -8,10 +8,10 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 
-class Window(NamedTuple):
+class RoundRange(NamedTuple):
     """The rounds, counted from 1, over which a run's accuracy is averaged.
 
-    >>> str(Window(181, 200)), str(Window(3, 3))
+    >>> str(RoundRange(181, 200)), str(RoundRange(3, 3))
     ('rounds 181-200', 'round 3')
     """
 
@@ -23,11 +23,11 @@ class Window(NamedTuple):
         return f"round {self.last}" if self.first == self.last else f"rounds {self.first}-{self.last}"
 
     @classmethod
-    def of(cls, rounds: int) -> Window:
+    def of(cls, rounds: int) -> RoundRange:
         """The last tenth of `rounds` rounds, rounded up: the paper's last 20 of 200.
 
-        >>> Window.of(200), Window.of(15)
-        (Window(first=181, last=200), Window(first=14, last=15))
+        >>> RoundRange.of(200), RoundRange.of(15)
+        (RoundRange(first=181, last=200), RoundRange(first=14, last=15))
         """
         tenth = -(-rounds // 10)
         return cls(rounds - tenth + 1, rounds)
@@ -45,27 +45,27 @@ class AccuracyCurve(NamedTuple):
         tested = [record for record in records if record.get("accuracy") is not None]
         return cls([int(record["round"]) for record in tested], [float(record["accuracy"]) for record in tested])
 
-    def within(self, window: Window) -> list[float]:
+    def within(self, rounds: RoundRange) -> list[float]:
         """The accuracies in these rounds."""
-        return [value for number, value in zip(*self, strict=True) if window.first <= number <= window.last]
+        return [value for number, value in zip(*self, strict=True) if rounds.first <= number <= rounds.last]
 
-    def window(self, rounds: int) -> Window:
+    def averaged_rounds(self, rounds: int) -> RoundRange:
         """The last tenth of `rounds` rounds or, if none of them was evaluated, the last round that was."""
-        window = Window.of(rounds)
-        return window if self.within(window) else Window(self.rounds[-1], self.rounds[-1])
+        last_tenth = RoundRange.of(rounds)
+        return last_tenth if self.within(last_tenth) else RoundRange(self.rounds[-1], self.rounds[-1])
 
 
 def measure_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A run's accuracy and work from its records: accuracy in the window, final and peak; steps and images seen.
+    """A run's accuracy and work from its records: mean, final and peak accuracy; steps and images seen.
 
-    Accuracy is the mean over the evaluations in the window. Steps and images are sums over all rounds, None if a record
-    lacks them.
+    Accuracy is the mean over the evaluations in the rounds that ``window`` names. Steps and images are sums over
+    all rounds, None if a record lacks them.
     """
     curve = AccuracyCurve.of(records)
-    window = curve.window(len(records))
+    averaged = curve.averaged_rounds(len(records))
     return {
-        "accuracy": mean(curve.within(window)),
-        "window": list(window),
+        "accuracy": mean(curve.within(averaged)),
+        "window": list(averaged),
         "final": curve.accuracy[-1],
         "peak": max(curve.accuracy),
         "steps": _total(records, "steps"),

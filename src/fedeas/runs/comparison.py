@@ -14,7 +14,7 @@ from statistics import mean, stdev
 from typing import Any, Self
 
 from fedeas.core.sentences import listed
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9  # differences and spreads below this are rounding errors
@@ -137,9 +137,9 @@ class Seeds:
         return len(self.summaries)
 
     @property
-    def window(self) -> Window:
+    def window(self) -> RoundRange:
         """The rounds that accuracy covers: runs of one method have the same number of rounds."""
-        return Window(*next(iter(self.summaries.values()))["window"])
+        return RoundRange(*next(iter(self.summaries.values()))["window"])
 
     def percents(self, key: str = "accuracy") -> dict[int, float]:
         """A share of the summaries in percent, by seed."""

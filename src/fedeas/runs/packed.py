@@ -14,7 +14,7 @@ from fedeas.core.records import Record, damaged, line_of, read_lines
 from fedeas.runs.store import REMEDY, Run, UsedGenerator, unzipped_lines
 
 ENDING = ".runs.gz"
-PARTS = {"config", "summary", "environment", "generator"}
+KEYS = {"config", "summary", "environment", "generator"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _unpacked(path: Path, *state: int) -> tuple[Run, ...]:
 
 def _run(path: Path, number: int, record: Record) -> Run:
     try:
-        if missing := PARTS - record.keys():
+        if missing := KEYS - record.keys():
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
         config = RunConfig.model_validate(record["config"])
     except ValueError as error:

@@ -13,7 +13,7 @@ from fedeas.core.records import Record
 from fedeas.runs.store import LOCK, MARKS, Run
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """What a run is doing."""
 
     RUNNING = "running"
@@ -25,7 +25,7 @@ class State(StrEnum):
 class RunProgress:
     """State of a run, its rounds so far, when it last wrote something, and the seconds left if that can be said."""
 
-    state: State
+    state: RunState
     rounds: int
     total: int
     changed: datetime
@@ -35,7 +35,7 @@ class RunProgress:
 def progress_of(run: Run) -> RunProgress:
     """How far this run is. It is running if a process holds its lock."""
     records = run.rounds()
-    state = State.FINISHED if run.finished else State.RUNNING if is_held(run.path / LOCK) else State.STOPPED
+    state = RunState.FINISHED if run.finished else RunState.RUNNING if is_held(run.path / LOCK) else RunState.STOPPED
     left = 0.0 if run.finished else seconds_left(records, run.config.rounds.total)
     files = [file for name in MARKS if (file := run.path / name).exists()]
     changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in files))

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from fedeas.config import RunConfig
 from fedeas.core.locks import is_held
-from fedeas.runs.accuracy_curves import AccuracyCurve, Window
+from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
 from fedeas.runs.methods import grouped
-from fedeas.runs.progress import State
+from fedeas.runs.progress import RunState
 from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
@@ -96,7 +96,7 @@ def _with_state(path: Path, run: ListedRun) -> ListedRun:
     if run.finished or run.config is None:
         return run
     under_way = is_held(path / LOCK)
-    state = State.RUNNING if under_way else State.STOPPED
+    state = RunState.RUNNING if under_way else RunState.STOPPED
     return run._replace(state=f"{state}: {run.state}", under_way=under_way)
 
 
@@ -140,4 +140,6 @@ def _read(run: Run) -> ListedRun:
     if not finished:
         return listed
     summary = run.summary()
-    return listed._replace(accuracy=float(summary["accuracy"]), window=str(Window(*summary["window"])), finished=True)
+    return listed._replace(
+        accuracy=float(summary["accuracy"]), window=str(RoundRange(*summary["window"])), finished=True
+    )

@@ -19,7 +19,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import Arrays, Reply, keep_state
+from fedeas.algorithms.base import Arrays, Reply, list_tensors_once
 from fedeas.algorithms.captured import CapturedSGD, StepContext
 from fedeas.core.log import log
 from fedeas.data.client import Normaliser
@@ -78,7 +78,7 @@ class Lane:
             fuse_norms(own)
             around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
             fills = worker.algorithm.stacks and norms_can_be_masked(own)
-        keep_state(own)
+        list_tensors_once(own)
         stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
         return Lane(own, CapturedSGD(own, normalise, capacity, around, fills), stream)
 

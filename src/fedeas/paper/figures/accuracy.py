@@ -19,7 +19,7 @@ from fedeas.paper.figures.style import DIAMOND, POINTS, WIDTH, End, key, looks_b
 from fedeas.paper.tables import NOT_RUN
 from fedeas.plotting import figures as plots
 from fedeas.plotting.figures import Look
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 
 PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # how the paper's lines differ from ours
 
@@ -42,7 +42,7 @@ class Sweep(NamedTuple):
 
 
 @plots.styled
-def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure:
+def allocation_figure(bars: Sequence[Bar], title: str, window: RoundRange) -> Figure:
     """Fig. 1(b): accuracy of each policy at equal budget; ours as solid bars, the paper's as hollow bars."""
     figure, axes = panel(title, min(WIDTH, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
@@ -67,7 +67,7 @@ def allocation_figure(bars: Sequence[Bar], title: str, window: Window) -> Figure
 
 
 @plots.styled
-def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: Window) -> Figure:
+def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: RoundRange) -> Figure:
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's are pale and dashed."""
     figure, axes = panel(title, WIDTH, 4.6)
     references = (fedavg, full_balance)
@@ -93,7 +93,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
 
 
 @plots.styled
-def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: Window) -> Figure:
+def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: RoundRange) -> Figure:
     """Accuracy over the imbalance removed, in percent: dots are ours, named beside the panel; diamonds the paper's."""
     figure, axes = panel(title, WIDTH, 4.6)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
@@ -115,7 +115,7 @@ def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: Wi
     return figure
 
 
-def _level(window: Window) -> str:
+def _level(window: RoundRange) -> str:
     return f"accuracy, %, mean of {window}"
 
 

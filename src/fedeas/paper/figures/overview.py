@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from fedeas.paper.figures.style import DIAMOND, WIDTH, looks_by_name
 from fedeas.plotting import figures as plots
-from fedeas.runs.accuracy_curves import Window
+from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.comparison import Measured
 
 CLEAN: dict[str, Any] = {"marker": "o", "markersize": 8}
@@ -36,7 +36,7 @@ class Spot(NamedTuple):
 
 
 @plots.styled
-def overview_figure(panels: Mapping[str, Sequence[Spot]], window: Window) -> Figure:
+def overview_figure(panels: Mapping[str, Sequence[Spot]], window: RoundRange) -> Figure:
     """One panel for each setting; budgets grow from left to right, and policies of one budget are side by side."""
     figure = plots.new_figure(WIDTH, 1.1 + 3.1 * len(panels))
     places = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
