@@ -50,7 +50,7 @@ from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
 from fedeas.gpu.cuda_graphs import Captured
 from fedeas.gpu.devices import torch_precision
-from fedeas.models import stacked
+from fedeas.models import stacked, stacked_layers
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
@@ -265,7 +265,7 @@ def least_milliseconds(stem: str, clients: int, arithmetic: float, memory: float
     operations = values = weights = 0
     for name, (height, width) in stacked._map_sizes(model, SHAPE).items():
         conv = model.get_submodule(name)
-        window = stacked.KernelWindow.of(conv, height, width)
+        window = stacked_layers.KernelWindow.of(conv, height, width)
         seen = (window.rows.stop - window.rows.start) * (window.columns.stop - window.columns.start)
         outputs = conv.out_channels * -(-height // conv.stride[0]) * -(-width // conv.stride[1])
         operations += 6 * outputs * conv.in_channels * seen
@@ -356,13 +356,13 @@ LANES_WITHOUT = {
 }
 FUSED_WITHOUT = {
     "own kernels": [
-        (stacked, "_kernels_for", lambda images, name="": None),
+        (stacked_layers, "_kernels_for", lambda images, name="": None),
         (fused, "load_kernels", lambda name: None),
     ],
     "short weights": [(stacked.Stack, "shorten", lambda stack: None)],
     "work beside the main chain": [
         (fused, "uses_of_leaves", lambda loss: Counter()),
-        (stacked, "branch", lambda work, device: (work(), lambda: None)),
+        (stacked_layers, "branch", lambda work, device: (work(), lambda: None)),
     ],
 }
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from fedeas.models import stacked
+from fedeas.models import stacked_layers
 from fedeas.models.build import build_model
 from fedeas.models.norm import BatchNorm
-from fedeas.models.stacked import KernelWindow, Stack, StackedBatchNorm, can_be_stacked, gathered_values
+from fedeas.models.stacked import Stack, can_be_stacked, gathered_values
+from fedeas.models.stacked_layers import KernelWindow, StackedBatchNorm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
@@ -194,7 +195,7 @@ def kernels(monkeypatch):
     def load(x, name="stacked_kernels"):
         return importlib.import_module(f"fedeas.gpu.{name}")
 
-    monkeypatch.setattr(stacked, "_kernels_for", load)
+    monkeypatch.setattr(stacked_layers, "_kernels_for", load)
     return load(None)
 
 
@@ -226,14 +227,14 @@ class TestKernels:
         ids=str,
     )
     def test_convolutions_equal_those_without_kernels(self, kernels, conv, size):
-        layer = stacked.StackedConv(conv, 2, KernelWindow.of(conv, *size)).to(DEVICE)
+        layer = stacked_layers.StackedConv(conv, 2, KernelWindow.of(conv, *size)).to(DEVICE)
         nn.init.normal_(layer.weight, generator=torch.Generator(DEVICE).manual_seed(0))
         with torch.no_grad():
             layer.weight.copy_(torch.stack([layer.laid_out(torch.randn(conv.weight.shape)) for _ in range(2)]))
         x = drawn(6, conv.in_channels, *size)
         geometry = layer._geometry(x)
         found = kernels.convolved(x, layer.weight, layer.weight.detach(), geometry, layer.handover)
-        compare(found, stacked._convolved(x, layer.weight, geometry), [x, layer.weight], 1e-4)
+        compare(found, stacked_layers._convolved(x, layer.weight, geometry), [x, layer.weight], 1e-4)
 
     def test_max_pooling_equals_torchs_even_for_equal_values(self, kernels):
         for x in (drawn(3, 5, 7, 6), drawn(2, 16, 8, 8), torch.zeros_like(drawn(1, 4, 6, 6)).requires_grad_()):
@@ -252,7 +253,7 @@ class TestKernels:
     def test_norms_count_valid_rows_only(self, monkeypatch, kernels, shape, relu, add):
         plain, found = ({} for _ in range(2))
         for results, module in ((plain, None), (found, kernels)):
-            monkeypatch.setattr(stacked, "_kernels_for", lambda x, name="", module=module: module)
+            monkeypatch.setattr(stacked_layers, "_kernels_for", lambda x, name="", module=module: module)
             norm = StackedBatchNorm(BatchNorm(shape[1]), 3, torch.tensor([2, 1 + (shape[2] == 1), 2])).to(DEVICE)
             norm.valid = norm.valid.to(DEVICE, torch.int32)
             nn.init.uniform_(norm.weight, 0.5, 1.5, generator=torch.Generator(DEVICE).manual_seed(0))

@@ -38,7 +38,8 @@ from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool, o
 from fedeas.gpu.devices import Awaited, copy_all, load_kernels, upload, values_of
 from fedeas.gpu.side_streams import beside_backward
 from fedeas.gpu.timing import Stopwatch
-from fedeas.models.stacked import Stack, normalised
+from fedeas.models.stacked import Stack
+from fedeas.models.stacked_layers import normalised
 
 CPU = torch.device("cpu")
 

@@ -34,7 +34,7 @@ from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.worker import Worker
 from fedeas.gpu.devices import free_memory, torch_precision
-from fedeas.models import stacked
+from fedeas.models import stacked_layers
 from fedeas.models.build import build_model
 
 LARGEST = max(SIZES)
@@ -229,7 +229,7 @@ def test_on_a_gpu_every_training_setting_equals_the_reference(train):
 def test_on_a_gpu_work_beside_the_main_chain_changes_no_bit(spec, monkeypatch):
     together = [trained_deep_network(spec) for _ in range(2)]
     monkeypatch.setattr(fused, "uses_of_leaves", lambda loss: Counter())
-    monkeypatch.setattr(stacked, "branch", lambda work, device: (work(), lambda: None))
+    monkeypatch.setattr(stacked_layers, "branch", lambda work, device: (work(), lambda: None))
     one_by_one = trained_deep_network(spec)
     for found in together:
         assert_same(found, one_by_one)
