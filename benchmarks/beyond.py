@@ -25,8 +25,9 @@ from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import artefacts
+from fedeas.paper.profiles import PROFILES
 from fedeas.paper.results import Results
-from fedeas.paper.studies import PROFILES, PROTOCOLS, study, with_seeds
+from fedeas.paper.studies import PROTOCOLS, study, with_seeds
 from fedeas.runs.packed import ENDING, pack, unpack
 from fedeas.runs.store import Run, RunStore
 

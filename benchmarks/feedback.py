@@ -12,8 +12,10 @@ from pathlib import Path
 from measure import save
 
 from fedeas.federation.stages import run_in_stages
+from fedeas.paper.methods import Method
+from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import setting
-from fedeas.paper.studies import HEADLINE, Method, study
+from fedeas.paper.studies import study
 from fedeas.runs.comparison import paired_difference, signed
 from fedeas.runs.store import RunStore
 

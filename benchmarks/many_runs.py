@@ -23,8 +23,9 @@ from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.estimate import estimate
+from fedeas.paper.profiles import PROFILES
 from fedeas.paper.reproduction import Places, keep_all
-from fedeas.paper.studies import PROFILES, PROTOCOLS, study
+from fedeas.paper.studies import PROTOCOLS, study
 from fedeas.paper.workbook import Workbook
 from fedeas.runs.store import RunStore
 

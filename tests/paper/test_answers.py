@@ -25,9 +25,10 @@ from fedeas.paper.answers import (
     overall,
 )
 from fedeas.paper.findings import Compared, Findings
+from fedeas.paper.methods import FEDAVG, FEDEAS
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, study, with_seeds
+from fedeas.paper.studies import study, with_seeds
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.runs.packed import PackedRun
 

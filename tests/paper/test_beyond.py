@@ -4,9 +4,10 @@ import pytest
 
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.beyond import WHOLE, comparisons_in, sheets_in
+from fedeas.paper.profiles import HEADLINE, PROFILES
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.studies import HEADLINE, PROFILES, study
+from fedeas.paper.studies import study
 from fedeas.paper.table_spec import images_to_make
 from fedeas.planning.scores import synthetic_share
 

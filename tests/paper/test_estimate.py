@@ -13,10 +13,11 @@ from fedeas.federation.forecast import Forecast
 from fedeas.federation.split import split_data
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.estimate import _speeds, _trained, estimate, forecast_of_all
+from fedeas.paper.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY
 from fedeas.paper.published import setting
 from fedeas.paper.results import Results
 from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.studies import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, study, with_seeds
+from fedeas.paper.studies import study, with_seeds
 
 FULL, SLOW, HERE = study("full"), study("full", start="scratch"), setting("c10-k100-a0.1")  # SLOW has the 3x3 stem
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"

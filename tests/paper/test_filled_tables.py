@@ -23,9 +23,10 @@ from fedeas.paper.artefacts import (
     sweep_sheet,
     wall_clock_sheet,
 )
+from fedeas.paper.methods import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results, keep
-from fedeas.paper.studies import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget, study, with_seeds
+from fedeas.paper.studies import study, with_seeds
 from fedeas.paper.tables import comma_separated, fill, latex, markdown
 from fedeas.runs.comparison import Difference, Measured, Verdict
 from fedeas.runs.store import read_run

@@ -7,25 +7,24 @@ import pytest
 
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks, settings_without_runs
-from fedeas.paper.published import EXAMPLE, published, setting
-from fedeas.paper.results import Results
-from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
-from fedeas.paper.studies import (
+from fedeas.paper.methods import (
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
     GREEDY,
-    HEADLINE,
     METHODS,
     MISSING_ONLY,
     SCAFFOLD,
     UNIFORM,
     Method,
     combined,
-    study,
-    with_seeds,
 )
+from fedeas.paper.profiles import HEADLINE
+from fedeas.paper.published import EXAMPLE, published, setting
+from fedeas.paper.results import Results
+from fedeas.paper.run_plans import allocation_of, counts_of
+from fedeas.paper.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
+from fedeas.paper.studies import study, with_seeds
 from fedeas.planning.policies import FedEAS
 
 HERE = setting(HEADLINE)

@@ -7,9 +7,11 @@ from pictures import svg_of, texts
 
 from fedeas.paper.figures.gallery import overview
 from fedeas.paper.figures.overview import Spot, overview_figure
+from fedeas.paper.methods import FEDEAS
+from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import EXAMPLE, published, setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDEAS, HEADLINE, study, with_seeds
+from fedeas.paper.studies import study, with_seeds
 from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.comparison import Measured
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedeas.paper.findings import Compared, Findings, all_findings
+from fedeas.paper.methods import FEDEAS
 from fedeas.paper.recommendation import advice_markdown, advice_of
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDEAS
 from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference
 

@@ -13,11 +13,13 @@ from fedeas.federation.run import identified
 from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.beyond import comparisons_in
+from fedeas.paper.methods import FEDAVG, FEDEAS, METHODS
+from fedeas.paper.profiles import PROFILES
 from fedeas.paper.published import setting
 from fedeas.paper.reproduction import WRITERS
 from fedeas.paper.results import Results
 from fedeas.paper.run_queue import carry_out, stays_here
-from fedeas.paper.studies import FEDAVG, FEDEAS, METHODS, PROFILES, study
+from fedeas.paper.studies import study
 from fedeas.paper.tables import comma_separated, fill
 from fedeas.plotting import figures
 from fedeas.runs.packed import pack

@@ -1,5 +1,6 @@
 """The runs behind the paper's cells: the right config for each, and the paper's numbers only with its protocol."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from fedeas import InputError
 from fedeas.algorithms import parse_algorithm
 from fedeas.config import load_config
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
+from fedeas.paper.methods import FEDEAS, METHODS
+from fedeas.paper.profiles import PROFILES, STARTS
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import counts_of
-from fedeas.paper.studies import FEDEAS, METHODS, PROFILES, PROTOCOLS, STARTS, study, with_seeds
+from fedeas.paper.studies import PROTOCOLS, Study, study, with_seeds
 
 CONFIGS = Path(fedeas.__file__).parent / "config" / "packaged" / "paper"
 
@@ -141,3 +144,9 @@ def test_a_pool_is_compared_with_the_runs_of_the_main_table():
     runs = {config.fingerprint: config for cell in pool.cells for config in cell.configs}
     assert {run.generator for name, run in runs.items() if name not in table} == {"shared(of=diffusion)"}
     assert len(runs.keys() & table) == 2
+
+
+def test_a_profile_of_ones_own_has_its_name_in_titles():
+    own = Study(replace(PROFILES["smoke"], name="tiny", rounds=1))
+    assert "tiny" in own.named("Accuracy")
+    assert all(profile.name == name for name, profile in PROFILES.items())

@@ -21,12 +21,13 @@ from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.findings import all_findings, findings_markdown, findings_of, protocols_compared
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
+from fedeas.paper.profiles import Precision
 from fedeas.paper.recommendation import advice_markdown
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.results import Results
 from fedeas.paper.run_queue import stays_here
-from fedeas.paper.studies import Precision, Protocol, study
+from fedeas.paper.studies import Protocol, study
 from fedeas.paper.tables import markdown
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
 from fedeas.paper.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
-from fedeas.paper.studies import FEDAVG
+from fedeas.paper.methods import FEDAVG
 from fedeas.runs.comparison import Difference, Verdict, signed
 
 STEPS = f", {EQUAL_STEPS}"

@@ -11,25 +11,24 @@ from fedeas.errors import InputError
 from fedeas.paper import measures
 from fedeas.paper.beyond import beyond_sheets
 from fedeas.paper.measures import Measure
-from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
-from fedeas.paper.studies import (
+from fedeas.paper.methods import (
     ABLATION,
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
     GREEDY,
-    HEADLINE,
-    MAIN,
     METHODS,
     MISSING_ONLY,
     OPTIMAL,
     SCAFFOLD,
     UNIFORM,
     Method,
-    Study,
     at_one_budget,
     combined,
 )
+from fedeas.paper.profiles import HEADLINE, MAIN
+from fedeas.paper.published import EXAMPLE, Row, Setting, published, setting
+from fedeas.paper.studies import Study
 from fedeas.paper.table_spec import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning.policies import FedEAS
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.paper.measures import accuracy, final, steps
+from fedeas.paper.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from fedeas.paper.published import Setting
 from fedeas.paper.run_plans import allocation_of, counts_of
-from fedeas.paper.studies import FEDAVG, FEDEAS, Method, Study, at_one_budget
+from fedeas.paper.studies import Study
 from fedeas.paper.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 from fedeas.planning import scores
 from fedeas.planning.policies import FedEAS

@@ -10,8 +10,8 @@ from enum import StrEnum
 import numpy as np
 
 from fedeas.data.partition import paper_replay
+from fedeas.paper.methods import ABLATION
 from fedeas.paper.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
-from fedeas.paper.studies import ABLATION
 from fedeas.planning import scores
 from fedeas.planning.beta import beta_for_total, select_beta
 from fedeas.planning.counts import Allocation, LabelCounts

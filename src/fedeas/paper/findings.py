@@ -12,9 +12,11 @@ from typing import NamedTuple
 from fedeas.core.sentences import listed, markdown_table
 from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
+from fedeas.paper.methods import FEDAVG, FEDEAS
+from fedeas.paper.profiles import PROFILES
 from fedeas.paper.published import Setting
 from fedeas.paper.results import Results
-from fedeas.paper.studies import FEDAVG, FEDEAS, PROFILES, PROTOCOLS, Protocol, Study, study
+from fedeas.paper.studies import PROTOCOLS, Protocol, Study, study
 from fedeas.planning.advice import WHOLE_POOL
 from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
 

@@ -9,10 +9,12 @@ from fedeas.core.sentences import listed
 from fedeas.paper.artefacts import POLICIES_AT_EQUAL_BUDGET
 from fedeas.paper.ledger import View, published_gap
 from fedeas.paper.measures import steps
+from fedeas.paper.methods import FEDAVG, FEDEAS, MISSING_ONLY, UNIFORM, Method
+from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import published, setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.standings import contains, difference_text
-from fedeas.paper.studies import FEDAVG, FEDEAS, HEADLINE, MISSING_ONLY, PROTOCOLS, UNIFORM, Method, Protocol
+from fedeas.paper.studies import PROTOCOLS, Protocol
 from fedeas.planning import scores
 from fedeas.runs.comparison import Difference, Measured, conclusion, signed
 

@@ -21,6 +21,18 @@ from fedeas.paper.measures import (
     peak_gain,
     rounds_to_threshold,
 )
+from fedeas.paper.methods import (
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    METHODS,
+    MISSING_ONLY,
+    SCAFFOLD,
+    UNIFORM,
+    Method,
+    combined,
+)
+from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.run_plans import allocation_of
@@ -40,22 +52,7 @@ from fedeas.paper.standings import (
     judge_size,
     known,
 )
-from fedeas.paper.studies import (
-    FEDAVG,
-    FEDEAS,
-    FULL_BALANCE,
-    HEADLINE,
-    METHODS,
-    MISSING_ONLY,
-    PROTOCOLS,
-    SCAFFOLD,
-    UNIFORM,
-    Method,
-    Protocol,
-    Study,
-    combined,
-    study,
-)
+from fedeas.paper.studies import PROTOCOLS, Protocol, Study, study
 from fedeas.planning.policies import FedEAS
 from fedeas.runs.comparison import Difference, Measured, paired_difference
 

@@ -9,7 +9,7 @@ from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import overall, where_shown
 from fedeas.paper.beyond import BALANCED_TITLE
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
-from fedeas.paper.studies import FEDEAS
+from fedeas.paper.methods import FEDEAS
 from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import Verdict
 

@@ -17,9 +17,10 @@ from fedeas.core.sentences import listed
 from fedeas.errors import InputError
 from fedeas.paper.artefacts import Artefact, artefacts
 from fedeas.paper.estimate import Estimate, estimate, forecast_of_all
+from fedeas.paper.profiles import Precision
 from fedeas.paper.results import Results, keep
 from fedeas.paper.run_queue import RunOutcome, carry_out, describe_outcome, split_by_data
-from fedeas.paper.studies import Precision, Protocol, Study, study
+from fedeas.paper.studies import Protocol, Study, study
 from fedeas.paper.tables import Filled, comma_separated, latex, markdown
 from fedeas.paper.workbook import Workbook
 from fedeas.runs.store import Record, Run, RunStore

@@ -21,20 +21,12 @@ from fedeas.paper.figures.counts import COUNT_FIGURES
 from fedeas.paper.figures.curves import Line, convergence_figure, curves_figure
 from fedeas.paper.figures.overview import Spot, overview_figure
 from fedeas.paper.measures import accuracy
+from fedeas.paper.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget
+from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import EXAMPLE, Setting, published, setting
 from fedeas.paper.results import Results
 from fedeas.paper.run_plans import allocation_of
-from fedeas.paper.studies import (
-    FEDAVG,
-    FEDEAS,
-    FULL_BALANCE,
-    HEADLINE,
-    PROTOCOLS,
-    UNIFORM,
-    Method,
-    at_one_budget,
-    study,
-)
+from fedeas.paper.studies import PROTOCOLS, study
 from fedeas.paper.table_spec import Cell
 from fedeas.paper.tables import Entry
 from fedeas.paper.workbook import Workbook

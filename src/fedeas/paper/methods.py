@@ -1,0 +1,97 @@
+"""The methods that the tables compare: which policy, algorithm and images each has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fedeas.config import NO_GENERATION
+from fedeas.planning.policies import FedEAS
+
+BUDGET = "{budget}"
+"""Placeholder for the profile's FedEAS policy, whose total the other policies match."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the paper's tables."""
+
+    title: str
+    algorithm: str = "fedavg"
+    policy: str = NO_GENERATION
+    generator: str = "{generator}"
+    """``{generator}`` stands for the profile's generator, ``{other}`` for the one that it is compared with."""
+    held_out: bool = False
+    """Whether a part of the training images goes to no client."""
+    loss: str = ""
+    """Replaces cross-entropy."""
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    """How clients sample their batches."""
+    central: bool = False
+    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
+    round as all participants together, and each image at least once."""
+    server_epochs: int = 0
+    """Passes over the images at the server, which then do not go to clients; 0 gives them to clients."""
+    equal_steps: bool = False
+    """Whether every client takes the profile's number of steps in a round, however many samples it has."""
+
+    @property
+    def name(self) -> str:
+        """The method's name in ``published.toml``."""
+        return self.title.lower()
+
+
+def at_one_budget(policy: str, budget: str = BUDGET) -> str:
+    """The policy with the total of another, by default of the profile's plan.
+
+    >>> at_one_budget("uniform", "fedeas(beta=8)")
+    'uniform(budget=fedeas(beta=8))'
+    """
+    return f"{policy}(budget={budget})"
+
+
+FEDAVG = Method("FedAvg")
+UNIFORM = Method("Uniform", policy=at_one_budget("uniform"))
+MISSING_ONLY = Method("Missing-only", policy=at_one_budget("missing-only"))
+FULL_BALANCE = Method("Full-Balance", policy="full-balance")
+FEDEAS = Method("FedEAS", policy=BUDGET)
+SCAFFOLD = Method("SCAFFOLD", "scaffold")
+
+METHODS = {
+    method.name: method
+    for method in (
+        FEDAVG, Method("FedProx", "fedprox"), SCAFFOLD, Method("MOON", "moon"), Method("FedGen", "fedgen"),
+        Method("FedMix", "fedmix"), UNIFORM, MISSING_ONLY, FULL_BALANCE, FEDEAS,
+    )
+}  # fmt: skip
+"""The rows of the main table, by name."""
+
+GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
+OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
+
+
+ABLATION = {
+    "FedEAS (beta = 8)": FedEAS(8),
+    "without entropy (beta = 6)": FedEAS(6, entropy=False),
+    "linear in the size (beta = 0.6)": FedEAS(0.6, gamma=1),
+}
+"""The rows of Table 2, which says beta = 8 for all three; these are the betas that give its totals."""
+
+
+def combined(method: Method, algorithm: Method) -> Method:
+    """A method with the policy of the first and the algorithm of the second."""
+    return replace(method, title=f"{method.title} + {algorithm.title}", algorithm=algorithm.algorithm)
+
+
+def run_name(method: Method) -> str:
+    """A name from the method's settings, so that all tables find the same run folder."""
+    generation = [] if method.policy == NO_GENERATION else [method.policy]
+    source = ["apart"] * method.held_out
+    source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
+    source += ["server"] * bool(method.server_epochs)
+    source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
+    if method.generator:
+        source += [method.generator.partition("(")[0], *re.findall(r"each=\d+", method.generator)]
+    words = "-".join([method.algorithm, *generation, *source])
+    return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")
