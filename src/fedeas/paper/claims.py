@@ -19,6 +19,8 @@ from fedeas.planning.policies import FedEAS, FullBalance, Uniform
 from fedeas.planning.policies.base import spread_evenly
 
 Number = int | float
+Numbers = dict[str, Callable[[], Number]]
+"""Numbers by their ids in the data files, computed when they are called."""
 
 # The paper's slowest partition takes most of a minute to draw, so it is drawn only on request.
 QUICK_DRAWS = 100
@@ -139,19 +141,64 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
             yield setting, printed
 
 
-def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
+def _numbers_of(counts: LabelCounts) -> Numbers:
     """The facts of one partition, by their ids in the data files."""
     policy = FedEAS(float(published().totals.beta))
-    fedeas, uniform, demand = (each.allocate(counts) for each in (policy, Uniform(policy), FullBalance()))
-    class_major = Allocation(spread_evenly(fedeas.total, counts.n.size).reshape(counts.n.T.shape).T)
-    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
-    real, synthetic = float(np.median(counts.sizes)), float(np.median(fedeas.per_client))
+    plan = policy.allocate(counts)
+    return {
+        **_concentration(counts, plan),
+        **_full_balance(counts, plan),
+        **_against_even_spread(counts, plan),
+        **_beta_and_budgets(counts, policy, plan),
+        **_ablation(counts),
+        **_sizes(counts, plan),
+    }
+
+
+def _concentration(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is."""
+    return {
+        "top-imbalance": lambda: 100 * float(scores.concentration(counts, plan).imbalance[4]),
+        "top-budget": lambda: 100 * float(scores.concentration(counts, plan).budget[4]),
+        "removed": lambda: 100 * scores.imbalance_removed(counts, plan),
+        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
+    }
+
+
+def _full_balance(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Abstract and section 2.2: the plan beside one that balances every client."""
+    demand = FullBalance().allocate(counts)
+    return {
+        "full-balance-saving": lambda: 100 * (1 - plan.total / demand.total),
+        "full-balance-fraction": lambda: 100 * plan.total / demand.total,
+        "demand-least": lambda: int(demand.per_client.min()),
+        "demand-most": lambda: int(demand.per_client.max()),
+    }
+
+
+def _against_even_spread(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total."""
+    uniform = Uniform(plan.total).allocate(counts)
+    class_major = Allocation(spread_evenly(plan.total, counts.n.size).reshape(counts.n.T.shape).T)
 
     def gap_to(other: Allocation) -> float:
-        return 100 * (scores.imbalance_removed(counts, fedeas) - scores.imbalance_removed(counts, other))
+        return 100 * (scores.imbalance_removed(counts, plan) - scores.imbalance_removed(counts, other))
 
     def at_negative_gain(allocation: Allocation) -> int:
         return int(allocation.n[scores.negative_gain(counts)].sum())
+
+    return {
+        "uniform-gap": lambda: gap_to(uniform),
+        "uniform-negative": lambda: at_negative_gain(uniform),
+        "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / plan.total,
+        "uniform-each": lambda: plan.total // counts.n.size,
+        "class-major-negative": lambda: at_negative_gain(class_major),
+        "class-major-gap": lambda: gap_to(class_major),
+    }
+
+
+def _beta_and_budgets(counts: LabelCounts, policy: FedEAS, plan: Allocation) -> Numbers:
+    """Sections 3.1 and 4.3: which beta is admissible, and how unequal the clients' budgets are."""
 
     def beta_of_the_grid() -> float:
         interval = select_beta(counts)
@@ -159,38 +206,38 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
         return beta
 
     def linear_ratio() -> float:
-        beta = beta_for_total(FedEAS(gamma=1), counts, fedeas.total).beta
+        beta = beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
         return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
 
     return {
-        "full-balance-saving": lambda: 100 * (1 - fedeas.total / demand.total),
-        "full-balance-fraction": lambda: 100 * fedeas.total / demand.total,
-        "top-imbalance": lambda: 100 * float(scores.concentration(counts, fedeas).imbalance[4]),
-        "top-budget": lambda: 100 * float(scores.concentration(counts, fedeas).budget[4]),
-        "removed": lambda: 100 * scores.imbalance_removed(counts, fedeas),
-        "uniform-gap": lambda: gap_to(uniform),
-        "uniform-negative": lambda: at_negative_gain(uniform),
-        "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / fedeas.total,
-        "uniform-each": lambda: fedeas.total // counts.n.size,
-        "median-cache": lambda: synthetic,
         "beta-lo": lambda: select_beta(counts).lo,
         "beta-hi": lambda: select_beta(counts).hi,
         "beta-grid": beta_of_the_grid,
+        "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
         "budget-ratio": lambda: scores.budget_ratio(policy.budgets(counts)),
         "linear-ratio": linear_ratio,
+    }
+
+
+def _ablation(counts: LabelCounts) -> Numbers:
+    """Section 4.4 and Table 2: totals without entropy, and with budgets linear in the size."""
+    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
+    return {
         "ablation-no-entropy-extra": lambda: without_entropy - whole,
         "ablation-linear-extra": lambda: linear - whole,
         "ablation-no-entropy-at-8": lambda: FedEAS(8, entropy=False).allocate(counts).total,
         "ablation-linear-at-8": lambda: FedEAS(8, gamma=1).allocate(counts).total,
-        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, fedeas),
+    }
+
+
+def _sizes(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 4.3 and supplement D: real and synthetic images of the clients."""
+    real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
+    return {
+        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, plan),
+        "median-cache": lambda: synthetic,
         "median-real": lambda: real,
         "real-fraction": lambda: 100 * real / (real + synthetic),
         "real-total": lambda: counts.total,
         "absent-pairs": lambda: int((counts.n == 0).sum()),
-        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
-        "demand-least": lambda: int(demand.per_client.min()),
-        "demand-most": lambda: int(demand.per_client.max()),
-        "class-major-negative": lambda: at_negative_gain(class_major),
-        "class-major-gap": lambda: gap_to(class_major),
-        "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
     }
