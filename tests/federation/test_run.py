@@ -114,7 +114,9 @@ def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
         with (broken.path / "rounds.jsonl").open("a") as file:
             file.write(cut)
         save_checkpoint(broken.checkpoint, broken.config.fingerprint, 2, states[1], {})
-        resumed = execute(config("rounds.total=4"), store)
+        ahead = []
+        resumed = execute(config("rounds.total=4"), store, on_start=ahead.append)
+        assert [forecast.rounds for forecast in ahead] == [2]
         assert same(weights(resumed), weights(whole))
         assert computed(resumed.rounds()) == computed(whole.rounds())
 

@@ -81,9 +81,7 @@ def execute(
                 for words in parts.data.notes:
                     log.warning("%s", words)
                 _record_environment(run, device, unknown)
-                if on_start is not None and isinstance(clients, LocalClients):
-                    on_start(forecast(parts, clients.allocation, config.rounds.total - len(run.rounds())))
-                Federation(parts, clients).run(run, on_round, pause, on_client)
+                Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
 
 
@@ -105,12 +103,15 @@ class Federation:
         on_round: Progress | None = None,
         pause: Pause | None = None,
         on_client: OnClient | None = None,
+        on_start: OnStart | None = None,
     ) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
         config, checkpoint = self.parts.config, run.checkpoint
         before = load_checkpoint(checkpoint, config.fingerprint) if checkpoint.exists() else None
         run.keep_rounds(before.rounds if before else 0)
         done = run.rounds()
+        if on_start is not None and isinstance(self.clients, LocalClients):
+            on_start(forecast(self.parts, self.clients.allocation, config.rounds.total - len(done)))
         ready = self.clients.start(run, done)
         tally = ImageTally(ready.generated, done, ready.journal)
         keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
