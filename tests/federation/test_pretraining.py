@@ -12,10 +12,10 @@ from fedeas.algorithms.base import MODEL
 from fedeas.config import load_config
 from fedeas.core.provenance import Seen, data_digest, seen_by
 from fedeas.data.sources import load_dataset
-from fedeas.errors import RunError
+from fedeas.errors import InputError, RunError
 from fedeas.federation import pretraining
 from fedeas.federation.checkpoint import load_checkpoint
-from fedeas.federation.pretraining import default_file, pretrain, pretraining_config, provenance
+from fedeas.federation.pretraining import default_file, last_model, pretrain, pretraining_config, provenance
 from fedeas.federation.run import execute
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -251,3 +251,13 @@ def test_the_images_of_the_start_weights_stay_in_the_record(tmp_path):
     pretrain(config, tmp_path / "b.safetensors", RunStore(tmp_path))
     first = seen_by(tmp_path / "a.safetensors")
     assert seen_by(tmp_path / "b.safetensors") == Seen("digits", ("train",), first.data, first)
+
+
+@pytest.mark.parametrize("content", [None, b"half a check"], ids=["lost", "damaged"])
+def test_a_finished_run_without_a_readable_checkpoint_must_be_run_again_as_a_whole(tmp_path, content):
+    done = RunStore(tmp_path).open(digits())
+    done.write_json("summary.json", {"rounds": 0})
+    if content is not None:
+        done.checkpoint.write_bytes(content)
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors: .*; .*remove the run's folder"):
+        last_model(done)

@@ -62,3 +62,10 @@ def test_a_damaged_file_is_refused_and_left_out_of_results(kind, tmp_path, caplo
         unpack(path)
     Results([tmp_path])
     assert "left out" in caplog.text
+
+
+def test_a_packed_file_that_is_gone_is_named(tmp_path):
+    path = tmp_path / f"some{ENDING}"
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="cannot be read"):
+        unpack(path)

@@ -56,12 +56,12 @@ class Saver:
         return True
 
 
-def load_checkpoint(path: Path, fingerprint: str) -> Checkpoint:
-    """Read a checkpoint; one of another config is refused."""
+def load_checkpoint(path: Path, fingerprint: str, remedy: str = "remove it to start again") -> Checkpoint:
+    """Read a checkpoint; one of another config is refused. `remedy` says what to do about one that cannot be read."""
     try:
         metadata, tensors = read_tensors(path)
     except InputError as error:
-        raise InputError(f"{error}; remove it to start again") from None
+        raise InputError(f"{error}; {remedy}") from None
     about = described(metadata)
     if about.get("fingerprint") != fingerprint:
         raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")

@@ -32,7 +32,7 @@ from fedeas.federation.split import FederatedData, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision
 from fedeas.models.initial_weights import start_seen
 from fedeas.models.resnet import Stem
-from fedeas.runs.store import Record, Run, RunStore
+from fedeas.runs.store import REMEDY, Record, Run, RunStore
 
 FORMAT = "fedeas-pretrained-1"
 LABEL_LENGTH = 61
@@ -118,7 +118,7 @@ def provenance(path: PathLike) -> Record:
 
 def last_model(run: Run) -> Arrays:
     """The tensors of the model after the last round, by name in its state dict."""
-    server = load_checkpoint(run.checkpoint, run.config.fingerprint).server
+    server = load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server
     return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
 
 

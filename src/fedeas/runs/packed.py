@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedeas.config import RunConfig
 from fedeas.core.files import written_whole
-from fedeas.core.records import Record, damaged, line_of, read_lines
+from fedeas.core.records import Record, damaged, line_of, read_lines, unreadable
 from fedeas.runs.store import REMEDY, Run, UsedGenerator, unzipped_lines
 
 ENDING = ".runs.gz"
@@ -51,7 +51,10 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 def unpack(path: Path) -> list[Run]:
     """The runs of a packed file; a file that has not changed is read only once."""
-    state = path.stat()
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise unreadable(path, error) from None
     return list(_unpacked(path, state.st_mtime_ns, state.st_size, state.st_ino))
 
 
