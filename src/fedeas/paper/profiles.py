@@ -138,7 +138,7 @@ CIFAR100 = replace(
 SMOKE = Profile(
     "smoke",
     "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
-    MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion(steps=4)", "fp32",
+    MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion(steps=1)", "fp32",
     dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps=2, planned_seeds=1,
     algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
 )  # fmt: skip
