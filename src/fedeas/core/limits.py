@@ -26,7 +26,7 @@ def number(words: str, within: Callable[[Any], bool]) -> Limit:
 
 def whole(least: int) -> Limit:
     """A whole number with a lower bound."""
-    return Limit(f"a whole number, {least} or more", lambda value: type(value) is int and value >= least)
+    return Limit(f"a whole number, {least} or more", lambda value: _is_whole(value) and value >= least)
 
 
 Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]

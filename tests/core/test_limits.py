@@ -1,0 +1,35 @@
+"""Limits of fields: which values hold, and what is said about the others."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from fedeas.core.limits import check_fields, whole
+from fedeas.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    plain: int = 5
+    limited: Annotated[int, whole(2)] = 5
+
+
+@pytest.mark.parametrize("field", ["plain", "limited"])
+@pytest.mark.parametrize("value", [2, np.int64(2), np.uint8(2)])
+def test_whole_numbers_of_every_type_are_accepted(field, value):
+    check_fields(Sizes(**{field: value}))
+
+
+@pytest.mark.parametrize("field", ["plain", "limited"])
+@pytest.mark.parametrize("value", [True, np.True_, 2.0, np.float64(2), "2", None])
+def test_what_is_no_whole_number_is_refused(field, value):
+    with pytest.raises(InputError, match=f"{field} must be a whole number"):
+        check_fields(Sizes(**{field: value}))
+
+
+@pytest.mark.parametrize("value", [1, np.int64(1)])
+def test_whole_numbers_below_the_limit_are_refused(value):
+    with pytest.raises(InputError, match="limited must be a whole number, 2 or more"):
+        check_fields(Sizes(limited=value))
