@@ -22,16 +22,9 @@ from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
-from fedeas.generators.registry import (
-    AnyGenerator,
-    ClassifierFiltered,
-    Diffusion,
-    Gaussian,
-    GeneratorContext,
-    SdTurbo,
-    generator_from,
-    parse_generator,
-)
+from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, SdTurbo
+from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.plan import Plan

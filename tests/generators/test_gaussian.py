@@ -20,7 +20,8 @@ from fedeas.data.sources import load_dataset
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators import gaussian as module
 from fedeas.generators.base import NOISE_STEPS, address_noise, client_of, number_of, plan_addresses
-from fedeas.generators.registry import GeneratorContext, parse_generator
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -302,10 +303,3 @@ def test_files_that_are_no_generator_are_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match="damaged"):
         GaussianGenerator.load(path)
-
-
-@given(st.integers(0, 40), st.integers(1, 40))
-def test_a_later_part_of_the_noise_is_a_part_of_the_whole(start, count):
-    labels, index = np.array([2, 7]), np.array([5, 1 << 40])
-    whole = address_noise(labels, index, start + count)
-    assert np.array_equal(address_noise(labels, index, count, start), whole[:, start:])

@@ -27,9 +27,9 @@ from fedeas.generators.quality.grid import COLUMNS, GAP, MARGIN, SCALE, sample_g
 from fedeas.generators.quality.metrics import (
     CHECK_CLIENT,
     Yardstick,
-    check_generator,
     classifier_frechet,
     judge,
+    measure_generator,
     nearest,
 )
 
@@ -296,7 +296,7 @@ class Planted:
 
 def test_agreement_equals_the_planted_share(trained, yardstick):
     seen, wrong = trained.predict(DIGITS), (0, 1, 2, 3, 4, 5, 10, 20, 39, 40)
-    report = check_generator(Planted([DIGITS[seen == c] for c in range(10)], wrong), yardstick, per_class=40)
+    report = measure_generator(Planted([DIGITS[seen == c] for c in range(10)], wrong), yardstick, per_class=40)
     assert report.agreement_per_class == pytest.approx([1 - count / 40 for count in wrong])
     assert report.agreement == pytest.approx(1 - sum(wrong) / 400)
     assert report.ceiling_per_class[3] == (trained.predict(DIGITS[TEST & (LABELS == 3)]) == 3).mean()
@@ -314,7 +314,7 @@ def test_the_floor_is_of_as_many_images_of_each_class(yardstick):
 
 
 def test_a_report_can_be_read_by_people_and_machines(gaussian, yardstick):
-    report = check_generator(gaussian, yardstick, per_class=50)
+    report = measure_generator(gaussian, yardstick, per_class=50)
     again = json.loads(json.dumps(report.as_dict()))
     assert again["nearest"] == {"median": report.nearest.median, "first_percentile": report.nearest.first_percentile}
     assert again["agreement_per_class"] == list(report.agreement_per_class)
@@ -331,7 +331,7 @@ def test_a_report_can_be_read_by_people_and_machines(gaussian, yardstick):
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # in diffusers
 def test_the_packaged_digits_weights_make_digits(gaussian, yardstick):
     generators = DiffusionGenerator(Weights.load("digits")), gaussian
-    diffusion, plain = (check_generator(generator, yardstick, per_class=20) for generator in generators)
+    diffusion, plain = (measure_generator(generator, yardstick, per_class=20) for generator in generators)
     assert diffusion.images == 200
     assert diffusion.agreement > 0.95
     assert diffusion.classifier_frechet < plain.classifier_frechet
@@ -348,9 +348,9 @@ def test_measures_refuse_images_that_do_not_fit(trained, yardstick):
     with pytest.raises(InputError, match="at least two training images"):
         Yardstick.of(trained, DIGITS[:1], DIGITS, LABELS)
     with pytest.raises(InputError, match="the generator has 9 classes, the classifier 10"):
-        check_generator(Planted([], (), num_classes=9), yardstick)
+        measure_generator(Planted([], (), num_classes=9), yardstick)
     with pytest.raises(InputError, match="per_class must be 1 or more, not 0"):
-        check_generator(Planted([], ()), yardstick, per_class=0)
+        measure_generator(Planted([], ()), yardstick, per_class=0)
     with pytest.raises(InputError, match="have no neighbours among"):
         nearest(DIGITS, few(side=9)[0])
 

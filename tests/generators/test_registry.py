@@ -21,17 +21,10 @@ from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.filtered import Filtered
+from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, Python, SdTurbo
 from fedeas.generators.quality.classifier import RECIPES, Classifier
-from fedeas.generators.registry import (
-    GENERATORS,
-    ClassifierFiltered,
-    Diffusion,
-    Gaussian,
-    GeneratorContext,
-    Python,
-    SdTurbo,
-    parse_generator,
-)
+from fedeas.generators.registry import GENERATORS, parse_generator
+from fedeas.generators.settings import GeneratorContext
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -202,7 +195,7 @@ def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkey
 
 def test_the_classifier_of_a_filter_uses_the_device_of_the_run(tmp_path, monkeypatch):
     places = []
-    monkeypatch.setattr("fedeas.generators.registry.check_clean", lambda *_: None)
+    monkeypatch.setattr("fedeas.generators.kinds.check_clean", lambda *_: None)
     monkeypatch.setattr(Classifier, "load", lambda path, device="cpu": places.append((path, device)))
     monkeypatch.setattr("fedeas.generators.filtered.Filtered", lambda source, judge: None)
     parse_generator('agreeing(of=gaussian(components=4), classifier="c.safetensors")').ready(

@@ -13,7 +13,8 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.errors import RunError
 from fedeas.generators import text as module
-from fedeas.generators.registry import GeneratorContext, parse_generator
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.generators.text import TextToImage, to_bytes
 
 diffusers = pytest.importorskip("diffusers")

@@ -18,7 +18,8 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.base import image_index, plan_addresses
 from fedeas.generators.pools import KeptPool, numbers_in_pool
 from fedeas.generators.quality.grid import LARGEST_SIDE, strip
-from fedeas.generators.registry import GeneratorContext, parse_generator
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.report import write_report
 from fedeas.report.samples import sample_grid
 from fedeas.runs.store import RunStore

@@ -17,7 +17,7 @@ from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import TIGHT, output
 from fedeas.core.foreign_text import printable
 from fedeas.errors import InputError, RunError
-from fedeas.generators.bank import Bank, Kept, Verification
+from fedeas.generators.bank import Bank, KeptImages, Verification
 
 bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")
 
@@ -74,7 +74,7 @@ def prune(
             print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")
 
 
-def kept_table(kept: Sequence[Kept]) -> RenderableType:
+def kept_table(kept: Sequence[KeptImages]) -> RenderableType:
     """A row for each generator; the reasons why some are unusable are below."""
     table = Table(title="Generated images", title_justify="left", caption_justify="left", **TIGHT)
     table.add_column("fingerprint", no_wrap=True)

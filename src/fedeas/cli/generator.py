@@ -143,8 +143,9 @@ def check(
     """Measure a generator: class agreement, Frechet distance of classifier features, nearness to training images."""
     from fedeas.data.sources import load_dataset
     from fedeas.generators.quality.grid import sample_grid
-    from fedeas.generators.quality.metrics import Yardstick, check_generator
-    from fedeas.generators.registry import GeneratorContext, parse_generator
+    from fedeas.generators.quality.metrics import Yardstick, measure_generator
+    from fedeas.generators.registry import parse_generator
+    from fedeas.generators.settings import GeneratorContext
     from fedeas.gpu.devices import chosen_device
 
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
@@ -153,7 +154,7 @@ def check(
     announce(_check_seconds(made, data, per_class, classifier, place), "to judge these images")
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
-    report = check_generator(made, yardstick, per_class)
+    report = measure_generator(made, yardstick, per_class)
     output().print(_report_table(report, data.classes))
     if out is not None:
         make_folder(out)

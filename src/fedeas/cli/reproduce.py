@@ -39,7 +39,7 @@ OUT = Path("reproduced")
 NOT_MEASURED = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
 
 
-Kept = Annotated[Path, typer.Option("--results", help="Folder of kept results, read in addition to the runs.")]
+KeptResults = Annotated[Path, typer.Option("--results", help="Folder of kept results, read in addition to the runs.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")]
 
 
@@ -72,7 +72,7 @@ def reproduce_counts(
 def reproduce_summary(
     as_markdown: AsMarkdown = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the summary figure.")] = None,
-    results: Kept = RESULTS,
+    results: KeptResults = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
     """Print the main result in short: policies at equal budget, clean protocol; --out also writes a figure."""
@@ -89,7 +89,7 @@ def reproduce_summary(
 
 
 @reproduce.command("ledger")
-def reproduce_ledger(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+def reproduce_ledger(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
     """Show where our results agree with the paper, and where they do not."""
     found = _scan(folder, results)
     lines = ledger(found)
@@ -101,7 +101,7 @@ def reproduce_findings(
     profile: Annotated[str, typer.Option(help="full, digits, fashion or cifar100.")] = "digits",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "clean",
     as_markdown: AsMarkdown = False,
-    results: Kept = RESULTS,
+    results: KeptResults = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
     """Compare every method of `beyond` with FedEAS, with all comparisons in mind."""
@@ -114,7 +114,7 @@ def reproduce_findings(
 
 
 @reproduce.command("advice")
-def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, folder: Folder = RUNS) -> None:
+def reproduce_advice(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
     _print(advice_markdown(all_findings(_scan(folder, results))), as_markdown)
 
@@ -123,7 +123,7 @@ def reproduce_advice(as_markdown: AsMarkdown = False, results: Kept = RESULTS, f
 def reproduce_answers(
     only_means: Annotated[bool, typer.Option("--means", help="Only each method's mean over experiments.")] = False,
     as_markdown: AsMarkdown = False,
-    results: Kept = RESULTS,
+    results: KeptResults = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
@@ -163,7 +163,7 @@ def reproduce_artefact(
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; reproduced by default.")] = None,
     as_markdown: AsMarkdown = False,
-    results: Kept = RESULTS,
+    results: KeptResults = RESULTS,
     keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     folder: Folder = RUNS,

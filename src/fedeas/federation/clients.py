@@ -26,9 +26,10 @@ from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
-from fedeas.generators.journal import Journal
+from fedeas.generators.noting import NotingGenerator
 from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool
-from fedeas.generators.registry import GeneratorContext, parse_generator
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import parse_policy
@@ -43,7 +44,7 @@ class ReadyClients:
     sizes: IntArray  # number N_k of real samples of each client
     generated: IntArray  # number of synthetic images of each client
     budget: Record  # the plan in numbers, for the run's summary
-    journal: Journal | None = None  # notes which images were in the bank; None if images are not kept in one
+    journal: NotingGenerator | None = None  # notes which images were in the bank; None if images are not kept in one
 
 
 class Clients(Protocol):
@@ -88,7 +89,7 @@ class LocalClients:
         _keep_generator(run, self.parts.config.generator, generator)
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
-            journal = Journal(generator, run.noted_images(), run.note_images)
+            journal = NotingGenerator(generator, run.noted_images(), run.note_images)
         if self.parts.config.train.server_epochs and generator is not None and not done:
             train_on_server(self.parts, self.allocation, generator)
         worker = replace(self.worker, generator=journal or generator)

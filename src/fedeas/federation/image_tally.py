@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedeas.core.arrays import IntArray
-from fedeas.generators.journal import Journal
+from fedeas.generators.noting import NotingGenerator
 from fedeas.runs.store import Record, trained
 
 
@@ -16,7 +16,7 @@ class ImageTally:
     were in the bank, and is None if images are not kept in one.
     """
 
-    def __init__(self, generated: IntArray, done: Iterable[Record], journal: Journal | None = None) -> None:
+    def __init__(self, generated: IntArray, done: Iterable[Record], journal: NotingGenerator | None = None) -> None:
         self.generated, self.journal = generated, journal
         self.seen = {client for record in done for client in trained(record)}
         if journal is not None:

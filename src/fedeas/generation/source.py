@@ -13,14 +13,9 @@ from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Shape, checked_shape, described, plan_addresses
-from fedeas.generators.registry import (
-    AnyGenerator,
-    Diffusion,
-    GeneratorContext,
-    Python,
-    generator_from,
-    parse_generator,
-)
+from fedeas.generators.kinds import Diffusion, Python
+from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.planning.counts import Allocation
 
 

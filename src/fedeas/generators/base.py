@@ -181,8 +181,8 @@ def checked_training(
     return classes
 
 
-def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0) -> FloatArray:
-    """Standard normal numbers `start` to `start + count` of each address, in whole multiples of 1 / `NOISE_STEPS`.
+def address_noise(labels: IntArray, index: IntArray, count: int) -> FloatArray:
+    """The first `count` standard normal numbers of each address, in whole multiples of 1 / `NOISE_STEPS`.
 
     A counter-based generator in integer arithmetic: SplitMix64 (Steele, Lea, Flood 2014) hashes (class, index, counter)
     to 64 bits, and each 16 of them select a quantile of the normal distribution. So every number is a function of its
@@ -192,10 +192,10 @@ def address_noise(labels: IntArray, index: IntArray, count: int, start: int = 0)
     >>> bool((address_noise(np.array([3]), np.array([5]), 10) == together[1]).all())
     True
     """
-    first, last = start // 4, -(-(start + count) // 4)  # four numbers to a word of 64 bits
-    counter = np.arange(first + 1, last + 1, dtype=np.uint64) * _GOLDEN
+    words = -(-count // 4)  # four numbers to a word of 64 bits
+    counter = np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN
     bits = _splitmix(noise_keys(labels, index)[:, None] + counter).astype("<u8", copy=False)  # always little-endian
-    return normal_quantiles().take(bits.view("<u2")[:, start - 4 * first :][:, :count])
+    return normal_quantiles().take(bits.view("<u2")[:, :count])
 
 
 def noise_keys(labels: IntArray, index: IntArray) -> NDArray[np.uint64]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.generators.kinds import HeldOut, Shared
 from fedeas.generators.pools import distinct_in_pool
-from fedeas.generators.registry import HeldOut, Shared, parse_generator
+from fedeas.generators.registry import parse_generator
 from fedeas.paper.run_plans import allocation_of, counts_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fedeas.config import RunConfig
+from fedeas.generators.kinds import Shared
 from fedeas.generators.pools import distinct_in_pool
-from fedeas.generators.registry import Shared, parse_generator
+from fedeas.generators.registry import parse_generator
 from fedeas.paper.measures import Measure, gain
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.planning import scores

@@ -18,9 +18,10 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
+from fedeas.generators.kinds import Shared
 from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS
-from fedeas.generators.registry import Shared, parse_generator
+from fedeas.generators.registry import parse_generator
 from fedeas.report.methods import MethodRuns, RunSnapshot, grouped_by_method, read_snapshot
 from fedeas.runs.store import Run, UsedGenerator, trained
 

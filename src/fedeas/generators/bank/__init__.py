@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedeas.generators.bank.addresses import Address
-from fedeas.generators.bank.bank import Bank, BankedGenerator, Kept
+from fedeas.generators.bank.bank import Bank, BankedGenerator, KeptImages
 from fedeas.generators.bank.slots import Verification
 
-__all__ = ["Address", "Bank", "BankedGenerator", "Kept", "Verification"]
+__all__ = ["Address", "Bank", "BankedGenerator", "KeptImages", "Verification"]

@@ -37,7 +37,7 @@ _NAME = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptImages:
     """What a bank holds of one generator; the pixels are not checked."""
 
     name: str
@@ -82,7 +82,7 @@ class Bank:
             raise InputError(f"{self.root}: nothing of a generator {fingerprint}; `fedeas bank ls` lists what there is")
         return found[0]
 
-    def kept(self, fingerprint: str) -> Kept:
+    def kept(self, fingerprint: str) -> KeptImages:
         """What the bank holds of this generator; counts all slots that are not empty, even damaged ones."""
         name = self.name(fingerprint)
         files = image_files(self.root / name)
@@ -92,14 +92,14 @@ class Bank:
         try:
             disk = self._disk(name)
         except InputError as error:
-            return Kept(name, "", None, clients, size, _last_used(self.root / name), str(error))
-        return Kept(name, disk.header.shown, disk.count(), clients, size, _last_used(disk.folder))
+            return KeptImages(name, "", None, clients, size, _last_used(self.root / name), str(error))
+        return KeptImages(name, disk.header.shown, disk.count(), clients, size, _last_used(disk.folder))
 
     def verify(self, fingerprint: str, clear: bool = False) -> Verification:
         """Hash all images of this generator; `clear` empties the slots of the damaged ones."""
         return self._disk(self.name(fingerprint)).verify(clear)
 
-    def prune(self, fingerprint: str) -> Kept:
+    def prune(self, fingerprint: str) -> KeptImages:
         """Remove all images of this generator and return what there was; refused while a process adds images."""
         kept = self.kept(fingerprint)
         path = gate(self.root, kept.name)

@@ -134,7 +134,7 @@ class Report:
         return rows
 
 
-def check_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
+def measure_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
     """Draw `per_class` images of every class, under a client number that no client uses, and judge them."""
     if per_class < 1:
         raise InputError(f"per_class must be 1 or more, not {per_class}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.journal import Journal
+from fedeas.generators.noting import NotingGenerator
 from fedeas.generators.pools import KeptPool
 
 
@@ -36,7 +36,7 @@ def request(*clients):
 def test_a_client_is_noted_once_with_what_it_found_and_what_was_made(tmp_path):
     notes, bank = [], Bank(tmp_path).of(Grey())
     bank.sample(*(part[:2] for part in request(1)))
-    journal = Journal(bank, [], notes.append)
+    journal = NotingGenerator(bank, [], notes.append)
     journal.sample(*request(0, 1))
     journal.sample(*request(0, 1, 2))
     assert notes == [{"clients": [0, 1], "found": 2, "made": 10}, {"clients": [2], "found": 0, "made": 6}]
@@ -50,11 +50,11 @@ def test_a_request_for_clients_of_several_rounds_counts_once_and_a_resumed_run_c
     trained = data.draw(st.integers(0, 5))
     notes = []
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Bank(folder).of(Grey()), [], notes.append)
+        journal = NotingGenerator(Bank(folder).of(Grey()), [], notes.append)
         for start in range(0, 5, together):
             journal.sample(*request(*order[start : start + together]))
         before = sum(journal.drawn([client])["made"] for client in order[:trained])
-        resumed = Journal(Bank(folder).of(Grey()), notes, notes.append)
+        resumed = NotingGenerator(Bank(folder).of(Grey()), notes, notes.append)
         resumed.skip(order[:trained])
         resumed.sample(*request(*order))
         assert before + sum(resumed.drawn([client])["made"] for client in order[trained:]) == 5 * 6
@@ -63,9 +63,9 @@ def test_a_request_for_clients_of_several_rounds_counts_once_and_a_resumed_run_c
 def test_what_an_earlier_start_noted_counts_although_the_images_are_there_now(tmp_path):
     notes = []
     with pytest.raises(KeyboardInterrupt):
-        Journal(Bank(tmp_path).of(Stopped()), [], notes.append).sample(*request(0))
+        NotingGenerator(Bank(tmp_path).of(Stopped()), [], notes.append).sample(*request(0))
     Bank(tmp_path).of(Grey()).sample(*request(0))
-    again = Journal(Bank(tmp_path).of(Grey()), notes, notes.append)
+    again = NotingGenerator(Bank(tmp_path).of(Grey()), notes, notes.append)
     again.sample(*request(0))
     assert again.drawn({0}) == {"found": 0, "made": 6}
     assert len(notes) == 1
@@ -73,7 +73,7 @@ def test_what_an_earlier_start_noted_counts_although_the_images_are_there_now(tm
 
 def test_images_that_clients_share_count_once(tmp_path):
     notes = []
-    journal = Journal(KeptPool(Bank(tmp_path).of(Grey())), [], notes.append)
+    journal = NotingGenerator(KeptPool(Bank(tmp_path).of(Grey())), [], notes.append)
     journal.sample(*request(0, 1))
     journal.sample(*request(2))
     assert notes == [{"clients": [0, 1], "found": 0, "made": 6}, {"clients": [2], "found": 6, "made": 0}]
@@ -81,7 +81,7 @@ def test_images_that_clients_share_count_once(tmp_path):
 
 def test_clients_whose_images_are_in_the_records_already_are_not_noted(tmp_path):
     notes = []
-    journal = Journal(Bank(tmp_path).of(Grey()), [], notes.append)
+    journal = NotingGenerator(Bank(tmp_path).of(Grey()), [], notes.append)
     journal.skip([0])
     journal.sample(*request(0, 1))
     assert notes == [{"clients": [1], "found": 0, "made": 6}]

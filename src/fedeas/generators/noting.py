@@ -13,17 +13,17 @@ from fedeas.generators.base import GeneratorWrapper, Images, client_of
 from fedeas.generators.pools import KeptPool
 
 Note = dict[str, Any]
-Kept = BankedGenerator | KeptPool
+Banked = BankedGenerator | KeptPool
 """A generator whose images are kept in a bank."""
 
 
-class Journal(GeneratorWrapper[Kept]):
+class NotingGenerator(GeneratorWrapper[Banked]):
     """A generator whose images are kept, and that notes for each client how many had to be made.
 
     `noted` are the notes of earlier starts of the run; `note` stores a new one.
     """
 
-    def __init__(self, generator: Kept, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
+    def __init__(self, generator: Banked, noted: Iterable[Note], note: Callable[[Note], None]) -> None:
         super().__init__(generator)
         self._notes, self._note = list(noted), note
         self._known = {client for each in self._notes for client in each["clients"]}

@@ -1,0 +1,332 @@
+"""The settings of each kind of generator: the fields of its spec, and how the generator is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
+from fedeas.core.own_code import imported_code, split_name
+from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
+from fedeas.core.sentences import first_of
+from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
+from fedeas.errors import InputError
+from fedeas.generators.base import Generator, Shape
+from fedeas.generators.custom import custom_content, load_custom
+from fedeas.generators.pools import HeldOutImages, SharedPool
+from fedeas.generators.settings import GeneratorContext, GeneratorSettings
+
+if TYPE_CHECKING:
+    from fedeas.generators.diffusion.weights import Weights
+
+
+@dataclass(frozen=True)
+class Gaussian(GeneratorSettings):
+    """Settings of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
+
+    Args:
+        components: directions of largest variance that are kept.
+        shrinkage: least weight of the pooled covariance.
+        weights: a file of `GaussianGenerator.save`, which holds both of the above.
+    """
+
+    components: int = 32
+    shrinkage: float = 0.1
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
+            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Unless it comes as a file."""
+        return not self.weights
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Fit it to the official training part, or load it if it fits the dataset."""
+        from fedeas.generators.gaussian import GaussianGenerator
+
+        if self.weights:
+            if context.protocol == "clean":
+                check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
+            return self._loaded(context.dataset, context.classes, context.shape)
+        data = context.images, context.labels, len(context.classes)
+        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset)
+
+    def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
+        from fedeas.generators.gaussian import GaussianGenerator
+
+        made = GaussianGenerator.load(generator_weights(self.weights))
+        form, wanted = _form(made.num_classes, made.shape), _form(len(classes), shape)
+        if form != wanted or made.class_names not in (None, classes):
+            raise InputError(
+                f"generator weights {self.weights!r} make {form}, {dataset} has {wanted}, "
+                f"in this order: {first_of(classes)}"
+            )
+        return made
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a file of other classes or shapes."""
+        if self.weights:
+            self._loaded(dataset, classes, shape)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """A hash of the file's tensors, if there is a file."""
+        return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Which images a file was fitted to, if it does not say."""
+        if not self.weights or protocol != "clean":
+            return ()
+        return unknown_to_be_clean(generator_weights(self.weights), dataset)
+
+
+@dataclass(frozen=True)
+class Diffusion(GeneratorSettings):
+    """Settings of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
+
+    weights: str = ""
+    solver: str = ""
+    steps: int = 0
+    guidance: float | None = None
+    precision: str = "auto"
+    compiled: bool = False
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load it, if the weights fit the dataset and, in the clean protocol, have seen no test images."""
+        from fedeas.generators.diffusion.sampling import DiffusionGenerator
+
+        weights = self._loaded(context.dataset, context.classes, context.shape)
+        if context.protocol == "clean":
+            file, remedy = generator_weights(self._place(context.dataset)), "`fedeas generator train --protocol clean`"
+            check_clean(file, context.dataset, f"train it with {remedy}")
+        return DiffusionGenerator(
+            weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
+            device=context.device, compiled=self.compiled,
+        )  # fmt: skip
+
+    def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Weights:
+        from fedeas.generators.diffusion.weights import Weights
+
+        place = self._place(dataset)
+        weights = Weights.load(place)
+        made, wanted = _form(weights.num_classes, weights.shape), _form(len(classes), shape)
+        if made != wanted:
+            raise InputError(f"generator weights {place!r} make {made}, {dataset} has {wanted}")
+        return weights
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse weights of other classes or shapes."""
+        self._loaded(dataset, classes, shape)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of the file's tensors and of its settings of network and sampler."""
+        path = generator_weights(self._place(dataset))
+        return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Which images the weights have seen, if their file does not say."""
+        return unknown_to_be_clean(generator_weights(self._place(dataset)), dataset) if protocol == "clean" else ()
+
+    def _place(self, dataset: str) -> str:
+        return self.weights or name_of_dataset(dataset)
+
+
+@dataclass(frozen=True)
+class SdTurbo(GeneratorSettings):
+    """Settings of `TextToImage`: an off-the-shelf model that is prompted with the names of the classes."""
+
+    model: str = "stabilityai/sd-turbo"
+    template: str = "a photo of a {}"
+    steps: int = 1
+    guidance: float = 0.0
+    size: int = 512
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load it from a folder or from the Hugging Face Hub."""
+        from fedeas.generators.text import TextToImage
+
+        return TextToImage.load(
+            self.model, class_names=context.classes, shape=context.shape, template=self.template, steps=self.steps,
+            guidance=self.guidance, size=self.size, precision=self.precision, device=context.device,
+        )  # fmt: skip
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """A hash of the folder's files; empty for a model on the Hub."""
+        return {"model": folder_digest(self.model)} if self._is_local else {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """The revision of a model on the Hub, and the images that the model was trained on."""
+        revision = () if self._is_local else (f"{self.model}: the revision that the hub serves",)
+        return (*revision, *_images_seen(self.model, protocol))
+
+    @property
+    def _is_local(self) -> bool:
+        return Path(self.model).is_dir()
+
+
+@dataclass(frozen=True)
+class WrapperSettings(GeneratorSettings):
+    """Settings of a generator that wraps another one."""
+
+    of: GeneratorSettings = Diffusion()
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the other generator is."""
+        return self.of.is_fitted
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """That of the other generator, with "of" before each name."""
+        return {f"of {name}": value for name, value in self.of.content(dataset).items()}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """That of the other generator."""
+        return self.of.unknown(dataset, protocol)
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a file of the other generator that does not fit."""
+        self.of.check_fits(dataset, classes, shape)
+
+
+@dataclass(frozen=True)
+class ClassifierFiltered(WrapperSettings):
+    """Settings of `Filtered`: only the images of another generator whose class a classifier confirms.
+
+    Args:
+        of: the other generator.
+        classifier: a classifier file of `fedeas generator check`; without it one is trained on the official
+            training part.
+    """
+
+    classifier: str = ""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in specs, which is part of fingerprints."""
+        return "agreeing"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the other generator is, or the classifier is trained here."""
+        return self.of.is_fitted or not self.classifier
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the other generator, load or train the classifier, and join them."""
+        from fedeas.generators.filtered import Filtered
+        from fedeas.generators.quality.classifier import Classifier
+
+        if self.classifier and context.protocol == "clean":
+            check_clean(self.classifier, context.dataset, "leave it out, and one is trained on the training part")
+        if self.classifier:
+            judge = Classifier.load(self.classifier, context.device)
+        else:
+            judge = Classifier.train(context.images, context.labels, len(context.classes), device=context.device)
+        return Filtered(self.of.ready(context), judge)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """That of the other generator, and the classifier's file if one is named."""
+        content = super().content(dataset)
+        if self.classifier:
+            settings = _settings(Path(self.classifier), "architecture", "shape", "num_classes", "mean", "std")
+            content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
+        return content
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """That of the other generator, and which images the classifier has seen, if its file does not say."""
+        asked = self.classifier and protocol == "clean"
+        judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
+        return (*super().unknown(dataset, protocol), *judge)
+
+
+@dataclass(frozen=True)
+class Shared(WrapperSettings):
+    """Settings of `SharedPool`: all clients take their images from one pool.
+
+    Args:
+        of: the generator that makes the images.
+        each: images of each class in the pool; with 0, as many as the client that needs most.
+    """
+
+    each: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.each < 0:
+            raise InputError(f"each must be 0 or more, not {self.each}")
+
+    def check_plan(self, plan: IntArray) -> None:
+        """Refuse a plan in which a client would get an image twice."""
+        self.of.check_plan(plan)
+        most = int(plan.max(initial=0))
+        if self.each and most > self.each:
+            raise InputError(
+                f"a client needs {most} images of a class, the pool has {self.each}; set each={most}, or leave each out"
+            )
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the other generator, and the pool around it."""
+        return SharedPool(self.of.ready(context), self.each)
+
+
+@dataclass(frozen=True)
+class HeldOut(GeneratorSettings):
+    """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """It consists of the run's images."""
+        return True
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make it from the images that were held out."""
+        if context.held_out is None:
+            raise InputError("generator held-out needs images that no client has; set data.held_out, such as 10000")
+        return HeldOutImages(*context.held_out, len(context.classes))
+
+
+@dataclass(frozen=True)
+class Python(GeneratorSettings):
+    """Settings of `Custom`: a user's own callable, ``python:module:name``."""
+
+    code: str
+
+    def __post_init__(self) -> None:
+        split_name(self.code, "generator")
+
+    @property
+    def spec(self) -> str:
+        """The name alone."""
+        return self.code
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Import it; its first `sample` checks it on a few addresses."""
+        return load_custom(self.code, len(context.classes), context.shape)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Its own fingerprint, or the source of its module."""
+        return {"code": custom_content(self.code)}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Other code and files that it depends on, and the images that it was trained on."""
+        return (imported_code(self.code), *_images_seen(self.code, protocol))
+
+
+def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
+    """A sentence on the images that were seen; only the clean protocol needs it."""
+    return (which_images(place),) if protocol == "clean" else ()
+
+
+def _settings(path: Path, *names: str) -> str:
+    """A hash of these entries of a file's description."""
+    about = description(path)
+    return json_digest([about.get(name) for name in names], sort_keys=True)
+
+
+def _form(classes: int, shape: Shape) -> str:
+    return f"{classes} classes of {' x '.join(map(str, shape))}"

@@ -1,0 +1,82 @@
+"""What all settings of generators have in common, and what a generator gets from a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.spec import Described
+from fedeas.errors import InputError
+from fedeas.generators.base import Generator, Shape, shape_of
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratorContext:
+    """What a generator gets from a run: the official training part, the protocol and the device."""
+
+    dataset: str
+    images: NDArray[np.uint8]
+    labels: IntArray
+    classes: tuple[str, ...]
+    protocol: str = "clean"
+    device: str = "cpu"
+    held_out: tuple[NDArray[np.uint8], IntArray] | None = None
+    """Images and labels of the training part that no client gets."""
+
+    @staticmethod
+    def without_images(dataset: str, classes: tuple[str, ...], shape: Shape, **more: Any) -> GeneratorContext:
+        """What is known if there are no images: their classes and shape."""
+        return GeneratorContext(dataset, np.empty((0, *shape), np.uint8), np.empty(0, np.int64), classes, **more)
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of the images."""
+        return shape_of(self.images)
+
+
+_TYPES: dict[type, tuple[str, Any]] = {
+    bool: ("true or false", bool),
+    int: ("a whole number", int),
+    float: ("a number", int | float),
+    type(None): ("a number", int | float | None),
+    str: ("text", str),
+}
+"""The values of a field, in words and as a type, by the type of its default; all other fields hold a generator."""
+
+
+class GeneratorSettings(Described):
+    """A generator as described in a config, before it is fitted or loaded; values of the wrong type are refused."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            words, kind = _TYPES.get(type(field.default), ("a generator", Described))
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise InputError(f"{field.name} must be {words}, not {value!r}")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
+        return False
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Make the generator."""
+        raise NotImplementedError
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
+        return {}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """What affects the images, or was seen in training, but cannot be known; one sentence each."""
+        return ()
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Nothing to check if no file says which classes the generator makes."""
+
+    def check_plan(self, plan: IntArray) -> None:
+        """Refuse more images than the generator has for a client; most make any number."""
