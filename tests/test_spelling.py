@@ -79,7 +79,7 @@ def spelled(draw, described):
     def value(given_value, kind):
         if isinstance(given_value, Described):
             return draw(spelled(given_value))
-        if get_origin(kind) is Literal:
+        if get_origin(kind) is Literal and given_value:
             return cased(given_value)
         if isinstance(given_value, str):
             return f'"{given_value}"'

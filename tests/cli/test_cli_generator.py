@@ -145,7 +145,7 @@ def test_a_check_without_a_folder_writes_nothing(run, fast, tmp_path, monkeypatc
         ("train digits --preset digits --start none.safetensors", "none.safetensors: no such file"),
         ("check diffusion nothing", "nothing"),
         ("check gan digits", "unknown generator 'gan'; known are gaussian, diffusion"),
-        ("check diffusion(steps=fast) digits", "steps must be a whole number, not 'fast'"),
+        ("check diffusion(steps=fast) digits", "steps must be a whole number, 0 or more, not 'fast'"),
         ("check diffusion(weights=none) digits", "there are no weights called 'none'"),
         ("check diffusion digits --device abacus", "device 'abacus' cannot be used"),
         ("check gaussian(components=99) digits", "components must be between 1 and the 64 pixels, not 99"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from fedeas.core.provenance import NOT_KNOWN, Seen
 from fedeas.core.weight_files import generator_weights, weights_digest
 from fedeas.errors import FedEASError, InputError, SpecError
-from fedeas.generators import GaussianGenerator
+from fedeas.generators import GaussianGenerator, text
 from fedeas.generators.base import described, image_index
+from fedeas.generators.diffusion import sampling
 from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
@@ -98,15 +100,28 @@ def test_all_kinds_have_the_name_of_their_spec():
         ("", "expected a generator name"),
         ("diffusion(depth=3)", "diffusion has no field 'depth'; it has weights, solver"),
         ("diffusion(weights=a/b.safetensors)", "cannot read 'a/b.safetensors)'"),
-        ("diffusion(steps=fast)", "steps must be a whole number, not 'fast'"),
-        ("diffusion(steps=2.5)", "steps must be a whole number, not 2.5"),
-        ("diffusion(steps=true)", "steps must be a whole number, not True"),
-        ("diffusion(guidance=high)", "guidance must be a number, not 'high'"),
+        ("diffusion(steps=fast)", "steps must be a whole number, 0 or more, not 'fast'"),
+        ("diffusion(steps=2.5)", "steps must be a whole number, 0 or more, not 2.5"),
+        ("diffusion(steps=true)", "steps must be a whole number, 0 or more, not True"),
+        ("diffusion(guidance=high)", "guidance must be a finite number, 0 or more, not 'high'"),
         ("diffusion(weights=5)", "weights must be text, not 5"),
         ("diffusion(compiled=yes)", "compiled must be true or false, not 'yes'"),
-        ("gaussian(shrinkage=lots)", "shrinkage must be a number, not 'lots'"),
+        ("gaussian(shrinkage=lots)", "shrinkage must be a number from 0 to 1, not 'lots'"),
+        ("gaussian(components=-1)", "components must be a whole number, 1 or more, not -1"),
+        ("gaussian(components=0)", "components must be a whole number, 1 or more, not 0"),
+        ("gaussian(shrinkage=7)", "shrinkage must be a number from 0 to 1, not 7"),
+        ("diffusion(steps=-3)", "steps must be a whole number, 0 or more, not -3"),
+        ("diffusion(guidance=-1)", "guidance must be a finite number, 0 or more, not -1"),
+        ("diffusion(solver=euler)", "solver must be 'dpm' or 'dpm-snr' or 'ddim' or 'ddpm', not 'euler'"),
+        ("diffusion(precision=fp99)", "precision must be 'auto' or 'fp32' or 'bf16', not 'fp99'"),
+        ("sd-turbo(steps=0)", "steps must be a whole number, 1 or more, not 0"),
+        ("sd-turbo(guidance=-1)", "guidance must be a finite number, 0 or more, not -1"),
+        ("sd-turbo(size=0)", "size must be a multiple of 8, not 0"),
+        ("sd-turbo(size=500)", "size must be a multiple of 8, not 500"),
+        ("sd-turbo(precision=int8)", "precision must be 'auto' or 'fp32' or 'bf16' or 'fp16', not 'int8'"),
+        ("shared(each=-1)", "each must be a whole number, 0 or more, not -1"),
         ("agreeing(of=digits)", "of must be a generator, not 'digits'"),
-        ("agreeing(of=diffusion(steps=few))", "steps must be a whole number, not 'few'"),
+        ("agreeing(of=diffusion(steps=few))", "steps must be a whole number, 0 or more, not 'few'"),
     ],
 )
 def test_malformed_specs_are_refused_in_one_line(text, message):
@@ -114,6 +129,18 @@ def test_malformed_specs_are_refused_in_one_line(text, message):
         parse_generator(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "choices"),
+    [
+        (Diffusion, "solver", sampling.Solver),
+        (Diffusion, "precision", sampling.Precision),
+        (SdTurbo, "precision", text.Precision),
+    ],
+)
+def test_settings_allow_what_the_generator_allows(settings, field, choices):
+    assert {*get_args(get_type_hints(settings)[field])} - {""} == {*get_args(choices)}
 
 
 def saved(path, names=("dark", "light"), shape=(1, 4, 4), **seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -52,10 +53,16 @@ def _limits(kind: type) -> list[tuple[str, Limit]]:
 def _limits_of(hint: Any) -> list[Limit]:
     if get_origin(hint) is Literal:
         choices = get_args(hint)
-        return [Limit(" or ".join(map(repr, choices)), lambda value: value in choices)]
+        return [Limit(" or ".join(repr(each) for each in choices if each != ""), lambda value: value in choices)]
+    if len(get_args(hint)) == 2 and NoneType in get_args(hint):  # X | None
+        return [_or_none(limit) for each in get_args(hint) for limit in _limits_of(each)]
     if hint in PLAIN:
         return [PLAIN[hint]]
     return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
+
+
+def _or_none(limit: Limit) -> Limit:
+    return Limit(limit.words, lambda value: value is None or limit.holds(value))
 
 
 def _is_whole(value: object) -> bool:

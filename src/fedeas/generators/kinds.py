@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
+from fedeas.core.limits import Limit, NotNegative, number, whole
 from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.core.sentences import first_of
@@ -21,6 +22,9 @@ from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 if TYPE_CHECKING:
     from fedeas.generators.diffusion.weights import Weights
 
+GENERATOR = Limit("a generator", lambda value: isinstance(value, GeneratorSettings))
+MULTIPLE_OF_8 = Limit("a multiple of 8", lambda size: whole(8).holds(size) and size % 8 == 0)  # as diffusers wants it
+
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorSettings):
@@ -32,8 +36,8 @@ class Gaussian(GeneratorSettings):
         weights: a file of `GaussianGenerator.save`, which holds both of the above.
     """
 
-    components: int = 32
-    shrinkage: float = 0.1
+    components: Annotated[int, whole(1)] = 32
+    shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
     weights: str = ""
 
     def __post_init__(self) -> None:
@@ -90,10 +94,10 @@ class Diffusion(GeneratorSettings):
     """Settings of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
 
     weights: str = ""
-    solver: str = ""
-    steps: int = 0
-    guidance: float | None = None
-    precision: str = "auto"
+    solver: Literal["", "dpm", "dpm-snr", "ddim", "ddpm"] = ""
+    steps: Annotated[int, whole(0)] = 0
+    guidance: NotNegative | None = None
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
     compiled: bool = False
 
     def ready(self, context: GeneratorContext) -> Generator:
@@ -142,9 +146,9 @@ class SdTurbo(GeneratorSettings):
 
     model: str = "stabilityai/sd-turbo"
     template: str = "a photo of a {}"
-    steps: int = 1
-    guidance: float = 0.0
-    size: int = 512
+    steps: Annotated[int, whole(1)] = 1
+    guidance: NotNegative = 0.0
+    size: Annotated[int, MULTIPLE_OF_8] = 512
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
     def ready(self, context: GeneratorContext) -> Generator:
@@ -174,7 +178,7 @@ class SdTurbo(GeneratorSettings):
 class WrapperSettings(GeneratorSettings):
     """Settings of a generator that wraps another one."""
 
-    of: GeneratorSettings = Diffusion()
+    of: Annotated[GeneratorSettings, GENERATOR] = Diffusion()
 
     @property
     def is_fitted(self) -> bool:
@@ -253,12 +257,7 @@ class Shared(WrapperSettings):
         each: images of each class in the pool; with 0, as many as the client that needs most.
     """
 
-    each: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.each < 0:
-            raise InputError(f"each must be 0 or more, not {self.each}")
+    each: Annotated[int, whole(0)] = 0
 
     def check_plan(self, plan: IntArray) -> None:
         """Refuse a plan in which a client would get an image twice."""

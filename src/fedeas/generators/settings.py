@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.limits import check_fields
 from fedeas.core.spec import Described
-from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Shape, shape_of
 
 
@@ -38,25 +38,11 @@ class GeneratorContext:
         return shape_of(self.images)
 
 
-_TYPES: dict[type, tuple[str, Any]] = {
-    bool: ("true or false", bool),
-    int: ("a whole number", int),
-    float: ("a number", int | float),
-    type(None): ("a number", int | float | None),
-    str: ("text", str),
-}
-"""The values of a field, in words and as a type, by the type of its default; all other fields hold a generator."""
-
-
 class GeneratorSettings(Described):
-    """A generator as described in a config, before it is fitted or loaded; values of the wrong type are refused."""
+    """A generator as described in a config, before it is fitted or loaded; values beyond their limits are refused."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            words, kind = _TYPES.get(type(field.default), ("a generator", Described))
-            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise InputError(f"{field.name} must be {words}, not {value!r}")
+        check_fields(self)
 
     @property
     def is_fitted(self) -> bool:
