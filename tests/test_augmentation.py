@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from fedeas.federation.worker import Worker
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights
+from fedeas.planning.tables import write_allocation
 
 SKEWED = [30, 2, 0]
 LOCAL = [FedEAS(12), FedEAS(3, fill="all"), FullBalance(), CostAware(price=0.1), NoGeneration()]
@@ -313,10 +315,27 @@ def test_a_fitted_gaussian_can_be_given():
         ("diffusion(weights=digits)", "make 10 classes of 1 x 8 x 8, the dataset has 3 classes of 1 x 4 x 4"),
         ("sd-turbo", "TextToImage.load"),
         ("agreeing(of=diffusion(weights=digits))", "needs a trained classifier"),
+        ("shared", "as in diffusion(weights=digits)"),
+        ("shared(of=gaussian)", "fit a GaussianGenerator"),
+        ("shared(of=sd-turbo)", "TextToImage.load"),
+        ("shared(of=agreeing(of=diffusion(weights=digits)))", "needs a trained classifier"),
+        ("shared(of=diffusion(weights=digits), each=2)", "the pool has 2"),
+        ("held-out", "give another generator"),
     ],
 )
 def test_specs_that_cannot_be_used_are_refused(spec, message):
     refused(message, generator=spec)
+
+
+@pytest.mark.parametrize("names", [None, ("cat", "dog", "fox")])
+@pytest.mark.parametrize("spec", ["{}", "shared(of={})"])
+def test_a_gaussian_can_be_given_as_a_file(tmp_path, spec, names):
+    labels = np.arange(60) % 3
+    images = np.random.default_rng(0).integers(0, 256, (60, 1, 4, 4), dtype=np.uint8)
+    fitted = GaussianGenerator.fit(images, labels, 3, components=4, class_names=names)
+    fitted.save(tmp_path / "fitted.safetensors")
+    data = augmented(generator=spec.format(f'gaussian(weights="{tmp_path / "fitted.safetensors"}")'))
+    assert np.array_equal(pixels(data), pixels(augmented(generator=fitted)))
 
 
 @pytest.mark.parametrize(
@@ -475,9 +494,18 @@ def test_a_client_takes_its_row_of_a_plan(options):
     assert [int(mine[place][0].max()) for place in range(6, 11)] == [0, 0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_a_plan_can_be_given_as_its_file(tmp_path, as_path):
+    path = tmp_path / "plan.csv"
+    write_allocation(path, LabelCounts([[1, 1], [1, 1]], PLAN.clients, PLAN.classes), PLAN)
+    mine = augment([(np.zeros((1, 4, 4), np.uint8), 0)], [0], 2, paint, plan=as_path(path), client="bob")
+    assert mine.budget.tolist() == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"plan": "nowhere.csv"}, "nowhere.csv"),
         ({"budget": [1, 2, 3]}, "must have 2 numbers"),
         ({"budget": [1, -2]}, "must have 2 numbers"),
         ({"budget": [1, 0.5]}, "whole numbers"),

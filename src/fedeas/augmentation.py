@@ -5,6 +5,7 @@ The images are those of a federated run: the same policy, generator and client n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
+from fedeas.generation.images import AnyPlan, read_plan
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
-from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, SdTurbo
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.plan import Plan
@@ -130,7 +131,7 @@ def augment(
     bank: PathLike | None = None,
     *,
     client: int | str | None = None,
-    plan: Plan | Allocation | None = None,
+    plan: AnyPlan | None = None,
     budget: ArrayLike | None = None,
     transform: Transform | None = None,
 ) -> Augmented:
@@ -147,7 +148,8 @@ def augment(
         bank: folder of an image bank; without one, images are generated again at each call.
         client: this client's number in the federation, so that no two clients get the same images; its name, if the
             plan has names. Without a plan of several clients it is 0 by default.
-        plan: a plan, of which this client's row is taken, instead of a policy.
+        plan: a plan, an allocation or the path of a written plan, of which this client's row is taken, instead of a
+            policy.
         budget: the row itself, synthetic samples of each class, instead of a policy or a plan.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
             gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
@@ -163,11 +165,11 @@ def augment(
     number, row = _row(policy, plan, budget, client, classes, num_classes)
     made, index = plan_addresses(number, row)
     if isinstance(generator, str):
-        _check_needs_no_data(parse_generator(generator))
+        _check_settings(parse_generator(generator), row)
     if not row.any():  # neither load the generator nor read the dataset
         return Augmented(classes.size, row, dataset, ())
     image, label = _first_sample(dataset, int(classes[0]))
-    source = generator_from(generator, lambda: _context(image, num_classes))
+    source = generator_from(generator, lambda: _context(generator, image, num_classes))
     convert = AsReal.of(image, source.shape) if transform is None else transform
     _check_fit(source, num_classes, image, convert)
     images = _sample(source if bank is None else Bank(bank).of(source), made, index)
@@ -189,7 +191,7 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
 
 def _row(
     policy: AllocationPolicy | str | None,
-    plan: Plan | Allocation | None,
+    plan: AnyPlan | None,
     budget: Any,
     client: int | str | None,
     classes: IntArray,
@@ -208,10 +210,11 @@ def _row(
     return number, row
 
 
-def _planned(plan: Plan | Allocation, client: int | str | None) -> tuple[int, IntArray]:
-    if not isinstance(plan, Plan | Allocation):
-        raise InputError(f"plan must be a plan or an allocation, not a {type(plan).__name__}; give a row as budget=")
-    table = plan.allocation if isinstance(plan, Plan) else plan
+def _planned(plan: AnyPlan, client: int | str | None) -> tuple[int, IntArray]:
+    if not isinstance(plan, Plan | Allocation | str | os.PathLike):
+        kind = type(plan).__name__
+        raise InputError(f"plan must be a plan, an allocation or the path of one, not a {kind}; give a row as budget=")
+    table = read_plan(plan)
     if client is None and len(table.n) > 1:
         raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
     number = table.row_of(0 if client is None else client)
@@ -247,24 +250,19 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
     return np.asarray(chosen.allocate(counts).n[0])
 
 
-def _check_needs_no_data(source: object) -> None:
-    """Refuse a spec that needs the dataset's name, class names or training part: a client has its own samples only."""
-    match source:
-        case Gaussian():
-            raise InputError("gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it")
-        case Diffusion(weights=""):
-            raise InputError("diffusion needs the name or file of its weights, as in diffusion(weights=digits)")
-        case SdTurbo():
-            raise InputError("sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)")
-        case ClassifierFiltered(classifier=""):
-            raise InputError('agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")')
-        case ClassifierFiltered(of=other):
-            _check_needs_no_data(other)
+def _check_settings(settings: GeneratorSettings, row: IntArray) -> None:
+    """Refuse a spec that needs the dataset of a run, since a client has its own samples only, or has too few images."""
+    if reason := settings.needs_data():
+        raise InputError(reason)
+    settings.check_plan(row[None])
 
 
-def _context(image: Any, num_classes: int) -> GeneratorContext:
+def _context(generator: AnyGenerator, image: Any, num_classes: int) -> GeneratorContext:
     """What a client knows for its generator: the number of classes and the shape of its images."""
     names, device = tuple(map(str, range(num_classes))), str(chosen_device("auto"))
+    form = parse_generator(generator).known_form() if isinstance(generator, str) else None
+    if form is not None and len(form[0]) == num_classes:  # labels are numbers, whatever the file calls the classes
+        names = form[0]
     return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
 
 

@@ -17,6 +17,7 @@ from fedeas.errors import InputError
 from fedeas.generation import generate, write_images
 from fedeas.generation.files import HEADER, MANIFEST, ImageFormat
 from fedeas.generation.source import source_for
+from fedeas.generators import GaussianGenerator
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.tables import read_allocation, write_allocation
 
@@ -99,6 +100,33 @@ def test_a_generator_without_a_batch_size_is_given_one(tmp_path):
 
     made = generate(PLAN, Plain(), bank=tmp_path)
     assert np.array_equal(made.images, generate(PLAN, Painter()).images)
+
+
+@pytest.mark.parametrize("spec", ["gaussian", "shared(of=gaussian)", "agreeing", "sd-turbo", "shared"])
+def test_a_spec_that_needs_a_dataset_is_refused_whatever_the_shape(spec):
+    with pytest.raises(InputError, match="needs to know the images"):
+        generate(PLAN, spec, shape=SHAPE)
+
+
+@pytest.mark.parametrize("spec", ["{}", "shared(of={})", "shared(of=shared(of={}))"])
+def test_a_file_says_which_images_its_generator_makes(tmp_path, spec):
+    images = np.random.default_rng(0).integers(0, 256, (20, *SHAPE), dtype=np.uint8)
+    fitted = GaussianGenerator.fit(images, np.arange(20) % 2, 2, components=4, class_names=["dog", "cat"])
+    fitted.save(tmp_path / "fitted.safetensors")
+    made = generate(PLAN, spec.format(f'gaussian(weights="{tmp_path / "fitted.safetensors"}")'))
+    assert (made.classes, made.images.shape[1:]) == (("dog", "cat"), SHAPE)
+    assert np.bincount(made.labels).tolist() == PLAN.n.sum(axis=0)[::-1].tolist()
+
+
+def test_wrapped_weights_say_which_images_they_make():
+    plan, own = Allocation(np.eye(10, dtype=np.int64)[:1]), "diffusion(weights=digits, steps=2)"
+    # The pool's images are those of client 0.
+    assert np.array_equal(generate(plan, f"shared(of={own})").images, generate(plan, own).images)
+
+
+def test_a_pool_that_is_too_small_for_the_plan_is_refused():
+    with pytest.raises(InputError, match="a client needs 4 images of a class, the pool has 3"):
+        generate(PLAN, "shared(of=gaussian, each=3)")
 
 
 def test_weights_from_elsewhere_are_refused_with_their_path(tmp_path):

@@ -26,8 +26,8 @@ AnyPlan = Plan | Allocation | PathLike
 """What `fedeas.plan` gives, an allocation of a policy, or the path of a written plan."""
 
 
-def allocation_of(plan: AnyPlan) -> Allocation:
-    """The allocation that stands for a plan."""
+def read_plan(plan: AnyPlan) -> Allocation:
+    """The allocation of a plan, read from its file if a path is given."""
     if isinstance(plan, Plan):
         return plan.allocation
     return plan if isinstance(plan, Allocation) else read_allocation(Path(plan))
@@ -95,7 +95,7 @@ def generate(
     >>> made.labels, made.owners, made.images[:, 0, 0, 0]
     (array([1, 1, 0]), array([0, 0, 1]), array([20, 20,  0], dtype=uint8))
     """
-    source = source_for(allocation_of(plan), generator, dataset, data_root, shape, device)
+    source = source_for(read_plan(plan), generator, dataset, data_root, shape, device)
     rows = range(len(source.plan.n)) if client is None else [source.plan.row_of(client)]
     parts = [source.addresses(row) for row in rows]
     labels, index = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -9,13 +9,11 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.core.sentences import first_of
-from fedeas.core.weight_files import description, generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Shape, checked_shape, described, plan_addresses
-from fedeas.generators.kinds import Diffusion, Python
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 from fedeas.planning.counts import Allocation
 
 
@@ -49,6 +47,8 @@ def source_for(
     device: str = "auto",
 ) -> PlanSource:
     """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
+    if isinstance(generator, str):
+        parse_generator(generator).check_plan(plan.n)
     context = _context(plan, generator, dataset, data_root, shape, device)
     name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
     ready = generator_from(generator, lambda: _known(context, name))
@@ -80,18 +80,18 @@ def _context(
     if dataset is not None:
         data = load_dataset(dataset, data_root)
         return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
-    settings = parse_generator(generator) if isinstance(generator, str) else None
-    if isinstance(settings, Diffusion) and settings.weights:
-        path = generator_weights(settings.weights)
-        about = description(path)
-        if "shape" not in about:
-            raise InputError(f"{path}: does not say which images it makes; give weights of `fedeas generator train`")
-        names, own = tuple(map(str, about.get("class_names") or range(plan.n.shape[1]))), checked_shape(about["shape"])
-        return GeneratorContext.without_images("the plan", names, own, protocol="paper", device=where)
-    if shape is not None and (settings is None or isinstance(settings, Python)):
-        names = plan.class_names
-        return GeneratorContext.without_images("the plan", names, checked_shape(shape), protocol="paper", device=where)
-    return None
+    form = _form(plan, parse_generator(generator) if isinstance(generator, str) else None, shape)
+    return None if form is None else GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
+
+
+def _form(plan: Allocation, settings: GeneratorSettings | None, shape: Shape | None) -> Form | None:
+    """Classes and shape of the images without a dataset: from the generator's file, or from plan and shape."""
+    if settings is not None and settings.needs_data():
+        return None
+    form = settings.known_form() if settings is not None else None
+    if form is not None:
+        return form
+    return None if shape is None else (plan.class_names, checked_shape(shape))
 
 
 def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:

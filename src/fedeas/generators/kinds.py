@@ -14,10 +14,10 @@ from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_image
 from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.errors import InputError
-from fedeas.generators.base import Generator, Shape
+from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom
 from fedeas.generators.pools import HeldOutImages, SharedPool
-from fedeas.generators.settings import GeneratorContext, GeneratorSettings
+from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 
 if TYPE_CHECKING:
     from fedeas.generators.diffusion.weights import Weights
@@ -49,6 +49,21 @@ class Gaussian(GeneratorSettings):
     def is_fitted(self) -> bool:
         """Unless it comes as a file."""
         return not self.weights
+
+    def needs_data(self) -> str:
+        """Unless it comes as a file, it needs images of all classes."""
+        if self.weights:
+            return ""
+        return "gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it"
+
+    def known_form(self) -> Form | None:
+        """Classes and shape of a file."""
+        from fedeas.generators.gaussian import GaussianGenerator
+
+        if not self.weights:
+            return None
+        made = GaussianGenerator.load(generator_weights(self.weights))
+        return made.class_names or tuple(map(str, range(made.num_classes))), made.shape
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Fit it to the official training part, or load it if it fits the dataset."""
@@ -99,6 +114,22 @@ class Diffusion(GeneratorSettings):
     guidance: NotNegative | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compiled: bool = False
+
+    def needs_data(self) -> str:
+        """Without weights, it needs the name of the dataset."""
+        if self.weights:
+            return ""
+        return "diffusion needs the name or file of its weights, as in diffusion(weights=digits)"
+
+    def known_form(self) -> Form | None:
+        """Classes and shape of the weights' file."""
+        if not self.weights:
+            return None
+        path = generator_weights(self.weights)
+        about = description(path)
+        if "shape" not in about:
+            raise InputError(f"{path}: does not say which images it makes; give weights of `fedeas generator train`")
+        return tuple(map(str, about.get("class_names") or ())), checked_shape(about["shape"])
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load it, if the weights fit the dataset and, in the clean protocol, have seen no test images."""
@@ -151,6 +182,10 @@ class SdTurbo(GeneratorSettings):
     size: Annotated[int, MULTIPLE_OF_8] = 512
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
+    def needs_data(self) -> str:
+        """It needs the names of the classes."""
+        return "sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)"
+
     def ready(self, context: GeneratorContext) -> Generator:
         """Load it from a folder or from the Hugging Face Hub."""
         from fedeas.generators.text import TextToImage
@@ -185,6 +220,14 @@ class WrapperSettings(GeneratorSettings):
         """Whether the other generator is."""
         return self.of.is_fitted
 
+    def needs_data(self) -> str:
+        """What the other generator needs."""
+        return self.of.needs_data()
+
+    def known_form(self) -> Form | None:
+        """That of the other generator."""
+        return self.of.known_form()
+
     def content(self, dataset: str) -> dict[str, str]:
         """That of the other generator, with "of" before each name."""
         return {f"of {name}": value for name, value in self.of.content(dataset).items()}
@@ -196,6 +239,10 @@ class WrapperSettings(GeneratorSettings):
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a file of the other generator that does not fit."""
         self.of.check_fits(dataset, classes, shape)
+
+    def check_plan(self, plan: IntArray) -> None:
+        """Refuse more images than the other generator has for a client."""
+        self.of.check_plan(plan)
 
 
 @dataclass(frozen=True)
@@ -219,6 +266,12 @@ class ClassifierFiltered(WrapperSettings):
     def is_fitted(self) -> bool:
         """Whether the other generator is, or the classifier is trained here."""
         return self.of.is_fitted or not self.classifier
+
+    def needs_data(self) -> str:
+        """What the other generator needs, and training images for a classifier if none is named."""
+        if self.classifier:
+            return super().needs_data()
+        return 'agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")'
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, load or train the classifier, and join them."""
@@ -261,7 +314,7 @@ class Shared(WrapperSettings):
 
     def check_plan(self, plan: IntArray) -> None:
         """Refuse a plan in which a client would get an image twice."""
-        self.of.check_plan(plan)
+        super().check_plan(plan)
         most = int(plan.max(initial=0))
         if self.each and most > self.each:
             raise InputError(
@@ -281,6 +334,10 @@ class HeldOut(GeneratorSettings):
     def is_fitted(self) -> bool:
         """It consists of the run's images."""
         return True
+
+    def needs_data(self) -> str:
+        """It needs a run's images."""
+        return "held-out takes its images from the dataset of a run; give another generator"
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make it from the images that were held out."""

@@ -13,6 +13,9 @@ from fedeas.core.limits import check_fields
 from fedeas.core.spec import Described
 from fedeas.generators.base import Generator, Shape, shape_of
 
+Form = tuple[tuple[str, ...], Shape]
+"""Names of the classes, and the shape of the images."""
+
 
 @dataclass(frozen=True, eq=False)
 class GeneratorContext:
@@ -48,6 +51,14 @@ class GeneratorSettings(Described):
     def is_fitted(self) -> bool:
         """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
         return False
+
+    def needs_data(self) -> str:
+        """Why it cannot be made without a run's dataset, and what to give instead; empty if it can."""
+        return ""
+
+    def known_form(self) -> Form | None:
+        """Classes and shape of its images, if its file says so."""
+        return None
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the generator."""
