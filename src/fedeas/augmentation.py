@@ -21,14 +21,13 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.core.spec import refuse_class
 from fedeas.errors import InputError, PolicyError, SpecError
-from fedeas.generation.images import AnyPlan, read_plan
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
 from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 from fedeas.gpu.devices import chosen_device
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.plan import Plan
+from fedeas.planning.plan import AnyPlan, Plan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
 from fedeas.planning.validation import whole_numbers
 

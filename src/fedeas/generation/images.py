@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -16,21 +15,10 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape
 from fedeas.generators.registry import AnyGenerator
 from fedeas.planning.counts import Allocation
-from fedeas.planning.plan import Plan
-from fedeas.planning.tables import read_allocation
+from fedeas.planning.plan import AnyPlan, read_plan
 
 if TYPE_CHECKING:
     from torch.utils.data import TensorDataset
-
-AnyPlan = Plan | Allocation | PathLike
-"""What `fedeas.plan` gives, an allocation of a policy, or the path of a written plan."""
-
-
-def read_plan(plan: AnyPlan) -> Allocation:
-    """The allocation of a plan, read from its file if a path is given."""
-    if isinstance(plan, Plan):
-        return plan.allocation
-    return plan if isinstance(plan, Allocation) else read_allocation(Path(plan))
 
 
 @dataclass(frozen=True, eq=False)

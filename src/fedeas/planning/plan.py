@@ -13,7 +13,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import AllocationPolicy
 from fedeas.planning.policies.base import policy_name
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import write_allocation
+from fedeas.planning.tables import read_allocation, write_allocation
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +62,14 @@ class Plan:
         """The plan in a notebook: its key figures, and the table."""
         shown = f"{self.total:,} synthetic samples, {self.summary.removed:.1%} of the imbalance removed"
         return f"<p>{for_html(policy_name(self.policy))}: {for_html(shown)}</p>{self.allocation._repr_html_()}"
+
+
+AnyPlan = Plan | Allocation | str | os.PathLike[str]
+"""What `fedeas.plan` gives, an allocation of a policy, or the path of a written plan."""
+
+
+def read_plan(plan: AnyPlan) -> Allocation:
+    """The allocation of a plan, read from its file if a path is given."""
+    if isinstance(plan, Plan):
+        return plan.allocation
+    return plan if isinstance(plan, Allocation) else read_allocation(plan)
