@@ -220,6 +220,21 @@ def test_a_filter_keeps_the_images_that_its_classifier_confirms(tmp_path, monkey
     assert np.array_equal(made[1].sample(labels, index), images)  # a classifier trained for the run is the same
 
 
+def test_a_classifier_that_is_trained_for_a_filter_is_kept_in_the_bank(tmp_path, monkeypatch):
+    train, seeds = Classifier.train, itertools.count()  # each training gives other weights, as on a GPU
+    monkeypatch.setattr(Classifier, "train", lambda *given, **more: train(*given, **more, epochs=1, seed=next(seeds)))
+    source, context = parse_generator("agreeing(of=gaussian(components=4))"), replace(SETTING, bank=tmp_path)
+    first = source.ready(context).fingerprint
+    assert source.ready(context).fingerprint == first
+    (file,) = tmp_path.glob("classifiers/*.safetensors")
+    file.write_bytes(file.read_bytes()[:100])
+    second = source.ready(context).fingerprint
+    assert second != first
+    assert source.ready(context).fingerprint == second
+    source.ready(replace(context, images=IMAGES[::-1]))
+    assert len([*tmp_path.glob("classifiers/*.safetensors")]) == 2  # other images, another classifier
+
+
 def test_the_classifier_of_a_filter_uses_the_device_of_the_run(tmp_path, monkeypatch):
     places = []
     monkeypatch.setattr("fedeas.generators.kinds.check_clean", lambda *_: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol, Self
 
 import numpy as np
@@ -122,7 +123,8 @@ def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
 def ready_generator(config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None) -> Generator:
     """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
-    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset))
+    folder = None if bank is None else Path(bank)
+    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset), folder)
     generator = parse_generator(config.generator).ready(context)
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator

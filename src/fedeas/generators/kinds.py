@@ -276,14 +276,15 @@ class ClassifierFiltered(WrapperSettings):
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, load or train the classifier, and join them."""
         from fedeas.generators.filtered import Filtered
-        from fedeas.generators.quality.classifier import Classifier
+        from fedeas.generators.quality.classifier import Classifier, kept_classifier
 
         if self.classifier and context.protocol == "clean":
             check_clean(self.classifier, context.dataset, "leave it out, and one is trained on the training part")
         if self.classifier:
             judge = Classifier.load(self.classifier, context.device)
         else:
-            judge = Classifier.train(context.images, context.labels, len(context.classes), device=context.device)
+            data = context.images, context.labels, len(context.classes)
+            judge = kept_classifier(context.bank, *data, device=context.device)
         return Filtered(self.of.ready(context), judge)
 
     def content(self, dataset: str) -> dict[str, str]:

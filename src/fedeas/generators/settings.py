@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class GeneratorContext:
     device: str = "cpu"
     held_out: tuple[NDArray[np.uint8], IntArray] | None = None
     """Images and labels of the training part that no client gets."""
+    bank: Path | None = None
+    """Folder of the run's image bank, where a classifier that is trained for the generator is kept, too."""
 
     @staticmethod
     def without_images(dataset: str, classes: tuple[str, ...], shape: Shape, **more: Any) -> GeneratorContext:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,8 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays
+from fedeas.core.digests import json_digest
 from fedeas.core.files import PathLike
+from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
 from fedeas.errors import InputError
@@ -230,6 +234,31 @@ class Classifier:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path}: not a saved classifier ({reason}); train it again") from None
+
+
+def kept_classifier(
+    bank: Path | None, images: Images, labels: IntArray, num_classes: int, device: Device = "cpu"
+) -> Classifier:
+    """The classifier of these images that a bank keeps; it is trained if there is none, or no bank.
+
+    On a GPU a second training may give other weights, and so other images; a run that resumes needs the same.
+    """
+
+    def train() -> Classifier:
+        return Classifier.train(images, labels, num_classes, device=device)
+
+    if bank is None:
+        return train()
+    recipe = asdict(recipe_for(suited_to(shape_of(images)), None))
+    about = [FORMAT, digest_of_arrays([images, labels]), num_classes, torch.device(device).type, recipe]
+    path = bank / "classifiers" / f"{json_digest(about)[:16]}.safetensors"
+    with locked(path.with_suffix(".lock")):  # another process may be training it
+        if path.exists():
+            with suppress(InputError):  # a damaged file
+                return Classifier.load(path, device)
+        made = train()
+        made.save(path)
+        return made
 
 
 def suited_judge(shape: Shape, device: Device) -> str:
