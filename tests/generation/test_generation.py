@@ -186,6 +186,35 @@ def test_a_lost_file_and_a_torn_manifest_are_made_good(tmp_path):
     assert (folder / before[0]["file"]).exists()
 
 
+@pytest.mark.parametrize("rest", [b"\n\n", b"\xff\xfe\n", b'"' + b"x" * 200_000, b"\0\0"])
+def test_images_that_are_listed_before_damage_in_the_manifest_are_kept(tmp_path, rest):
+    write_images(source_for(PLAN, Painter()), tmp_path)
+    listed = rows_of(tmp_path)
+    with (tmp_path / MANIFEST).open("ab") as manifest:
+        manifest.write(rest)
+    assert write_images(source_for(PLAN, Painter()), tmp_path).made == 0
+    assert rows_of(tmp_path) == listed
+
+
+@pytest.mark.parametrize("size", [0, 20, -1])
+def test_a_cut_image_file_is_written_again(tmp_path, size):
+    write_images(source_for(PLAN, Painter()), tmp_path)
+    file = tmp_path / rows_of(tmp_path)[0]["file"]
+    content = file.read_bytes()
+    file.write_bytes(content[:size])
+    assert write_images(source_for(PLAN, Painter()), tmp_path).made == 3  # all images of this client
+    assert file.read_bytes() == content
+
+
+def test_an_image_file_that_cannot_be_written_is_named(tmp_path):
+    write_images(source_for(PLAN, Painter()), tmp_path)
+    file = tmp_path / rows_of(tmp_path)[0]["file"]
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(InputError, match=f"{file.name}: cannot be written"):
+        write_images(source_for(PLAN, Painter()), tmp_path)
+
+
 def test_clients_can_be_made_one_after_the_other(tmp_path):
     for client in ("../c", "Ulm", "a/b"):
         write_images(source_for(PLAN, Painter()), tmp_path, client=client)

@@ -32,6 +32,7 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.base import number_of
 
 MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
+PNG_END = b"IEND\xaeB`\x82"
 COLUMNS = ("client", "class", "index", "file", "sha256", "generator")
 
 OnImages = Callable[[int, int], None]
@@ -135,10 +136,11 @@ def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list
     names = _file_names(classes)
     files = []
     for label in np.unique(made.labels):
-        (folder / made.folder / names[label]).mkdir(parents=True, exist_ok=True)
+        make_folder(folder / made.folder / names[label])
     for image, label, number in zip(made.images, made.labels, made.numbers, strict=True):
         files.append(f"{made.folder}/{names[label]}/{number:06d}.png")
-        (folder / files[-1]).write_bytes(_png(image))
+        with writing(folder / files[-1]):
+            (folder / files[-1]).write_bytes(_png(image))
     return files
 
 
@@ -182,16 +184,15 @@ def _list_images(folder: Path, source: PlanSource, made: ClientImages, files: Se
     for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
         digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
         writer.writerow([for_csv(made.client), for_csv(source.classes[label]), number, for_csv(file), digest, maker])
-    with (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
+    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
         manifest.write(text.getvalue())
 
 
 def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     """Clients whose images are all listed and there; other rows of the manifest are removed."""
     rows: dict[str, list[list[str]]] = {}
-    with suppress(FileNotFoundError), (folder / MANIFEST).open(encoding="utf-8", newline="") as manifest:
-        for row in list(csv.reader(manifest))[1:]:
-            rows.setdefault(row[0], []).append(row)
+    for row in _listed(folder / MANIFEST):
+        rows.setdefault(row[0], []).append(row)
     names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
     done = {
         name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
@@ -203,11 +204,28 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     return {names[name] for name in done}
 
 
+def _listed(manifest: Path) -> list[list[str]]:
+    """The rows of a manifest up to the first that cannot be read, without empty lines."""
+    rows: list[list[str]] = []
+    with suppress(FileNotFoundError, csv.Error), manifest.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows.extend(row for row in csv.reader(file) if row)
+    return rows[1:]
+
+
 def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
     if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
         return False
     files, makers = {from_csv(line[3]) for line in listed}, {line[5] for line in listed}
-    return makers == {source.generator.fingerprint[:16]} and all((folder / file).is_file() for file in files)
+    return makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a file; a power failure may cut PNG files, which are not flushed to disk one by one."""
+    if path.suffix != ".png":
+        return path.is_file()
+    with suppress(OSError):
+        return path.read_bytes().endswith(PNG_END)
+    return False
 
 
 def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
