@@ -74,6 +74,9 @@ class Header:
     @classmethod
     def read(cls, folder: Path) -> Header:
         """Read the header of a folder."""
+        if cls.is_lost(folder):
+            again = "a run with this generator writes it again"
+            raise InputError(f"{folder / HEADER}: damaged; {again}, or {remedy(folder.parent, folder.name)}")
         try:
             content = json.loads((folder / HEADER).read_text(encoding="utf-8"))
             if content.pop("format", None) != FORMAT:
@@ -86,6 +89,16 @@ class Header:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"{folder / HEADER}: unusable ({reason}); {remedy(folder.parent, folder.name)}") from None
         return header
+
+    @staticmethod
+    def is_lost(folder: Path) -> bool:
+        """Whether there is no header, or one that is no JSON. Images have their own digests, so it can be replaced."""
+        try:
+            return not isinstance(json.loads((folder / HEADER).read_text(encoding="utf-8")), dict)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return True
+        except OSError:
+            return False
 
     def write(self, folder: Path) -> None:
         """Write it into a folder, whole or not at all."""
@@ -145,7 +158,7 @@ class Disk:
 
     def ensure_header(self) -> None:
         """Check the header, or write it if there is none; a complete bank may be read-only."""
-        if not (self.folder / HEADER).exists():
+        if Header.is_lost(self.folder):
             with self.filling():
                 return
         self.header.refuse_other(Header.read(self.folder), self.root)
@@ -158,10 +171,10 @@ class Disk:
         with shared(gate(self.root, self.header.name)):
             with reported(self.folder):
                 (self.folder / "locks").mkdir(parents=True, exist_ok=True)
-            if (self.folder / HEADER).exists():
-                self.header.refuse_other(Header.read(self.folder), self.root)
-            else:
+            if Header.is_lost(self.folder):
                 self.header.write(self.folder)
+            else:
+                self.header.refuse_other(Header.read(self.folder), self.root)
             yield
 
     def client_locked(self, client: int) -> AbstractContextManager[None]:
