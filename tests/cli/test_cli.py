@@ -278,6 +278,14 @@ def test_a_federation_is_run_listed_and_reported(run, tmp_path):
         assert "'quick'" in err
 
 
+def test_a_folder_whose_runs_are_all_damaged_is_not_called_empty(run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{")
+    code, _, err = run("runs", "--runs", tmp_path)
+    assert code == 2
+    assert "none of these runs can be shown" in err
+
+
 def test_a_run_names_its_directory_and_says_if_it_was_finished_before(run, tmp_path):
     texts = [run("run", *QUICK, "--runs", tmp_path)[2] for _ in range(2)]
     (directory,) = (path.parent for path in tmp_path.glob("*/summary.json"))

@@ -90,6 +90,13 @@ def test_many_damages_of_a_finished_run_are_named_or_read_as_before(finished, na
     tried(f"`{name}`: damaged in a finished run", 50 * len(DAMAGES))
 
 
+def test_a_finished_run_with_damaged_rounds_is_refused_when_it_is_run_again(finished, tmp_path):
+    shutil.copytree(finished.path, tmp_path / finished.path.name)
+    (tmp_path / finished.path.name / "rounds.jsonl").write_bytes(b"")
+    with pytest.raises(InputError, match=r"rounds\.jsonl: damaged"):
+        crashes.work_run(tmp_path)
+
+
 def check_going_on(run, whole, name, damage, rng, tmp_path):
     """Damage a copy of a broken-off run; it must be refused in one line or end as the undisturbed one."""
     store = RunStore(tmp_path / "runs")

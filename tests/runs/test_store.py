@@ -1,4 +1,5 @@
 import gzip
+import json
 import multiprocessing
 
 import numpy as np
@@ -9,6 +10,12 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.tensor_files import write_tensors
 from fedeas.errors import RunError
 from fedeas.runs.store import RunStore, read_run
+
+MEASURES = {
+    "accuracy": 0.5, "final": 0.5, "peak": 0.6, "window": [1, 2], "steps": 9, "samples": None, "total": 3,
+    "generated": 3, "rounds_to_threshold": None, "gamma_hat": 0.4, "imbalance_removed": 0.1,
+    "seconds": {"generate": 1.0, "train": 2, "total": 3.5},
+}  # fmt: skip
 
 
 def test_a_run_directory_is_named_by_its_config_and_read_back(tmp_path):
@@ -203,3 +210,35 @@ def test_damaged_runs_are_left_out_with_a_warning_and_the_others_shown(tmp_path,
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert [run.path for run in store.all()] == [runs[5].path]
     assert len(caplog.messages) == 5 and not any("\n" in message for message in caplog.messages)
+
+
+def finished(store, seed, summary):
+    """A finished run whose summary has no digest, as in earlier versions."""
+    run = store.open(RunConfig(seed=seed))
+    (run.path / "summary.json").write_text(json.dumps(summary))
+    return run
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("value", ["missing", "hi", [], {}, True, float("nan")])
+def test_a_run_whose_summary_lacks_a_usable_measure_is_left_out(name, value, tmp_path, caplog):
+    store = RunStore(tmp_path)
+    good = finished(store, 0, MEASURES)
+    rest = {key: own for key, own in MEASURES.items() if key != name}
+    bad = finished(store, 1, rest if value == "missing" else {**rest, name: value})
+    assert [run.path for run in store.all()] == [good.path]
+    assert f"{bad.path / 'summary.json'}: damaged ({name} is " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("accuracy", 2.0), ("accuracy", None), ("peak", -0.1), ("total", -1), ("window", [5, 4])]
+)
+def test_measures_out_of_range_are_refused(name, value, tmp_path):
+    with pytest.raises(InputError, match=rf"summary\.json: damaged \({name} is "):
+        finished(RunStore(tmp_path), 0, {**MEASURES, name: value}).check()
+
+
+def test_a_missing_plan_is_named_with_the_remedy(tmp_path):
+    run = RunStore(tmp_path).open(RunConfig())
+    with pytest.raises(InputError, match=r"allocation\.npz: no such file; restore it"):
+        run.allocation()

@@ -35,6 +35,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Reference = Annotated[
     str | None, typer.Option(help="Label or name of the method that the others are compared with.", show_default=False)
 ]
+NONE_CAN_BE_SHOWN = "none of these runs can be shown; the reasons are above"
 RUNS = Path("runs")
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal
 Trackers = Sequence[Callable[[], Tracker]]
@@ -86,9 +87,12 @@ def run(
 
 def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
     """List run directories with their state, and compare those that are finished."""
-    found = RunStore(folder).all()
-    if not found:
+    store = RunStore(folder)
+    if not store.folders():
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
+    found = store.all()
+    if not found:
+        raise InputError(NONE_CAN_BE_SHOWN)
     if as_json:
         _print_records(found)
     else:
@@ -112,7 +116,7 @@ def report(
         raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")
     found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, read_snapshot)
     if not found:
-        raise InputError("none of these runs can be shown; the reasons are above")
+        raise InputError(NONE_CAN_BE_SHOWN)
     write_report(found, out, reference=reference)
     print(out)
 

@@ -72,6 +72,7 @@ def execute(
             parts = Parts.of(config, device)
         run = store.at(parts.config)
         if run.finished:
+            run.check()
             return run
         unknown = unknown_content(parts.config)
         clients = make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank")

@@ -42,6 +42,7 @@ from fedeas.core.tensor_files import METADATA, read_header
 from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.named_table import import_pandas
+from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
 LOCK = ".lock"
@@ -150,9 +151,9 @@ class Run:
     def check(self) -> None:
         """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
         self.environment(), self.generator(), self.rounds(), self.noted_images()
-        if self.finished:
-            self.summary()
-        elif self.checkpoint.exists():
+        if self.finished and (problem := summary_problem(self.summary())):
+            raise damaged(self.path / "summary.json", problem, REMEDY)
+        if not self.finished and self.checkpoint.exists():
             _check_length(self.checkpoint)
         if self.has_allocation:
             self.allocation()
@@ -189,6 +190,8 @@ class Run:
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
         path = self.path / "allocation.npz"
+        if not self.has_allocation:
+            raise InputError(f"{path}: no such file; {REMEDY}")
         counts, allocation = read_arrays(path, ("counts", "allocation"), REMEDY)
         clients, classes = (read_optional_array(path, name, REMEDY) for name in ("clients", "classes"))
         try:
@@ -236,9 +239,13 @@ class RunStore:
             raise InputError(f"{run.path}: holds another run; move it away")
         return run
 
+    def folders(self) -> list[Path]:
+        """The run directories below the folder, damaged or not, by name."""
+        return sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")})
+
     def all(self) -> list[Run]:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""
-        return sound_runs(sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")}))
+        return sound_runs(self.folders())
 
 
 def read_run(path: PathLike) -> Run:

@@ -1,0 +1,50 @@
+"""Check that a run's summary has the measures that tables and charts use, and that they are numbers in range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+SHARES = ("accuracy", "final", "peak")
+COUNTS = ("total", "generated")
+MAYBE_UNKNOWN = ("steps", "samples", "rounds_to_threshold", "gamma_hat", "imbalance_removed")
+"""Numbers that are None if they were not measured."""
+SECONDS = ("generate", "train", "total")
+
+
+def summary_problem(summary: Mapping[str, Any]) -> str:
+    """What is wrong with a summary, naming the first measure that cannot be used; empty if nothing is.
+
+    >>> summary_problem({"accuracy": 2.0})
+    'accuracy is 2.0, not a number from 0 to 1'
+    """
+    for name in SHARES:
+        if not (_is_number(summary.get(name)) and 0 <= summary[name] <= 1):
+            return _said(summary, name, "a number from 0 to 1")
+    for name in COUNTS:
+        if not (_is_number(summary.get(name)) and summary[name] >= 0):
+            return _said(summary, name, "a number from 0 on")
+    for name in MAYBE_UNKNOWN:
+        if name not in summary or not (summary[name] is None or _is_number(summary[name])):
+            return _said(summary, name, "a number or null")
+    if not _is_window(summary.get("window")):
+        return _said(summary, "window", "the first and the last of some rounds")
+    seconds = summary.get("seconds")
+    if not isinstance(seconds, Mapping) or not all(_is_number(seconds.get(name)) for name in SECONDS):
+        return _said(summary, "seconds", f"numbers for {', '.join(SECONDS)}")
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_window(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(end) is int for end in value):
+        return False
+    return bool(1 <= value[0] <= value[1])
+
+
+def _said(summary: Mapping[str, Any], name: str, wanted: str) -> str:
+    return f"{name} is {summary[name]!r}, not {wanted}" if name in summary else f"{name} is missing"
