@@ -7,11 +7,12 @@ are left out of it. When a run starts, it writes digests of its data, weights an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from fedeas.config.sections import (
     ContentConfig,
@@ -35,6 +36,7 @@ RULES = 2
 """Part of every fingerprint. Raise it when the same config gives other numbers, so that old results are not reused."""
 
 NO_GENERATION = "no-generation"
+LABEL_RULE = "use at most 100 of the letters a-z and A-Z, digits, '.', '_' and '-', with a letter or digit first"
 OWN = "own"
 """The partition scheme of clients that bring their own data."""
 
@@ -42,7 +44,7 @@ OWN = "own"
 class RunConfig(Section):
     """Everything that defines a run; policy, generator and algorithm are kept in their one canonical spelling."""
 
-    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "run"
+    label: str = "run"
     seed: Seed = 0
     policy: str = "no-generation"
     generator: str = "gaussian"
@@ -54,6 +56,13 @@ class RunConfig(Section):
     rounds: RoundsConfig = RoundsConfig()
     engine: EngineConfig = EngineConfig()
     content: ContentConfig = ContentConfig()
+
+    @field_validator("label")
+    @classmethod
+    def _can_name_a_folder(cls, label: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", label):
+            raise ValueError(f"label: {label[:80]!r} cannot name a folder; {LABEL_RULE}")
+        return label
 
     @field_validator("policy", "generator", "algorithm")
     @classmethod
