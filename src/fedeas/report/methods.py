@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.plotting.figures import INK, Look, looks_of
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
-from fedeas.runs.methods import Settings, federation_of, grouped, named, settings_of
+from fedeas.runs.methods import Settings, defines_method, federation_of, grouped, named, settings_of
 from fedeas.runs.store import Record, Run
 
 
@@ -153,18 +153,30 @@ def baseline(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns | 
 def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
     """The finished method on the same federation that others are compared with; it does not depend on accuracy.
 
-    It is the user's choice, or else FedEAS. Ties are broken by fewer samples, then by fewer parts of the user's own,
-    then for FedAvg, then by name.
+    It is the user's choice, or else FedEAS, or else the method with the fewest samples. If there are several, the one
+    whose other settings are most like those of all methods is taken. Ties are broken by fewer samples, then by fewer
+    parts of the user's own, then for FedAvg, then by name.
     """
     comparable = [each for each in methods if each.finished and each.federation == method.federation]
-    return min(comparable, key=_precedence)
+    return min(_candidates(comparable), key=lambda each: (_unlikeness(each, comparable), *_precedence(each)))
+
+
+def _candidates(methods: Sequence[MethodRuns]) -> list[MethodRuns]:
+    chosen = [each for each in methods if each.is_chosen]
+    fedeas = [each for each in methods if each.config.policy.partition("(")[0] == "fedeas"]
+    fewest = min(each.total for each in methods)
+    return chosen or fedeas or [each for each in methods if each.total == fewest]
+
+
+def _unlikeness(method: MethodRuns, methods: Iterable[MethodRuns]) -> int:
+    """In how many settings, besides the policy, the methods differ from this one, summed over all methods."""
+    own = {key: value for key, value in method.runs[0].settings.items() if key != "policy" and defines_method(key)}
+    return sum(each.runs[0].settings[key] != value for each in methods for key, value in own.items())
 
 
 def _precedence(method: MethodRuns) -> tuple[object, ...]:
-    is_fedeas = method.config.policy.partition("(")[0] == "fedeas"
     own_parts = sum(str(value).startswith("python:") for value in method.runs[0].settings.values())
-    is_fedavg = method.config.algorithm == "fedavg"
-    return not method.is_chosen, not is_fedeas, method.total, own_parts, not is_fedavg, method.name
+    return method.total, own_parts, method.config.algorithm != "fedavg", method.name
 
 
 def matched(methods: Iterable[MethodRuns]) -> list[list[MethodRuns]]:

@@ -25,6 +25,15 @@ def settings_of(config: RunConfig) -> Settings:
     return {key: value for key, value in config.flat.items() if key not in NOT_SHOWN}
 
 
+def defines_method(key: str) -> bool:
+    """Whether methods can differ in this setting; seeds of one method may use different engines.
+
+    >>> defines_method("train.lr"), defines_method("engine.name"), defines_method("engine.precision")
+    (True, False, True)
+    """
+    return not key.startswith("engine.") or key == "engine.precision"
+
+
 def grouped(runs: Iterable[T], config_of: Callable[[T], RunConfig]) -> dict[str, list[T]]:
     """Group runs by method, under the method's name; no group has two runs of one seed.
 
@@ -72,7 +81,7 @@ def _endings(namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
     if len(namesakes) == 1:
         return [""]
     settings = [[settings_of(config) for config in configs] for configs in namesakes]
-    keys = differing([each for method in settings for each in method])
+    keys = [key for key in differing([each for method in settings for each in method]) if defines_method(key)]
     plain = [key for key in keys if not key.startswith(DIGESTS)]
     shorter = [_ending(method, plain) for method in settings]
     if len({*shorter}) == len(shorter):
@@ -90,7 +99,7 @@ def _with_labels(endings: Sequence[str], namesakes: Sequence[Sequence[RunConfig]
 
 def _ending(settings: Sequence[Settings], keys: Sequence[str]) -> str:
     short = [{key: each[key][:DIGITS] if key.startswith(DIGESTS) else each[key] for key in keys} for each in settings]
-    return "".join(f", {key}={values_of(short, key)}" for key in keys)
+    return "".join(f", {key}={' and '.join(_distinct(each[key] for each in short))}" for key in keys)
 
 
 def named(wanted: str, labels: Mapping[str, Collection[str]]) -> str:
@@ -99,7 +108,7 @@ def named(wanted: str, labels: Mapping[str, Collection[str]]) -> str:
     if len(found) == 1:
         return found[0]
     problem = "several methods have this label" if found else "no finished run has this name or label"
-    remedy = f"choose one of {', '.join(map(repr, labels))}" if labels else "wait for a run to finish"
+    remedy = f"choose one of {', '.join(map(repr, found or labels))}" if labels else "wait for a run to finish"
     raise InputError(f"reference {wanted!r}: {problem}; {remedy}")
 
 
@@ -126,5 +135,9 @@ def joined(values: Iterable[object]) -> str:
     >>> joined(["cpu", None, "cpu", 3])
     'cpu, none, 3'
     """
+    return ", ".join(_distinct(values))
+
+
+def _distinct(values: Iterable[object]) -> list[str]:
     texts = (value if isinstance(value, str) and value else json.dumps(value) for value in values)
-    return ", ".join(dict.fromkeys({"null": "none", '""': "none"}.get(text, text) for text in texts))
+    return list(dict.fromkeys({"null": "none", '""': "none"}.get(text, text) for text in texts))
