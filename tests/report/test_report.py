@@ -338,6 +338,46 @@ def test_the_lead_concludes_from_intervals_alone(add, page):
     assert "No difference is shown between a and b." in lead
 
 
+def test_the_lead_names_a_few_methods_and_counts_the_others(add, page):
+    pairs = [("a", "fedeas"), *((f"b{lr}", f"uniform(budget={BUDGET + lr})") for lr in range(5))]
+    lead = page(*(add(label, policy) for label, policy in pairs)).lead()
+    assert "cannot tell a from b0, b1 and 3 more." in lead
+    assert "b4" not in lead
+
+
+def test_each_federation_has_its_own_conclusion_and_most_methods_come_first(add, page):
+    few = [add("few", "fedeas", 0, 0.5, partition={"clients": 7})]
+    many = [add("many", "fedeas", 0, 0.6), add("none", "no-generation", 0, 0.4)]
+    found = page(*few, *many)
+    assert [data for tag, data in found.texts if tag == "b"] == ["many", "few"]
+
+
+def test_charts_show_long_names_whole(add, page):
+    names = ["-".join(["a-method-with-a-long-name"] * 3) + end for end in ("-one", "-two", "-three")]
+    runs = [
+        add(name, policy, seed, 0.5 + seed / 9 + place * seed / 50)
+        for place, (name, policy) in enumerate(zip(names, ("no-generation", "fedeas", "full-balance"), strict=True))
+        for seed in (0, 1)
+    ]
+    differences, *_, times = page(*runs, reference=names[0]).charts()
+    for chart, shown in ((differences, names[1:]), (times, names)):
+        rows = [text.replace("<br>", "") for text in chart["layout"]["yaxis"]["ticktext"]]
+        assert sorted(rows) == sorted(shown)
+
+
+@pytest.mark.parametrize("accuracy", [0.01, 0.8, 0.99])
+def test_axes_of_accuracy_hold_all_values_and_end_at_100_percent(add, page, accuracy):
+    run = add("a", "fedeas", accuracy=accuracy, classes=[1.0, 0.0], rounds=0)
+    for number in range(1, 5):
+        run.append_round({"round": number, "clients": [0], "accuracy": accuracy, "class_accuracy": [1.0, 0.0]})
+    shown = [chart["layout"]["yaxis"] for chart in page(run).charts()]
+    axes = [axis["range"] for axis in shown if "accuracy" in axis.get("title", {}).get("text", "")]
+    (curves, price, *others) = axes
+    assert 0 <= curves[0] < min(accuracy, 0.75) and max(accuracy, 0.75) < curves[1] <= 1  # 0.75 is the threshold
+    assert 0 <= price[0] < 100 * accuracy < price[1] <= 100
+    assert all(0 <= low < high <= 100 for low, high in others) and len(others) == 2
+
+
 def test_methods_are_named_by_label_by_spec_or_by_what_differs(add, page):
     assert set(page(add("s0", "fedeas", 0), add("s1", "fedeas", 1)).result()) == {"fedeas(beta=12) + fedavg"}
     runs = [add("run", policy, train=TrainConfig(lr=lr)) for policy, lr in [("fedeas", 0.1), ("full-balance", 0.1)]]

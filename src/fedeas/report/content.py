@@ -29,6 +29,7 @@ from fedeas.report.samples import Row, samples_of
 from fedeas.runs.comparison import Measured, conclusion, fixed
 from fedeas.runs.methods import differing, joined, values_of
 
+MOST_NAMED = 2  # methods in a sentence of the result; the table has all
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
 
@@ -68,7 +69,7 @@ def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         "dataset": joined(each.run.config.data.dataset for each in runs),
         "clients": joined(each.run.config.partition.clients for each in runs),
         "references": [each.name for each in _references(finished)] if len(finished) > 1 else [],
-        "conclusions": [_conclusion(each, finished) for each in _references(finished)],
+        "conclusions": _conclusions(finished),
         "accuracy": _accuracy_table(finished) if finished else None,
         "work": _work_table(finished) if finished else None,
         "apart": _differences(finished),
@@ -90,15 +91,22 @@ def _references(finished: Sequence[MethodRuns]) -> list[MethodRuns]:
     return list(dict.fromkeys(reference(method, finished) for method in finished))
 
 
+def _conclusions(finished: Sequence[MethodRuns]) -> list[dict[str, Any]]:
+    """What each reference method shows: the user's choice first, then those that most methods are compared with."""
+    found = [_conclusion(each, finished) for each in _references(finished)]
+    return sorted(found, key=lambda each: (not each["method"].is_chosen, -each["others"]))
+
+
 def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> dict[str, Any]:
     """What a reference method reaches, and the differences to it."""
     others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
-    differences = {method.name: method.seeds.minus(chosen.seeds) for method in others}
+    differences = {method.name: found for method in others if (found := method.seeds.minus(chosen.seeds)) is not None}
     return {
         "method": chosen,
+        "others": len(others),
         "accuracy": chosen.accuracy.text(2),
         "final": chosen.seeds.percent("final").text(2),
-        "differences": conclusion(chosen.name, {name: each for name, each in differences.items() if each is not None}),
+        "differences": conclusion(chosen.name, differences, most=MOST_NAMED),
     }
 
 
@@ -148,11 +156,13 @@ def _differences(finished: Sequence[MethodRuns]) -> Chart | None:
         chosen = reference(method, finished)
         found = None if method is chosen else method.seeds.minus(chosen.seeds)
         if found is not None and found.interval is not None:
-            shown.append(Apart(f"{method.name} minus {chosen.name}", method.look, found))
+            shown.append(Apart(method.name, chosen.name, method.look, found))
     if not shown:
         return None
-    said = "; ".join(f"{each.name}: {fixed(each.found.mean, 2)} points" for each in shown)
-    caption = "Paired differences of accuracy with their 95 % intervals. Hollow: no difference shown."
+    said = "; ".join(f"{each.name} minus {each.reference}: {fixed(each.found.mean, 2)} points" for each in shown)
+    references = {each.reference for each in shown}
+    to = min(references) if len(references) == 1 else "the reference that the table names"
+    caption = f"Paired differences of accuracy to {to}, with their 95 % intervals. Hollow: no difference shown."
     return Chart(figures.differences(shown), f"Differences of accuracy. {said}", caption)
 
 
@@ -325,7 +335,7 @@ def _strip(row: Row) -> dict[str, str]:
     png, width, height = strip(row.images)
     scale = max(1, round(TILE / height))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return {"source": source, "look": f"width:{scale * width}px;margin-bottom:min({scale}px,1vw)"}
+    return {"source": source, "look": f"width:{scale * width}px;border-bottom:min({scale}px,1vw) solid #fff"}
 
 
 def _times(finished: Sequence[MethodRuns]) -> Chart:

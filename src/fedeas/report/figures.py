@@ -8,6 +8,7 @@ with its number in ``legendgroup``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,24 +28,27 @@ DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
 SYMBOLS = {"solid": "circle", "dashed": "square", "dotted": "diamond"}
 HEIGHT = 440
 TOOLBAR = 32  # pixels that Plotly's toolbar takes above a chart
+NAME_ROOM = 32  # characters of a line of a name beside a chart
 MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
 
 Spec = dict[str, Any]
 
 
 class Apart(NamedTuple):
-    """A paired difference of two methods in points."""
+    """A paired difference of a method to its reference in points."""
 
     name: str
+    reference: str
     look: Look
     found: Difference
 
 
 def convergence(methods: Sequence[MethodRuns], thresholds: Sequence[float]) -> Spec:
     """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
-    accuracies = _axis("accuracy on the test set", tickformat=".0%", hoverformat=".1%")
-    drawn = [curve.rounds for each in methods for finished in (True, False) for curve in each.curves(finished)]
-    rounds = _axis("round", rangemode="tozero", **plots.round_ticks(drawn))
+    curves = [curve for each in methods for finished in (True, False) for curve in each.curves(finished)]
+    shown = [*thresholds, *(value for curve in curves for value in curve.accuracy)]
+    accuracies = _accuracy_axis("accuracy on the test set", shown, 1, tickformat=".0%", hoverformat=".1%")
+    rounds = _axis("round", rangemode="tozero", **plots.round_ticks([curve.rounds for curve in curves]))
     layout = _layout(rounds, accuracies, hovermode="x unified")
     layout["shapes"] = [
         _line(y0=each, y1=each, x0=0, x1=1, xref="paper", dash="dash", label=f"threshold {100 * each:g}%")
@@ -68,7 +72,8 @@ def price(methods: Sequence[MethodRuns], level: str) -> Spec:
         }
         for group, (each, place) in enumerate(zip(methods, places, strict=True))
     ]
-    return {"data": traces, "layout": _layout(samples, _axis(level))}
+    ends = [each.accuracy.mean + sign * (each.accuracy.spread or 0) for each in methods for sign in (-1, 1)]
+    return {"data": traces, "layout": _layout(samples, _accuracy_axis(level, ends, 100))}
 
 
 def _spread(method: MethodRuns) -> Spec:
@@ -78,8 +83,7 @@ def _spread(method: MethodRuns) -> Spec:
 
 def differences(apart: Sequence[Apart]) -> Spec:
     """Paired differences that have an interval, a row each; hollow where no difference is shown."""
-    names = [for_html(_short(each.name)) for each in apart]
-    rows = _axis("", tickvals=list(range(len(apart))), ticktext=names, showgrid=False)
+    rows, height = _rows([each.name for each in apart])
     traces = []
     for row, each in enumerate(apart):
         mean, verdict = each.found.mean, each.found.verdict
@@ -89,11 +93,12 @@ def differences(apart: Sequence[Apart]) -> Spec:
         if verdict not in (Verdict.HIGHER, Verdict.LOWER):
             marks["marker"] |= {"symbol": f"{marks['marker']['symbol']}-open"}
         ends = {"array": [high - mean], "arrayminus": [mean - low], "color": each.look.colour}
-        about = f"{for_html(each.name)}<br>{mean:+.2f} points<br>{for_html(verdict)}<extra></extra>"
+        pair = f"{for_html(each.name)}<br>minus {for_html(each.reference)}"
+        about = f"{pair}<br>{mean:+.2f} points<br>{for_html(verdict)}<extra></extra>"
         traces.append({"x": [mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
     points = _axis("points of accuracy", zeroline=True, zerolinecolor=SOFT, rangemode="tozero")
     upwards = {**rows, "range": [len(apart) - 0.5, -0.5]}
-    return {"data": traces, "layout": _layout(points, upwards, height=130 + 34 * len(apart))}
+    return {"data": traces, "layout": _layout(points, upwards, height=height)}
 
 
 def by_class(same: Sequence[Breakdown]) -> Spec:
@@ -111,8 +116,7 @@ def by_class(same: Sequence[Breakdown]) -> Spec:
         for group, each in enumerate(same)
     ]
     known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
-    reach = [min(known) - 4, max(known) + 4]  # marks side by side would start at 0 like bars
-    layout = _layout(_names_axis("class", names), _axis("accuracy, %", range=reach), scattermode="group")
+    layout = _layout(_names_axis("class", names), _accuracy_axis("accuracy, %", known, 100), scattermode="group")
     return {"data": traces, "layout": layout}
 
 
@@ -127,7 +131,8 @@ def by_client(known: Sequence[Breakdown]) -> Spec:
         values = {"x": _numbers(share), "y": _numbers(clients), "hovertemplate": about}
         traces.append({"mode": "lines+markers", "marker": {"size": 4}, "line": line, **values, **_group(str(group))})
     shares = _axis("share of the clients, worst first", tickformat=".0%", range=[0, 1])
-    return {"data": traces, "layout": _layout(shares, _axis("accuracy, %"))}
+    shown = [value for each in known for value in each.mean_clients.tolist()]
+    return {"data": traces, "layout": _layout(shares, _accuracy_axis("accuracy, %", shown, 100))}
 
 
 def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
@@ -143,7 +148,7 @@ def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
 def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
     """Stacked bars of the seconds of each method: hatched for generation, solid for training, pale for the rest."""
     unit, seconds = _unit(max(map(sum, spent.values())))
-    names, colours = [for_html(_short(each.name)) for each in spent], [each.look.colour for each in spent]
+    colours = [each.look.colour for each in spent]
     traces: list[Spec] = [
         {
             "type": "bar",
@@ -158,9 +163,9 @@ def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
     ]
     sums = [f"{sum(parts) / seconds:,.1f}" for parts in spent.values()]
     traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
-    rows = _axis("", tickvals=list(range(len(spent))), ticktext=names, showgrid=False, autorange="reversed")
+    rows, height = _rows([each.name for each in spent])
     along = _axis(f"{unit} for each run, on average", rangemode="tozero")
-    layout = _layout(along, rows, height=130 + 34 * len(spent), barmode="stack", bargap=0.35)
+    layout = _layout(along, {**rows, "autorange": "reversed"}, height=height, barmode="stack", bargap=0.35)
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
     return {"data": traces, "layout": {**layout, "showlegend": True, "legend": legend}}
 
@@ -187,6 +192,20 @@ def _axis(title: str, **more: Any) -> Spec:
     return {"automargin": True, "gridcolor": LINE, "linecolor": LINE, "zeroline": False, **words, **more}
 
 
+def _accuracy_axis(title: str, shown: Sequence[float], whole: float, **more: Any) -> Spec:
+    """An axis with a little room around these accuracies, but neither below 0 nor above the `whole`."""
+    room = 0.04 * whole
+    return _axis(title, range=[max(min(shown) - room, 0), min(max(shown) + room, whole)], **more)
+
+
+def _rows(names: Sequence[str]) -> tuple[Spec, int]:
+    """An axis with a row for each name, in lines that fit beside a chart, and the height of the chart."""
+    lines = [wrap(name, NAME_ROOM) for name in names]
+    texts = ["<br>".join(map(for_html, each)) for each in lines]
+    axis = _axis("", tickvals=list(range(len(names))), ticktext=texts, showgrid=False)
+    return axis, 130 + max(34, 16 * max(map(len, lines)) + 8) * len(names)
+
+
 def _names_axis(title: str, names: Sequence[str]) -> Spec:
     """An axis with a name at every place; Plotly leaves out and turns names that do not fit."""
     texts = [for_html(_short(name, 16)) for name in names]
@@ -206,7 +225,7 @@ def _group(group: str) -> Spec:
 
 def _marks(look: Look, group: str, size: int = 10) -> Spec:
     marker = {"color": look.colour, "symbol": SYMBOLS[look.dash], "size": size}
-    return {"mode": "markers", "marker": marker, **_group(group)}
+    return {"mode": "markers", "marker": marker, "cliponaxis": False, **_group(group)}
 
 
 def _curve(method: MethodRuns, group: str) -> list[Spec]:
@@ -285,7 +304,7 @@ def _fills(colours: Sequence[str]) -> dict[str, Spec]:
     }
 
 
-def _short(name: str, room: int = 32) -> str:
+def _short(name: str, room: int) -> str:
     return name if len(name) <= room else f"{name[: room - 1]}…"
 
 

@@ -181,9 +181,14 @@ def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
 
 
 def conclusion(
-    reference: str, differences: Mapping[str, Difference], above: str = "is higher than", below: str = "is lower than"
+    reference: str,
+    differences: Mapping[str, Difference],
+    above: str = "is higher than",
+    below: str = "is lower than",
+    *,
+    most: int | None = None,
 ) -> str:
-    """Sentences on what the differences of other methods to this one show.
+    """Sentences on what the differences of other methods to this one show; each names at most `most` of them.
 
     >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
     >>> conclusion("fedeas", shown)
@@ -197,7 +202,17 @@ def conclusion(
         Verdict.NO_SPREAD: f"Seeds that all differ by the same amount cannot tell {reference} from",
     }
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
-    return " ".join(f"{start} {listed(names[verdict])}." for verdict, start in starts.items() if names[verdict])
+    return " ".join(f"{start} {_first(names[verdict], most)}." for verdict, start in starts.items() if names[verdict])
+
+
+def _first(names: Sequence[str], most: int | None) -> str:
+    """The first names for a sentence, and how many there are besides.
+
+    >>> _first(["a", "b", "c", "d"], 2), _first(["a", "b"], 2)
+    ('a, b and 2 more', 'a and b')
+    """
+    shown = names[:most]
+    return listed([*shown, *[f"{len(names) - len(shown):,} more"] * (len(shown) < len(names))])
 
 
 def fixed(value: float, decimals: int) -> str:
