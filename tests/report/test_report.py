@@ -346,7 +346,7 @@ def test_the_lead_names_a_few_methods_and_counts_the_others(add, page):
 
 
 def test_each_federation_has_its_own_conclusion_and_most_methods_come_first(add, page):
-    few = [add("few", "fedeas", 0, 0.5, partition={"clients": 7})]
+    few = [add("few", "no-generation", 0, 0.9, partition={"clients": 7})]
     many = [add("many", "fedeas", 0, 0.6), add("none", "no-generation", 0, 0.4)]
     found = page(*few, *many)
     assert [data for tag, data in found.texts if tag == "b"] == ["many", "few"]
