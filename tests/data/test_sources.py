@@ -355,6 +355,40 @@ def test_folders_with_the_same_names_sizes_and_times_are_kept_apart(tmp_path):
     assert np.array_equal(one.images, 255 - other.images)
 
 
+def write_bitmaps(base):
+    """Images that agree in size and time of modification, as those of an unpacked archive may."""
+    for label, name in enumerate(("ant", "bee")):
+        (base / name).mkdir(parents=True)
+        for number in range(5):
+            path = base / name / f"{number}.bmp"
+            path.write_bytes(encoded(np.full((1, 4, 4), 100 * label + number, np.uint8), "bmp"))
+            os.utime(path, (1, 1))
+    return base
+
+
+def test_classes_that_change_places_are_read_again(tmp_path):
+    base = write_bitmaps(tmp_path / "pets")
+    before = load_dataset(f"folder:{base}")
+    for old, new in (("ant", "aside"), ("bee", "ant"), ("aside", "bee")):
+        (base / old).rename(base / new)
+    after = load_dataset(f"folder:{base}")
+    for images, labels, new_images, new_labels in (
+        (before.images, before.labels, after.images, after.labels),
+        (before.test_images, before.test_labels, after.test_images, after.test_labels),
+    ):
+        assert np.array_equal(new_images[new_labels == 0], images[labels == 1])
+        assert np.array_equal(new_images[new_labels == 1], images[labels == 0])
+
+
+def test_an_edited_image_is_read_again_also_if_its_time_is_set_back(tmp_path):
+    base = write_bitmaps(tmp_path / "pets")
+    before = load_dataset(f"folder:{base}")
+    for path in base.rglob("*.bmp"):
+        path.write_bytes(encoded(255 - np.asarray(Image.open(path))[None], "bmp"))
+        os.utime(path, (1, 1))
+    assert np.array_equal(load_dataset(f"folder:{base}").images, 255 - before.images)
+
+
 def test_an_incomplete_cache_is_built_again(tmp_path, cache):
     root = write_hub(tmp_path)
     load_dataset("cifar10", root)
@@ -501,7 +535,7 @@ def test_unknown_names_are_refused(name):
 def test_missing_packages_are_named_with_the_remedy(tmp_path, monkeypatch, package, name):
     write_hub(tmp_path, "a/b")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf"^{package} is missing; get it with: pip install 'fedeas\[train\]'$"):
+    with pytest.raises(InputError, match=rf" needs {package}: pip install 'fedeas\[train\]'$"):
         load_dataset(name, tmp_path if name.startswith("hub") else None)
 
 

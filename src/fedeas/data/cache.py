@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-DECODER_VERSION = 1  # part of the fingerprint: raise it when the same files would give other arrays
+DECODER_VERSION = 2  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
 T = TypeVar("T", covariant=True)
@@ -80,9 +80,13 @@ class _ColourError(Exception):
 
 
 def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
-    """A hash of the files' names below `base`, sizes and times; hashing their content would take too long."""
+    """A hash of what the file system says of the files below `base`; hashing their content would take too long.
+
+    Files can be exchanged or edited while names, sizes and times of modification stay the same. Exchanged files have
+    other inodes under their names, and an edit always changes the time of the last change (ctime).
+    """
     stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
-    content = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    content = [[name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for name, stat in stats]
     return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
 
 
