@@ -191,6 +191,63 @@ def test_palettes_and_transparency_become_colour(tmp_path):
     assert np.array_equal(data.images[:2], expected)
 
 
+def decoded(image, form="png", **options):
+    """The pixels of one Pillow image that was saved and read again."""
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    ((_, pixels),) = cache_module.decode([("here", buffer.getvalue())])
+    return pixels
+
+
+def with_alpha(pixels, alpha):
+    """The image in Pillow's mode LA or RGBA."""
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    image.putalpha(Image.fromarray(alpha))
+    return image
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparent_pixels_lie_on_white(channels):
+    pixels, alpha = pictures(1, channels)[0], pictures(1, 1, seed=1)[0, 0]
+    alpha[:2] = [[0], [255]]
+    weight = alpha / 255
+    found = decoded(with_alpha(pixels, alpha))
+    assert found.shape == pixels.shape
+    assert np.abs(found - (weight * pixels + (1 - weight) * 255)).max() <= 1  # rounding
+    assert (found[:, 0] == 255).all()
+    assert np.array_equal(found[:, 1], pixels[:, 1])
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "P"])
+def test_a_colour_that_a_file_declares_transparent_is_white(mode):
+    image = Image.fromarray(np.array([[7, 200]], np.uint8)).convert(mode)
+    hidden = (7, 7, 7) if mode == "RGB" else image.getpixel((0, 0))
+    assert decoded(image, transparency=hidden)[0].tolist() == [[255, 200]]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_palette_of_greys_gives_one_channel(channels):
+    pixels = pictures(1, channels)[0]
+    image = Image.fromarray(np.repeat(pixels, 3 // channels, axis=0).transpose(1, 2, 0)).quantize(32)
+    assert np.array_equal(decoded(image), pixels)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_as_their_exif_data_say(orientation):
+    """Orientations above 4 exchange the rows and columns of what is stored."""
+    pixels = pictures(1)[0]
+    mirrored = {2: np.s_[:, :, ::-1], 3: np.s_[:, ::-1, ::-1], 4: np.s_[:, ::-1]}
+    turned = {5: np.s_[:], 6: np.s_[:, :, ::-1], 7: np.s_[:, ::-1, ::-1], 8: np.s_[:, ::-1]}
+    expected = (
+        pixels.transpose(0, 2, 1)[turned[orientation]]
+        if orientation > 4
+        else pixels[mirrored.get(orientation, np.s_[:])]
+    )
+    exif = Image.Exif()
+    exif[274] = orientation
+    assert np.array_equal(decoded(Image.fromarray(pixels.transpose(1, 2, 0)), exif=exif), expected)
+
+
 def test_fine_labels_are_the_labels_of_cifar100(tmp_path):
     coarse = {"fine_label": LABELS, "coarse_label": [0] * 11}
     for split, images in (("train", TRAIN), ("test", TEST)):

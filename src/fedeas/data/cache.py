@@ -137,8 +137,22 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
 
 
 def _pixels(image: Image) -> ByteArray:
-    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    """The image as a viewer shows it: turned as its EXIF data say, transparent pixels on white."""
+    from PIL.ImageOps import exif_transpose
+
+    exif_transpose(image, in_place=True)
+    is_grey, has_palette = image.mode in ("1", "L", "LA"), image.mode in ("P", "PA")
+    shown = _on_white(image) if image.has_transparency_data else image
+    if is_grey:
+        return np.asarray(shown.convert("L"))[None]
+    pixels = np.asarray(shown.convert("RGB")).transpose(2, 0, 1)
+    return pixels[:1] if has_palette and (pixels == pixels[0]).all() else pixels
+
+
+def _on_white(image: Image) -> Image:
+    from PIL.Image import alpha_composite, new
+
+    return alpha_composite(new("RGBA", image.size, "white"), image.convert("RGBA"))
 
 
 def _build(folder: Path, source: str, encoded: Encoded) -> None:
