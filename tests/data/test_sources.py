@@ -17,6 +17,7 @@ from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
 from fedeas.data import sources
 from fedeas.data.known import KNOWN
+from fedeas.data.one_part import load_own
 from fedeas.data.sources import load_dataset
 
 CLASSES = ("ant", "bee", "cow")
@@ -289,6 +290,42 @@ def test_image_folders_are_read_in_class_order(tmp_path, test_name):
     data = load_dataset(f"folder:{base}")
     assert_holds(data, TRAIN[order], TEST[test_order], sorted(LABELS), sorted(TEST_LABELS))
     assert data.classes == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *[("train/ant/a.jp2", 2), ("train/ant/a.HEIC", 2), ("val/ant/a.png", 2), ("a.png", 2)],
+        *[("train/ant/._a.png", 0), ("train/ant/Thumbs.db", 0), ("train/ant/a.txt", 0), (".trash/ant/a.png", 0)],
+    ],
+)
+def test_a_note_counts_images_that_are_not_used(tmp_path, name, count):
+    base = write_folder(tmp_path / "pets")
+    for path in (base / name, (base / name).with_stem((base / name).stem + "b")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    notes = load_dataset(f"folder:{base}").notes
+    assert len(notes) == bool(count)
+    assert all(f"{count} images such as {name}" in note for note in notes)
+
+
+def test_a_link_to_a_folder_above_ends_the_search_for_images(tmp_path):
+    base = write_folder(tmp_path / "pets")
+    (base / "train" / "ant" / "up").symlink_to(base / "train")
+    with pytest.raises(InputError, match="images at two depths"):
+        load_dataset(f"folder:{base}")
+
+
+def test_names_of_classes_and_clients_are_compared_in_one_form_of_unicode(tmp_path):
+    one, other = "K\u00e4se", "Ka\u0308se"  # written as one letter, and as a letter with an accent
+    for number, folder in enumerate((f"train/a/{one}", f"train/{other}/{other}", f"test/{other}")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "0.png").write_bytes(encoded(TRAIN[number]))
+    data = load_dataset(f"folder:{tmp_path}")
+    assert (data.classes, data.clients) == ((one,), (one, "a"))
+    assert (data.labels.tolist(), sorted(data.owners.tolist())) == ([0, 0], [0, 1])
+    assert data.test_labels.tolist() == [0]
+    assert load_own(f"folder:{tmp_path}").classes == (one,)
 
 
 @pytest.mark.parametrize(
@@ -736,6 +773,11 @@ def test_a_process_that_dies_is_reported(tmp_path, in_processes, monkeypatch):
         load_dataset("cifar10", write_hub(tmp_path))
 
 
+def move(old, new):
+    new.parent.mkdir(parents=True, exist_ok=True)
+    old.rename(new)
+
+
 def remove_images(folder):
     for path in folder.rglob("*.png"):
         path.unlink()
@@ -746,6 +788,22 @@ FOLDER_FAULTS = {
     "two depths": (
         lambda base: (base / "train" / "ant").rename(base / "train" / "bee" / "ant"),
         "pets: images at two depths, train/.*; make it class/",
+    ),
+    "images below a class": (
+        lambda base: move(base / "train" / "bee" / "001.png", base / "train" / "bee" / "more" / "001.png"),
+        r"pets: images at two depths, train/ant/000.png \(10\) and train/bee/more/001.png \(1\); make it class/",
+    ),
+    "images far below a class": (
+        lambda base: move(base / "test" / "bee" / "001.png", base / "test" / "bee" / "a" / "b" / "c" / "001.png"),
+        "pets: images at two depths, test/",
+    ),
+    "images beside the classes": (
+        lambda base: move(base / "train" / "bee" / "001.png", base / "train" / "001.png"),
+        "pets: images at two depths, train/001.png",
+    ),
+    "one class in two forms of Unicode": (
+        lambda base: [(base / "train" / name).mkdir() for name in ("K\u00e4fer", "Ka\u0308fer")],
+        "two folders have this name, in two forms of Unicode",
     ),
     "empty class": (
         lambda base: remove_images(base / "train" / "bee"),

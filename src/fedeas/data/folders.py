@@ -4,13 +4,16 @@ These trees are read; ``train`` and ``test`` may hold either of the first two::
 
     DIR/class/*.png            DIR/client/class/*.png            DIR/train/...   DIR/test/...
 
-Without a test part a share of each class (of each client) is set aside for testing.
+Without a test part a share of each class (of each client) is set aside for testing. Names are compared in one form of
+Unicode (NFC), since file systems store letters such as "ä" in two forms.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,10 @@ from fedeas.errors import InputError
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
+UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
+"""Images, too, but files with these suffixes are not read."""
+
+DEEPEST = 6  # how many folders deep images are searched: the search would never end at a link to a folder above it
 TEST_SHARE = 0.2
 """Set aside where there is no test part."""
 
@@ -53,6 +60,8 @@ class ImageTree:
     clients: tuple[str, ...] | None
     """The client folders of the training part, in order; None if there are none."""
     test_is_set_aside: bool
+    notes: tuple[str, ...] = ()
+    """What a user should know."""
 
     @property
     def owners(self) -> list[int] | None:
@@ -60,25 +69,15 @@ class ImageTree:
         if self.clients is None:
             return None
         number = {name: row for row, name in enumerate(self.clients)}
-        return [number[path.parent.parent.name] for path in self.train]
+        return [number[name_of(path.parent.parent)] for path in self.train]
 
     def labels(self, part: Sequence[Path]) -> list[int]:
         """The class of each image."""
-        number = {name: column for column, name in enumerate(self.classes)}
-        return [number[path.parent.name] for path in part]
+        return labels_of(part, self.classes)
 
     def names(self, part: Sequence[Path]) -> tuple[str, ...]:
         """The paths below the folder."""
         return tuple(path.relative_to(self.base).as_posix() for path in part)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know."""
-        if not self.test_is_set_aside:
-            return ()
-        whose = "class" if self.clients is None else "client's images of each class"
-        images = len(self.train) + len(self.test)
-        return (f"no test part: {len(self.test):,} of {images:,} images, a fifth of each {whose}, are for testing",)
 
 
 def find_images(base: Path) -> ImageTree:
@@ -96,13 +95,25 @@ def find_images(base: Path) -> ImageTree:
     clients = _clients(part, files) if depth == 2 else None
     if test_name is None:
         train, test = _set_aside(base, files)
-        return ImageTree(base, train, test, classes, clients, test_is_set_aside=True)
-    by_class, by_client = _images_below(base / test_name, 2), _images_below(base / test_name, 3)
-    test = by_class or by_client
-    unknown = sorted({path.name for path in _folders(base / test_name, 1 if by_class else 2)} - {*classes})
+        whose = "class" if clients is None else "client's images of each class"
+        note = f"no test part: {len(test):,} of {len(files):,} images, a fifth of each {whose}, are for testing"
+        return ImageTree(base, train, test, classes, clients, True, (note, *_unused(base, files)))
+    test, test_depth = _images_of(base, base / test_name)
+    unknown = sorted({*_class_names(base / test_name, test_depth)} - {*classes})
     if unknown:
         raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
-    return ImageTree(base, files, test, classes, clients, test_is_set_aside=False)
+    return ImageTree(base, files, test, classes, clients, False, tuple(_unused(base, [*files, *test])))
+
+
+def name_of(folder: Path) -> str:
+    """The name of a class or client, which is the name of its folder."""
+    return unicodedata.normalize("NFC", folder.name)
+
+
+def labels_of(files: Iterable[Path], classes: Sequence[str]) -> list[int]:
+    """The class of each image, by its place in `classes`."""
+    number = {name: column for column, name in enumerate(classes)}
+    return [number[name_of(path.parent)] for path in files]
 
 
 def _check_is_there(base: Path) -> None:
@@ -129,21 +140,52 @@ def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple
 
 def _images_of(base: Path, part: Path) -> tuple[tuple[Path, ...], int]:
     """The images of a part, and at which depth the folders of classes are: 1, or 2 below folders of clients."""
-    by_class, by_client = _images_below(part, 2), _images_below(part, 3)
-    if by_class and by_client:
-        shown = [path.relative_to(base).as_posix() for path in (by_class[0], by_client[0])]
+    by_depth: dict[int, list[Path]] = {}
+    for path in sorted(_below(part, IMAGE_SUFFIXES)):
+        by_depth.setdefault(len(path.relative_to(part).parts) - 1, []).append(path)
+    if len(by_depth) > 1:
+        one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
+        shown = [f"{found[0].relative_to(base).as_posix()} ({len(found):,})" for found in (one, other)]
         raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
-    return by_client or by_class, 2 if by_client else 1
+    depth = 2 if 2 in by_depth else 1
+    return tuple(by_depth.get(depth, ())), depth
+
+
+def _below(base: Path, suffixes: Iterable[str]) -> Iterator[Path]:
+    """What is below a folder with one of these suffixes; hidden files and folders are left out."""
+    for place, folders, files in os.walk(base, followlinks=True):
+        folder = Path(place)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        # A folder named like an image is returned, too: reading it says what is wrong.
+        yield from (
+            folder / name
+            for name in (*folders, *files)
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
+        )
+        if len(folder.relative_to(base).parts) == DEEPEST:
+            folders.clear()
+
+
+def _unused(base: Path, used: Sequence[Path]) -> Iterator[str]:
+    """Notes on images that are not used: of formats that are not read, or outside of train and test."""
+    unread = sorted(_below(base, UNREAD_SUFFIXES))
+    outside = sorted({*_below(base, IMAGE_SUFFIXES)} - {*used})
+    for found, why in (
+        (unread, "convert them to PNG"),
+        (outside, "they are outside of the parts for training and testing"),
+    ):
+        if found:
+            yield f"{base}: {len(found):,} images such as {found[0].relative_to(base).as_posix()} are not used; {why}"
 
 
 def _class_names(part: Path, depth: int) -> tuple[str, ...]:
-    return tuple(sorted({path.name for path in _folders(part, depth)}))
+    return tuple(sorted({name_of(path) for path in _folders(part, depth)}))
 
 
 def _clients(part: Path, files: Sequence[Path]) -> tuple[str, ...]:
     """The client folders; refuse one without images."""
-    found = {path.parent.parent.name for path in files}
-    empty = next((path for path in _folders(part, 1) if path.name not in found), None)
+    found = {name_of(path.parent.parent) for path in files}
+    empty = next((path for path in _folders(part, 1) if name_of(path) not in found), None)
     if empty is not None:
         raise InputError(f"{empty}: a client without images; add some or remove the folder")
     return tuple(sorted(found))
@@ -174,9 +216,10 @@ def _hash(path: Path) -> str:
 
 
 def _folders(part: Path, depth: int) -> list[Path]:
-    return sorted(path for path in part.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
-
-
-def _images_below(part: Path, depth: int) -> tuple[Path, ...]:
-    found = part.glob("/".join(["[!.]*"] * depth))
-    return tuple(sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES))
+    """The folders so deep below a part; two in one place must not differ only in the Unicode form of their names."""
+    found = sorted(path for path in part.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
+    first: dict[Path, Path] = {}
+    for path in found:
+        if first.setdefault(path.with_name(name_of(path)), path) != path:
+            raise InputError(f"{path}: two folders have this name, in two forms of Unicode; move their images into one")
+    return found

@@ -18,7 +18,7 @@ from fedeas.core.own_code import PREFIX
 from fedeas.core.records import plain_array
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
-from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part
+from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part, labels_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
 from fedeas.data.sources import (
     NPZ_NAMES,
@@ -106,8 +106,7 @@ def _given_normalisation(name: str, channels: int) -> Normalisation:
 
 def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Decoded:
     files, classes = find_part(base, names)
-    number = {each: column for column, each in enumerate(classes)}
-    labels = frozen_integers([number[path.parent.name] for path in files])
+    labels = frozen_integers(labels_of(files, classes))
     identity = json.dumps([str(base.resolve()), classes, "one part"])
     encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
     return load_decoded(name, fingerprint(identity, base, files), lambda: encoded)
