@@ -364,6 +364,50 @@ def test_a_fifth_of_each_class_of_an_npz_without_a_test_part_is_for_testing(tmp_
     assert one.notes
 
 
+def overlap(data):
+    train = {*map(bytes, data.images)}
+    return sum(bytes(image) in train for image in data.test_images)
+
+
+@pytest.mark.parametrize("copies", [2, 50])
+def test_equal_images_of_an_npz_are_all_for_training_or_all_for_testing(tmp_path, copies):
+    np.savez(tmp_path / "data.npz", images=np.repeat(TRAIN, copies, axis=0), labels=np.repeat(LABELS, copies))
+    data = load_dataset(f"npz:{tmp_path / 'data.npz'}")
+    assert overlap(data) == 0
+    assert {*data.labels.tolist()} == {*data.test_labels.tolist()} == {0, 1, 2}
+    assert len(data.notes) == 1  # on the test part
+
+
+def test_equal_images_are_divided_if_a_class_has_no_others(tmp_path):
+    np.savez(tmp_path / "data.npz", images=np.repeat(TRAIN[:1], 10, axis=0), labels=[0] * 10)
+    data = load_dataset(f"npz:{tmp_path / 'data.npz'}")
+    assert (len(data.labels), len(data.test_labels)) == (8, 2)
+    assert "2 of 2 test images are in the training part" in data.notes[-1]
+
+
+def repeated_npz(base):
+    test = np.concatenate([TEST[:2], TRAIN[[3, 3]]])
+    np.savez(base / "data.npz", images=TRAIN, labels=LABELS, test_images=test, test_labels=TEST_LABELS)
+    return f"npz:{base / 'data.npz'}"
+
+
+def repeated_folder(base):
+    return f"folder:{write_folder(base / 'pets', test=[*TEST[:2], *TRAIN[[3, 3]]])}"
+
+
+def repeated_parquet(base):
+    return f"parquet:{write_hub(base, test=[*TEST[:2], *TRAIN[[3, 3]]]) / 'cifar10'}"
+
+
+@pytest.mark.parametrize("write", [repeated_npz, repeated_folder, repeated_parquet])
+def test_a_note_counts_test_images_of_the_training_part(tmp_path, write):
+    name = write(tmp_path)
+    for _ in range(2):  # decoded, and from the cache
+        data = load_dataset(name)
+        assert overlap(data) == 2
+        assert "2 of 4 test images are in the training part" in data.notes[-1]
+
+
 def test_digits_are_split_by_class_and_always_the_same_way():
     data, again = load_dataset("digits"), load_dataset("digits")
     assert data.shape == (1, 8, 8)
@@ -853,8 +897,9 @@ NPZ_FAULTS = {
         {"test_labels": [0, 1, 2, 3]},
         "npz: test_labels: row 4 has label 3, but labels must be from 0 to 2$",
     ),
-    "no whole labels": ({"labels": np.array(LABELS) / 2}, "npz: labels: labels must be a list of whole numbers"),
-    "one-hot labels": ({"labels": np.eye(3, dtype=int)[LABELS]}, "npz: labels: labels must be a list of whole numbers"),
+    "no whole labels": ({"labels": np.array(LABELS) / 2}, "npz: labels must be a list of whole numbers"),
+    "one-hot labels": ({"labels": np.eye(3, dtype=int)[LABELS]}, "npz: labels must be a list of whole numbers"),
+    "two names of one array": ({"x_train": TRAIN}, "npz: holds images and x_train, .*; remove one"),
     "class missing": ({"labels": [0, 2] * 5 + [0]}, "npz: class '1' has no images in the training part"),
     "empty": ({"test_images": TEST[:0], "test_labels": []}, "npz: the test part is empty; add images to it$"),
     "objects": (
@@ -862,6 +907,12 @@ NPZ_FAULTS = {
         r"npz: not an .npz file of plain arrays \(.*\); write it with numpy",
     ),
 }
+
+
+def test_the_shape_in_a_refusal_is_the_one_in_the_file(tmp_path):
+    np.savez(tmp_path / "data.npz", images=TRAIN.reshape(11, -1), labels=LABELS)
+    with pytest.raises(InputError, match=r"npz: images are \(11, 60\)"):
+        load_dataset(f"npz:{tmp_path / 'data.npz'}")
 
 
 @pytest.mark.parametrize("fault", NPZ_FAULTS)

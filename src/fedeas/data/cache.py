@@ -29,6 +29,7 @@ from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
 from fedeas.core.extras import extra_for
 from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
+from fedeas.data.checks import count_repeated
 from fedeas.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ class ImageSet(NamedTuple, Generic[T]):
     test_images: T
     test_labels: IntArray
     classes: tuple[str, ...]
+    repeated: int = 0
+    """Test images that are in the training part, too; they are counted once, when images are decoded."""
+
+    @property
+    def parts(self) -> tuple[T, IntArray, T, IntArray, tuple[str, ...]]:
+        """Training part, test part and classes."""
+        return self[:5]
 
 
 Encoded = ImageSet[Pictures]
@@ -250,7 +258,8 @@ def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None
         }
         for path in sorted(folder.glob("*.npy"))
     }
-    content = {"source": source, "classes": classes, "arrays": arrays}
+    repeated = count_repeated(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images")))
+    content = {"source": source, "classes": classes, "repeated": repeated, "arrays": arrays}
     with written_whole(folder / MANIFEST) as part:
         part.write_text(json.dumps({"sha256": json_digest(content, sort_keys=True), **content}, indent=1))
 
@@ -269,7 +278,8 @@ def _open(folder: Path, source: str) -> Decoded | None:
                 return None
         images, test_images = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images"))
         labels, test_labels = (frozen(np.load(folder / f"{name}.npy")) for name in ("labels", "test_labels"))
-        return Decoded(images, labels, test_images, test_labels, tuple(content["classes"]))
+        classes = tuple(content["classes"])
+        return Decoded(images, labels, test_images, test_labels, classes, content["repeated"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -42,14 +42,14 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
     name = checked_name(name)
     if name == "digits" or name.startswith(PREFIX):
         return load_dataset(name, root)
-    return Dataset(name, *_part(name, root, "train"))
+    return Dataset(name, *_part(name, root, "train").parts)
 
 
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
     """Load a server's test set; of a training part that is there, too, only the normalisation is kept."""
     name = checked_name(name)
     if _lacks_training_part(name, root):
-        images, labels, no_images, no_labels, classes = _part(name, root, "test")
+        images, labels, no_images, no_labels, classes = _part(name, root, "test").parts
         given = _given_normalisation(name, images.shape[1])
         return Dataset(name, no_images, no_labels, images, labels, classes, normalisation=given)
     data = load_dataset(name, root)
@@ -83,7 +83,7 @@ def _lacks_training_part(name: str, root: PathLike | None) -> bool:
 def _npz_part(path: Path, names: tuple[tuple[str, ...], ...]) -> Decoded:
     arrays, classes = npz_arrays(path, names)
     pictures, numbers = (arrays[keys[0]] for keys in names)
-    images, labels = channels_first(pictures, str(path)), checked_labels(str(path), numbers, classes)
+    images, labels = channels_first(pictures, str(path)), checked_labels(str(path), numbers, classes, names[1][0])
     if not len(labels):
         raise InputError(f"{path}: holds no images; add some")
     if len(images) != len(labels):

@@ -7,7 +7,6 @@ decoded once, into a cache.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -41,7 +40,14 @@ from fedeas.core.own_code import PREFIX, failed, find_callable, installed
 from fedeas.core.records import plain_array
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, checked_labels, numbers_upto
+from fedeas.data.checks import (
+    check_parts,
+    checked_labels,
+    count_repeated,
+    notes_on_repeated,
+    numbers_upto,
+    pixel_hash,
+)
 from fedeas.data.folders import ImageFiles, find_images, share_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
 from fedeas.errors import FedEASError, InputError
@@ -215,27 +221,45 @@ def _from_npz(name: str, path: Path) -> Dataset:
     if tested:
         return _from_arrays(name, str(path), arrays, classes)
     images, labels = arrays["images"], arrays["labels"]
-    is_test = _set_aside(path, images, checked_labels(f"{path}: labels", labels, classes))
+    channels_first(images, f"{path}: images")  # refuse them while the message can show the shape in the file
+    is_test = _set_aside(path, images, checked_labels(str(path), labels, classes, "labels"))
     parts = {"images": images[~is_test], "labels": labels[~is_test]}
     parts |= {"test_images": images[is_test], "test_labels": labels[is_test]}
-    note = f"no test part: {is_test.sum():,} of {len(labels):,} images, a fifth of each class, are for testing"
+    note = f"no test part: {is_test.sum():,} of {len(labels):,} images are for testing"
     rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
     found = _from_arrays(name, str(path), parts, classes)
-    return replace(found, notes=(note,), sample_names=rows, test_names=test_rows)
+    return replace(found, notes=(note, *found.notes), sample_names=rows, test_names=test_rows)
 
 
 def _set_aside(path: Path, images: NDArray[Any], labels: IntArray) -> NDArray[np.bool_]:
-    """Which images are for testing: a share of each class, chosen by hashes of the pixels, so it is always the same."""
+    """Which images are for testing: a share of each class."""
     if len(images) != len(labels):
         raise InputError(f"{path}: {len(images):,} images but {len(labels):,} labels; there must be one for each")
     is_test = np.zeros(len(labels), bool)
-    hashes = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+    hashes = [*map(pixel_hash, images)]
     for label in np.unique(labels):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=hashes.__getitem__)
-        is_test[members[: share_of(len(members))]] = True
+        is_test[_share_of_class(np.flatnonzero(labels == label).tolist(), hashes)] = True
     if not is_test.any():
         raise InputError(f"{path}: too few images to set a test part aside; add test_images and test_labels")
     return is_test
+
+
+def _share_of_class(members: list[int], hashes: list[str]) -> list[int]:
+    """Those for testing, in the order of their hashes, so it is always the same. Equal images stay together.
+
+    If no group of equal images is small enough for the share, the smallest one is taken; a single group is divided.
+    """
+    groups: dict[str, list[int]] = {}
+    for member in sorted(members, key=hashes.__getitem__):
+        groups.setdefault(hashes[member], []).append(member)
+    wanted, chosen = share_of(len(members)), list[int]()
+    for group in groups.values():
+        if len(chosen) + len(group) <= wanted:
+            chosen += group
+    if chosen or not wanted:
+        return chosen
+    smallest = min(groups.values(), key=len)
+    return smallest if len(groups) > 1 else smallest[:wanted]
 
 
 def _from_code(name: str) -> Dataset:
@@ -260,9 +284,9 @@ def _from_code(name: str) -> Dataset:
 def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> Dataset:
     """Training and test part, checked, from whatever `path` names in errors."""
     images, test_images = (channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
-    labels = checked_labels(f"{path}: labels", arrays["labels"], classes)
+    labels = checked_labels(path, arrays["labels"], classes, "labels")
     classes = classes or numbers_upto(labels)
-    test_labels = checked_labels(f"{path}: test_labels", arrays["test_labels"], classes)
+    test_labels = checked_labels(path, arrays["test_labels"], classes, "test_labels")
     check_parts(path, labels, test_labels, classes)
     for part, count, wanted in (("training", images, labels), ("test", test_images, test_labels)):
         if len(count) != len(wanted):
@@ -270,7 +294,8 @@ def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes:
     if images.shape[1:] != test_images.shape[1:]:
         shapes = [" x ".join(map(str, part.shape[1:])) for part in (images, test_images)]
         raise InputError(f"{path}: training images are {shapes[0]}, test images {shapes[1]}; bring all to one size")
-    return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes)
+    notes = notes_on_repeated(count_repeated(images, test_images), len(test_images))
+    return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes, notes=notes)
 
 
 def npz_arrays(
@@ -278,6 +303,11 @@ def npz_arrays(
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...] | None]:
     """The arrays of an ``.npz`` file, each under one of its names, and the names of the classes if there are any."""
     with opened_npz(path) as file:
+        twice = next((keys for keys in names if all(key in file for key in keys)), None)
+        if twice is not None:
+            raise InputError(
+                f"{path}: holds {' and '.join(twice)}, which are two names of one array; remove one of them"
+            )
         found = {keys[0]: next((key for key in keys if key in file), None) for keys in names}
         if None in found.values():
             wanted = ", ".join(" or ".join(keys) for keys in names)
@@ -324,16 +354,16 @@ def _from_folder(name: str, base: Path) -> Dataset:
     # Its classes do, too, since a class without images has no file; so does which images are for testing.
     aside = [tree.names(tree.test)] if tree.test_is_set_aside else []
     identity = json.dumps([str(base.resolve()), tree.classes, *aside])
-    arrays = load_decoded(name, fingerprint(identity, base, [*tree.train, *tree.test]), read)
+    decoded = load_decoded(name, fingerprint(identity, base, [*tree.train, *tree.test]), read)
     owners = tree.owners
     return Dataset(
         name,
-        *arrays,
+        *decoded.parts,
         clients=tree.clients,
         owners=None if owners is None else frozen_integers(owners),
         sample_names=tree.names(tree.train),
         test_names=tree.names(tree.test),
-        notes=tree.notes,
+        notes=(*tree.notes, *notes_on_repeated(decoded.repeated, len(tree.test))),
     )
 
 
@@ -368,4 +398,5 @@ def _from_parquet(name: str, base: Path) -> Dataset:
         check_parts(str(base), encoded.labels, encoded.test_labels, encoded.classes)
         return encoded
 
-    return Dataset(name, *load_decoded(name, fingerprint(name, base, [*train, *test]), read))
+    decoded = load_decoded(name, fingerprint(name, base, [*train, *test]), read)
+    return Dataset(name, *decoded.parts, notes=notes_on_repeated(decoded.repeated, len(decoded.test_labels)))
