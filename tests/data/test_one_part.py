@@ -144,10 +144,30 @@ def test_a_folder_with_the_other_part_alone_is_refused(tmp_path, load, part):
         load(f"folder:{tmp_path}/mine")
 
 
+@pytest.mark.parametrize("names", [("train/0", "test/0"), ("training", "testing"), ("train_0", "test_0")])
+def test_parquet_files_that_may_be_of_two_parts_are_refused(tmp_path, names):
+    for name in names:
+        write_parquet(tmp_path / "mine" / f"{name}.parquet")
+    with pytest.raises(InputError, match=r"no Parquet files of a train part; .* train-0\.parquet"):
+        load_own(f"parquet:{tmp_path}/mine")
+
+
+def test_a_single_parquet_file_may_have_any_name(tmp_path):
+    write_parquet(tmp_path / "training_2024.parquet")
+    assert len(load_own(f"parquet:{tmp_path}/training_2024.parquet").labels) == len(LABELS)
+
+
+def test_parquet_files_without_images_are_refused(tmp_path):
+    write_parquet(tmp_path / "mine.parquet")
+    parquet.write_table(parquet.read_table(tmp_path / "mine.parquet")[:0], tmp_path / "mine.parquet")
+    with pytest.raises(InputError, match="holds no images"):
+        load_own(f"parquet:{tmp_path}/mine.parquet")
+
+
 @pytest.mark.parametrize("name", ["folder:none", "parquet:none", "npz:none.npz"])
-@pytest.mark.parametrize("load", [load_own, load_test_part])
+@pytest.mark.parametrize("load", [load_dataset, load_own, load_test_part])
 def test_a_place_that_is_not_there_is_one_line(tmp_path, monkeypatch, load, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="none") as told:
+    with pytest.raises(InputError, match=r"none(\.npz)?: no such") as told:
         load(name)
     assert "\n" not in str(told.value)

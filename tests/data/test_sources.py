@@ -275,6 +275,13 @@ def test_without_metadata_classes_are_numbers(tmp_path):
     assert data.classes == ("0", "1", "2")
 
 
+def test_metadata_of_other_columns_may_have_any_form(tmp_path):
+    root = write_hub(tmp_path)
+    features = {"boxes": [{"_type": "Value"}], "label": {"_type": "ClassLabel", "names": CLASSES}}
+    with_metadata(split_file(root), {"info": {"features": features}})
+    assert load_dataset("cifar10", root).classes == CLASSES
+
+
 def test_validation_stands_in_for_a_missing_test_split(tmp_path):
     root = write_hub(tmp_path)
     path = root / "cifar10/plain_text/test-00000-of-00001.parquet"
@@ -693,6 +700,20 @@ def with_labels(root, labels, **options):
     )
 
 
+def blobs(count):
+    return [encoded(pixels) for pixels in TRAIN[:count]]
+
+
+def two_image_columns(path):
+    table = pq.read_table(path)
+    pq.write_table(pa.table({"left": table["img"], "right": table["img"], "label": table["label"]}), path)
+
+
+def with_metadata(path, metadata):
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(metadata)}), path)
+
+
 def deep(mode):
     buffer = io.BytesIO()
     Image.fromarray(np.zeros((5, 4), mode)).save(buffer, "tiff")
@@ -739,6 +760,26 @@ HUB_FAULTS = {
     "no labels": (
         lambda root: write_hub(root, columns=("img", "number"), kind="Value"),
         "parquet: no single column of labels among img, number; call it label$",
+    ),
+    "several images": (
+        lambda root: two_image_columns(split_file(root)),
+        "train-00000-of-00002.parquet: several columns of images, left, right; call one of them image$",
+    ),
+    "another order of classes in the test part": (
+        lambda root: write_parquet(split_file(root, "test", of=1), blobs(4), TEST_LABELS, classes=CLASSES[::-1]),
+        "test-00000-of-00001.parquet: its classes or their order differ from those of .*train-00000-of-00002.parquet",
+    ),
+    "other classes in a later file": (
+        lambda root: with_labels(root, LABELS[6:], classes=(*CLASSES, "dog")),
+        "train-00001-of-00002.parquet: its classes or their order differ",
+    ),
+    "two classes of one name": (
+        lambda root: write_hub(root, classes=("ant", "bee", "ant")),
+        "train-00000-of-00002.parquet: classes 0 and 2 are both called 'ant'",
+    ),
+    "odd metadata": (
+        lambda root: with_metadata(split_file(root), {"info": None}),
+        "train-00000-of-00002.parquet: the metadata under huggingface cannot be read",
     ),
     "broken image": (
         lambda root: replaced_image(root, 3, b"no image"),
@@ -902,6 +943,10 @@ NPZ_FAULTS = {
     "two names of one array": ({"x_train": TRAIN}, "npz: holds images and x_train, .*; remove one"),
     "class missing": ({"labels": [0, 2] * 5 + [0]}, "npz: class '1' has no images in the training part"),
     "empty": ({"test_images": TEST[:0], "test_labels": []}, "npz: the test part is empty; add images to it$"),
+    "two classes of one name": (
+        {"classes": ["ant", "bee", "ant"]},
+        "npz: classes 0 and 2 are both called 'ant'; rename",
+    ),
     "objects": (
         {"labels": np.array(LABELS, object)},
         r"npz: not an .npz file of plain arrays \(.*\); write it with numpy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,18 @@ def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | Non
         where = f"{place}: {array}" if array else place
         raise InputError(f"{where}: row {wrong[0] + 1:,} has label {labels[wrong[0]]}, but labels must be {limits}")
     return frozen_integers(labels)
+
+
+def checked_classes(place: str, names: Iterable[object]) -> tuple[str, ...]:
+    """The names of the classes, if they differ."""
+    classes = tuple(map(str, names))
+    first: dict[str, int] = {}
+    for number, name in enumerate(classes):
+        if first.setdefault(name, number) < number:
+            raise InputError(
+                f"{place}: classes {first[name]} and {number} are both called {name!r}; rename one of them"
+            )
+    return classes
 
 
 def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:

@@ -115,12 +115,27 @@ def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Decoded:
 def _parquet_part(name: str, base: Path, split: str) -> Decoded:
     folder, found = _parquet_files(base)
     files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
-    if not files and not any(split_files(folder, found, each) for each in ("train", *TEST_NAMES)):
-        files = found  # no file is named for a part: all are of the part that is asked for
+    if not files and not _names_parts(folder, found):
+        files = found  # all are of the part that is asked for
     if not files:
         raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
     identity = f"{folder.resolve()} one part"
-    return load_decoded(name, fingerprint(identity, folder, files), lambda: read_parquet(files, []))
+
+    def read() -> Encoded:
+        encoded = read_parquet(files, [])
+        if not len(encoded.labels):
+            raise InputError(f"{base}: holds no images; add some")
+        return encoded
+
+    return load_decoded(name, fingerprint(identity, folder, files), read)
+
+
+def _names_parts(folder: Path, found: list[Path]) -> bool:
+    """Whether files, or folders that hold them, are named for parts, also in a way that is not read (``training``)."""
+    if len(found) == 1:
+        return any(split_files(folder, found, each) for each in ("train", *TEST_NAMES))
+    words = (word for path in found for word in path.relative_to(folder).parts)
+    return any(word.lower().startswith(("train", "test", "val")) for word in words)
 
 
 def _parquet_files(base: Path) -> tuple[Path, list[Path]]:

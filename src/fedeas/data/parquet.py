@@ -15,13 +15,16 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.inputs import checked_file
 from fedeas.data.cache import Encoded
-from fedeas.data.checks import checked_labels, numbers_upto
+from fedeas.data.checks import checked_classes, checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES
 from fedeas.errors import InputError
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
 BATCH_ROWS = 256
+
+Features = dict[str, dict[str, Any]]
+"""What the Hub's metadata say of each column."""
 
 
 @dataclass(frozen=True)
@@ -95,24 +98,38 @@ def files_for_testing(base: Path, found: Sequence[Path]) -> list[Path]:
 
 def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
     """Labels of both parts, and readers of their images; the test part may be empty."""
-    image, label, classes = _columns(train[0])
+    schema, features = _schema(train[0])
+    image, label = _image_column(schema, train[0]), _label_column(schema, features, train[0])
+    classes = _class_names(features, label, train[0])
+    for path in (*train[1:], *test):
+        others = _class_names(_schema(path)[1], label, path)
+        if others not in (classes, None):
+            raise InputError(
+                f"{path}: its classes or their order differ from those of {train[0]}; give all files the same"
+            )
     pictures, labels = _read_split(train, image, label, classes)
     classes = classes or numbers_upto(labels)
     test_pictures, test_labels = _read_split(test, image, label, classes)
     return Encoded(pictures, labels, test_pictures, test_labels, classes)
 
 
-def _columns(path: Path) -> tuple[str, str, tuple[str, ...] | None]:
-    """The columns of images and of labels, and the names of the classes if the file has them."""
+def _schema(path: Path) -> tuple[Any, Features]:
+    """The columns of a file, and what the Hub's metadata say of them."""
     import pyarrow.parquet as pq
 
     with _reading(path):
         schema = pq.read_schema(path)
         metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = metadata.get("info", {}).get("features", {})
-    image, label = _image_column(schema, path), _label_column(schema, features, path)
+    try:
+        features = metadata.get("info", {}).get("features", {})
+        return schema, {name: about for name, about in features.items() if isinstance(about, dict)}
+    except AttributeError:
+        raise InputError(f"{path}: the metadata under huggingface cannot be read; write the file again") from None
+
+
+def _class_names(features: Features, label: str, path: Path) -> tuple[str, ...] | None:
     names = features.get(label, {}).get("names")
-    return image, label, tuple(map(str, names)) if names else None
+    return checked_classes(str(path), names) if names and isinstance(names, list) else None
 
 
 def _read_split(
@@ -129,10 +146,13 @@ def _image_column(schema: Any, path: Path) -> str:
     found = [column.name for column in structs if column.type.get_field_index("bytes") >= 0]
     if not found:
         raise InputError(f"{path}: no column of images (structs of bytes and path) among {', '.join(schema.names)}")
-    return next((name for name in IMAGE_COLUMNS if name in found), found[0])
+    known = [name for name in IMAGE_COLUMNS if name in found]
+    if len(found) > 1 and not known:
+        raise InputError(f"{path}: several columns of images, {', '.join(found)}; call one of them image")
+    return (known or found)[0]
 
 
-def _label_column(schema: Any, features: dict[str, Any], path: Path) -> str:
+def _label_column(schema: Any, features: Features, path: Path) -> str:
     announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
     found = [name for name in LABEL_COLUMNS if name in schema.names] or announced
     if not found or (len(found) > 1 and found[0] not in LABEL_COLUMNS):

@@ -42,6 +42,7 @@ from fedeas.core.spec import own_code_named, read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import (
     check_parts,
+    checked_classes,
     checked_labels,
     count_repeated,
     notes_on_repeated,
@@ -278,7 +279,7 @@ def _from_code(name: str) -> Dataset:
         raise InputError(f"{call.name} must give a dictionary with the arrays {', '.join(wanted)}")
     classes = given.get("classes")
     arrays = {key: np.asarray(given[key]) for key in wanted}
-    return _from_arrays(name, call.name, arrays, None if classes is None else tuple(map(str, classes)))
+    return _from_arrays(name, call.name, arrays, None if classes is None else checked_classes(call.name, classes))
 
 
 def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> Dataset:
@@ -312,7 +313,7 @@ def npz_arrays(
         if None in found.values():
             wanted = ", ".join(" or ".join(keys) for keys in names)
             raise InputError(f"{path}: an array is missing; there must be {wanted}")
-        classes = tuple(map(str, plain_array(file, "classes"))) if "classes" in file else None
+        classes = checked_classes(str(path), plain_array(file, "classes")) if "classes" in file else None
         return {name: plain_array(file, str(key)) for name, key in found.items()}, classes
 
 
@@ -387,6 +388,8 @@ def parquet_folder(name: str, root: PathLike | None) -> Path:
 
 
 def _from_parquet(name: str, base: Path) -> Dataset:
+    if not base.is_dir():
+        raise InputError(f"{base}: no such folder; give one that holds train-*.parquet and test-*.parquet")
     found = sorted(base.rglob("*.parquet"))
     train, test = split_files(base, found, "train"), files_for_testing(base, found)
     if not train or not test:
