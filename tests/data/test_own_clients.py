@@ -167,6 +167,7 @@ def test_images_are_named_by_their_paths(tmp_path):
         ({"sample": [0, 5000], "client": ["a", "b"]}, "row 2: 5000 is no training sample; give 0 to 1437"),
         ({"sample": [0, -1], "client": ["a", "b"]}, "row 2: -1 is no training sample"),
         ({"sample": ["x.png"], "client": ["a"]}, "row 1: 'x.png' is no training sample"),
+        ({"sample": [0, "x"], "client": ["a", "b"]}, "row 2: 'x' is no training sample; give 0 to 1437"),
         ({"number": [0, 1], "client": ["a", "b"]}, "rename the sample column"),
         ({"sample": [0, 1], "who": ["a", "b"]}, "rename the client column"),
     ],
@@ -198,6 +199,35 @@ def test_a_saved_partition_of_other_samples_is_refused(tmp_path):
     split_of(paper, needs_indices=True).partition.save(tmp_path / "paper.npz")
     with pytest.raises(InputError, match="made for 1,797 other samples"):
         split_data(load_config(None, [f"partition.file={tmp_path / 'paper.npz'}"]), load_dataset("digits"))
+
+
+def test_letters_in_two_forms_of_unicode_are_one_client_and_one_path(tmp_path):
+    one, other = "K\u00f6ln", "Ko\u0308ln"
+    base = write_images(tmp_path, {"images": {one: 10, "ant": 5}}) / "images"
+    names = [f"{other}/{number}.png" for number in range(10)]
+    path = write_table(tmp_path / "split.csv", {"path": names, "client": [one, other] * 5})
+    found = split(base, f"partition.file={path}")
+    assert found.counts.clients == (one,)
+    assert found.counts.total == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clients": np.array(["a", "a", "b"])}, "damaged"),
+        ({"test_sizes": np.array([0])}, "damaged"),
+        ({"recipe": np.array("[]")}, "damaged"),
+        ({"sizes": np.array([1000, 0, 438])}, "client '1' has no training sample"),
+    ],
+)
+def test_a_saved_partition_that_cannot_be_right_is_refused(tmp_path, change, message):
+    path = tmp_path / "split.npz"
+    split_of(load_config(None, ["partition.clients=3"]), needs_indices=True).partition.save(path)
+    with np.load(path) as file:
+        arrays = {**file}
+    np.savez(path, **{**arrays, **change})
+    with pytest.raises(InputError, match=f"split.npz: {message}"):
+        split_data(load_config(None, [f"partition.file={path}"]), load_dataset("digits"))
 
 
 def test_names_of_clients_are_kept_in_a_saved_partition(tmp_path):

@@ -90,10 +90,15 @@ class Partition:
             if table.size and not 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY:
                 raise ValueError("labels and number of classes do not go together")
             held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
+            if len(tested) != len(held):
+                raise ValueError("training and test parts are of different numbers of clients")
             clients = None if names is None else tuple(map(str, names))
-            if clients is not None and len(clients) != len(held):
+            if clients is not None and not len(set(clients)) == len(clients) == len(held):
                 raise ValueError("names of clients do not go together with their samples")
-            return Partition(held, tested, table, classes, json.loads(str(recipe)), clients)
+            made_by = json.loads(str(recipe))
+            if not isinstance(made_by, dict):
+                raise ValueError("the recipe is not a dictionary")
+            return Partition(held, tested, table, classes, made_by, clients)
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None
 
