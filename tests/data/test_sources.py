@@ -876,7 +876,7 @@ FOLDER_FAULTS = {
     ),
     "images below a class": (
         lambda base: move(base / "train" / "bee" / "001.png", base / "train" / "bee" / "more" / "001.png"),
-        r"pets: images at two depths, train/ant/000.png \(10\) and train/bee/more/001.png \(1\); make it class/",
+        r"pets: images at two depths, train/ant/000.png \(one of 10\) and train/bee/more/001.png \(one of 1\)",
     ),
     "images far below a class": (
         lambda base: move(base / "test" / "bee" / "001.png", base / "test" / "bee" / "a" / "b" / "c" / "001.png"),

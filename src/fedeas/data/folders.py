@@ -145,7 +145,7 @@ def _images_of(base: Path, part: Path) -> tuple[tuple[Path, ...], int]:
         by_depth.setdefault(len(path.relative_to(part).parts) - 1, []).append(path)
     if len(by_depth) > 1:
         one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
-        shown = [f"{found[0].relative_to(base).as_posix()} ({len(found):,})" for found in (one, other)]
+        shown = [f"{found[0].relative_to(base).as_posix()} (one of {len(found):,})" for found in (one, other)]
         raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
     depth = 2 if 2 in by_depth else 1
     return tuple(by_depth.get(depth, ())), depth
