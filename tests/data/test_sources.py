@@ -249,6 +249,12 @@ def test_images_are_turned_as_their_exif_data_say(orientation):
     assert np.array_equal(decoded(Image.fromarray(pixels.transpose(1, 2, 0)), exif=exif), expected)
 
 
+def test_damaged_exif_data_leave_an_image_as_it_is():
+    pixels = pictures(1)[0]
+    image = Image.fromarray(pixels.transpose(1, 2, 0))
+    assert np.array_equal(decoded(image, exif=b"Exif\0\0damaged"), pixels)
+
+
 def test_fine_labels_are_the_labels_of_cifar100(tmp_path):
     coarse = {"fine_label": LABELS, "coarse_label": [0] * 11}
     for split, images in (("train", TRAIN), ("test", TEST)):

@@ -148,7 +148,9 @@ def _pixels(image: Image) -> ByteArray:
     """The image as a viewer shows it: turned as its EXIF data say, transparent pixels on white."""
     from PIL.ImageOps import exif_transpose
 
-    exif_transpose(image, in_place=True)
+    image.load()
+    with suppress(Exception):  # damaged EXIF data fail in many ways; the image is then taken as it is stored
+        exif_transpose(image, in_place=True)
     is_grey, has_palette = image.mode in ("1", "L", "LA"), image.mode in ("P", "PA")
     shown = _on_white(image) if image.has_transparency_data else image
     if is_grey:

@@ -246,14 +246,16 @@ def _set_aside(path: Path, images: NDArray[Any], labels: IntArray) -> NDArray[np
 
 
 def _share_of_class(members: list[int], hashes: list[str]) -> list[int]:
-    """Those for testing, in the order of their hashes, so it is always the same. Equal images stay together.
+    """The images of a class that are for testing: the first ones by hash, so they are always the same.
 
-    If no group of equal images is small enough for the share, the smallest one is taken; a single group is divided.
+    Equal images stay together. If no group of equal images is small enough for the share, the smallest one is taken; a
+    single group is divided.
     """
     groups: dict[str, list[int]] = {}
     for member in sorted(members, key=hashes.__getitem__):
         groups.setdefault(hashes[member], []).append(member)
-    wanted, chosen = share_of(len(members)), list[int]()
+    wanted = share_of(len(members))
+    chosen: list[int] = []
     for group in groups.values():
         if len(chosen) + len(group) <= wanted:
             chosen += group
