@@ -334,14 +334,14 @@ def test_the_lead_concludes_from_intervals_alone(add, page):
     rival = [add("b", f"uniform(budget={BUDGET})", seed, 0.69 + seed / 20 + (seed == 1) / 20) for seed in (0, 1, 2)]
     base = [add("none", "no-generation", seed, 0.88 + seed / 19) for seed in (0, 1, 2)]
     lead = page(*close, *rival, *base).lead()
-    assert "a is lower than none." in lead
-    assert "No difference is shown between a and b." in lead
+    assert "It is lower than none." in lead
+    assert "No difference is shown between it and b." in lead
 
 
 def test_the_lead_names_a_few_methods_and_counts_the_others(add, page):
     pairs = [("a", "fedeas"), *((f"b{lr}", f"uniform(budget={BUDGET + lr})") for lr in range(5))]
     lead = page(*(add(label, policy) for label, policy in pairs)).lead()
-    assert "cannot tell a from b0, b1 and 3 more." in lead
+    assert "cannot tell it from b0, b1 and 3 more." in lead
     assert "b4" not in lead
 
 

@@ -26,7 +26,7 @@ from fedeas.report.methods import (
     reference,
 )
 from fedeas.report.samples import Row, samples_of
-from fedeas.runs.comparison import Measured, conclusion, fixed
+from fedeas.runs.comparison import IT, Measured, conclusion, fixed
 from fedeas.runs.methods import differing, joined, values_of
 
 MOST_NAMED = 2  # methods in a sentence of the result; the table has all
@@ -106,7 +106,7 @@ def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> dict[str,
         "others": len(others),
         "accuracy": chosen.accuracy.text(2),
         "final": chosen.seeds.percent("final").text(2),
-        "differences": conclusion(chosen.name, differences, most=MOST_NAMED),
+        "differences": conclusion(IT, differences, most=MOST_NAMED),
     }
 
 

@@ -180,6 +180,9 @@ def ranks(methods: Mapping[str, Mapping[int, float]]) -> dict[str, int]:
     return found
 
 
+IT = "It"
+
+
 def conclusion(
     reference: str,
     differences: Mapping[str, Difference],
@@ -190,16 +193,19 @@ def conclusion(
 ) -> str:
     """Sentences on what the differences of other methods to this one show; each names at most `most` of them.
 
+    If the sentence before has named the reference, give `IT`.
+
     >>> shown = {"uniform": Difference(-3.0, 0.5, 5), "greedy": Difference(0.1, 0.5, 5)}
     >>> conclusion("fedeas", shown)
     'fedeas is higher than uniform. No difference is shown between fedeas and greedy.'
     """
+    inside = IT.lower() if reference == IT else reference
     starts = {
         Verdict.LOWER: f"{reference} {above}",
         Verdict.HIGHER: f"{reference} {below}",
-        Verdict.UNDECIDED: f"No difference is shown between {reference} and",
-        Verdict.ONE_SEED: f"One seed cannot tell {reference} from",
-        Verdict.NO_SPREAD: f"Seeds that all differ by the same amount cannot tell {reference} from",
+        Verdict.UNDECIDED: f"No difference is shown between {inside} and",
+        Verdict.ONE_SEED: f"One seed cannot tell {inside} from",
+        Verdict.NO_SPREAD: f"Seeds that all differ by the same amount cannot tell {inside} from",
     }
     names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
     return " ".join(f"{start} {_first(names[verdict], most)}." for verdict, start in starts.items() if names[verdict])
