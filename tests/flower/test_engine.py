@@ -502,21 +502,31 @@ def test_a_count_is_a_whole_number_from_0_on(value):
         checked_count(value)
 
 
-@pytest.mark.parametrize(("action", "name"), [("query.hello", "size"), ("query.settle", "total")])
-def test_a_client_that_sends_an_unusable_count_is_named_before_the_first_round(tmp_path, action, name):
+@pytest.mark.parametrize(
+    ("action", "sent", "why"),
+    [
+        ("query.hello", {"size": -5}, "no count"),
+        ("query.hello", {"counts": [1.5] * 10}, "no count"),
+        ("query.hello", {"counts": 7}, "cannot be read"),
+        ("query.hello", {"counts": [5, 5]}, "counts of 2 classes, not 10"),
+        ("query.settle", {"total": -5}, "no count"),
+    ],
+)
+def test_a_client_that_sends_an_unusable_count_is_named_before_the_first_round(tmp_path, action, sent, why):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
     plain = grid.delivered
 
     def delivered(message):
         number = plain(message)
         if whose(grid, message) == 2 and message.metadata.message_type == action:
-            content = packed({**unpacked(grid.replies[number].content)[0], name: -5})
+            content = packed({**unpacked(grid.replies[number].content)[0], **sent})
             grid.replies[number] = Message(content, reply_to=message)
         return number
 
     grid.delivered = delivered
-    with pytest.raises(NotReadyError, match=r"\((client 2|node \d+): .*no count"):
-        run_on(grid, config(BRIEF, "engine.name=flower"), RunStore(tmp_path / "runs"))
+    wanted = config(BRIEF, "engine.name=flower", "engine.share_counts=true", "policy=greedy(budget=20)")
+    with pytest.raises((NotReadyError, InputError), match=rf"(client 2|node \d+):? .*{why}"):
+        run_on(grid, wanted, RunStore(tmp_path / "runs"))
     assert "train" not in {action for action, _ in grid.log}
 
 

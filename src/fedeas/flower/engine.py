@@ -244,7 +244,7 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        self.nodes[client], self.introductions[client] = node, {**who, "size": checked_count(who["size"])}
+        self.nodes[client], self.introductions[client] = node, checked_introduction(who)
 
     def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
         content = packed({**self.header, **header}, parcel)
@@ -377,6 +377,13 @@ def check_metrics(metrics: object) -> None:
     for name, value in metrics.items():
         if not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also true of NaN
             raise UnusableError(f"its metric {name!r} is not a finite number")
+
+
+def checked_introduction(who: Header) -> Header:
+    """What a client says of itself; ValueError if one of its numbers is no count."""
+    numbers = {name: checked_count(who[name]) for name in ("size", "total", "filled") if name in who or name == "size"}
+    counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
+    return {**who, **numbers, **counts}
 
 
 def checked_count(value: object) -> int:

@@ -59,7 +59,7 @@ class FlowerClients:
 
         Return how many images each client generates, and the budget for the run's summary.
         """
-        counts = LabelCounts([each["counts"] for each in told], classes=self.parts.data.dataset.classes)
+        counts = _counts_of(told, self.parts.data.dataset.classes)
         allocation = self.policy.allocate(counts)
         others = [not introduction.get("own_generator") for introduction in told]
         parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
@@ -82,8 +82,16 @@ class FlowerClients:
         """What the server tells each client that computes its own row of the plan."""
         if self.policy.needs is Needs.NOTHING:
             return [{} for _ in told]
-        revealed = [Numbers(int(each["total"]), int(each["filled"])) for each in told]
+        revealed = [Numbers(each["total"], each["filled"]) for each in told]
         return [{"share": asdict(share)} for share in shares(self.policy, revealed)]
+
+
+def _counts_of(told: Sequence[Header], classes: Sequence[str]) -> LabelCounts:
+    """The label counts that all clients told; an error names the first client whose counts are of other classes."""
+    for client, introduction in enumerate(told):
+        if (known := len(introduction["counts"])) != len(classes):
+            raise InputError(f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data")
+    return LabelCounts([each["counts"] for each in told], classes=classes)
 
 
 def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
