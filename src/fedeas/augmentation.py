@@ -5,7 +5,6 @@ The images are those of a federated run: the same policy, generator and client n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -210,10 +209,7 @@ def _row(
 
 
 def _planned(plan: AnyPlan, client: int | str | None) -> tuple[int, IntArray]:
-    if not isinstance(plan, Plan | Allocation | str | os.PathLike):
-        kind = type(plan).__name__
-        raise InputError(f"plan must be a plan, an allocation or the path of one, not a {kind}; give a row as budget=")
-    table = read_plan(plan)
+    table = read_plan(plan, "give a row as budget=")
     if client is None and len(table.n) > 1:
         raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
     number = table.row_of(0 if client is None else client)

@@ -285,6 +285,11 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path, content):
             read_allocation(tmp_path / f"plan.{ending}")
 
 
+def test_a_list_of_numbers_is_no_plan():
+    with pytest.raises(InputError, match="not a list; make"):
+        fedeas.generate([[1, 2]], "diffusion(weights=digits)")
+
+
 def test_written_folders_are_datasets(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
     plan = Allocation([[5, 5], [6, 4]], "", ["ann", "bob"], ["cat", "dog"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
+from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import AllocationPolicy
 from fedeas.planning.policies.base import policy_name
@@ -68,8 +69,12 @@ AnyPlan = Plan | Allocation | str | os.PathLike[str]
 """What `fedeas.plan` gives, an allocation of a policy, or the path of a written plan."""
 
 
-def read_plan(plan: AnyPlan) -> Allocation:
-    """The allocation of a plan, read from its file if a path is given."""
+def read_plan(plan: AnyPlan, instead: str = "make a fedeas.Allocation of a table") -> Allocation:
+    """The allocation of a plan, read from its file if a path is given; an error says what to do `instead`."""
     if isinstance(plan, Plan):
         return plan.allocation
-    return plan if isinstance(plan, Allocation) else read_allocation(plan)
+    if isinstance(plan, Allocation):
+        return plan
+    if isinstance(plan, str | os.PathLike):
+        return read_allocation(plan)
+    raise InputError(f"plan must be a plan, an allocation or the path of one, not a {type(plan).__name__}; {instead}")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedeas.core.sentences import listed
 from fedeas.generators.quality.grid import strip
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -67,7 +68,7 @@ def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         "runs": runs,
         "unfinished": [each for each in runs if not each.finished],
         "dataset": joined(each.run.config.data.dataset for each in runs),
-        "clients": joined(each.run.config.partition.clients for each in runs),
+        "clients": listed([*map(str, sorted({each.run.config.partition.clients for each in runs}))]),
         "references": [each.name for each in _references(finished)] if len(finished) > 1 else [],
         "conclusions": _conclusions(finished),
         "accuracy": _accuracy_table(finished) if finished else None,
