@@ -26,10 +26,9 @@ def _show_runs(folder: Path, watching: bool) -> None:
     """Show the runs; this part of the page refreshes by itself while a run is in progress."""
     with explaining(st):
         found = runs.listed(folder)
-        if runs.any_under_way(found.runs) is watching:
-            _list_runs(folder, found, watching)
-            return
-    st.rerun()  # only the whole page can start or stop the refreshing
+        if runs.any_under_way(found.runs) is not watching:
+            st.rerun()  # only the whole page can start or stop the refreshing
+        _list_runs(folder, found, watching)
 
 
 def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
