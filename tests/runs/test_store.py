@@ -10,6 +10,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.tensor_files import write_tensors
 from fedeas.errors import RunError
 from fedeas.runs.store import RunStore, read_run
+from fedeas.runs.summary_check import COUNTS, MAYBE_UNKNOWN, SECONDS, SHARES
 
 MEASURES = {
     "accuracy": 0.5, "final": 0.5, "peak": 0.6, "window": [1, 2], "steps": 9, "samples": None, "total": 3,
@@ -69,7 +70,8 @@ def test_a_check_of_an_unfinished_run_notices_a_checkpoint_of_another_length(tmp
         run.checkpoint.write_bytes(damage)
         with pytest.raises(InputError, match=r"checkpoint\.safetensors: damaged .*; remove this file"):
             run.check()
-    run.write_json("summary.json", {"rounds": 0})
+    numbers = dict.fromkeys((*SHARES, *COUNTS), 0) | dict.fromkeys(MAYBE_UNKNOWN)
+    run.write_json("summary.json", {**numbers, "window": [1, 1], "seconds": dict.fromkeys(SECONDS, 0)})
     run.check()  # a finished run does not resume
 
 
