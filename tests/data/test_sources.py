@@ -681,12 +681,17 @@ def test_unknown_names_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("package", "name"), [("sklearn", "digits"), ("huggingface_hub", "cifar10"), ("PIL", "hub:a/b")]
+    ("package", "name", "use"),
+    [
+        ("sklearn", "digits", "the dataset digits"),
+        ("huggingface_hub", "cifar10", "a download from the Hub"),
+        ("PIL", "hub:a/b", "reading images"),
+    ],
 )
-def test_missing_packages_are_named_with_the_remedy(tmp_path, monkeypatch, package, name):
+def test_missing_packages_are_named_with_the_remedy(tmp_path, monkeypatch, package, name, use):
     write_hub(tmp_path, "a/b")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf" needs {package}: pip install 'fedeas\[train\]'$"):
+    with pytest.raises(InputError, match=rf"^{use} needs {package}: pip install 'fedeas\[train\]'$"):
         load_dataset(name, tmp_path if name.startswith("hub") else None)
 
 

@@ -473,3 +473,20 @@ def test_a_price_without_a_budget_is_a_choice_too():
     assert Choice("cost-aware", Limits(beta=3), 0.25).resolved(COUNTS) == CostAware(price=0.25)
     with pytest.raises(PolicyError):
         Choice("missing-only", Limits(total=5)).resolved(LabelCounts([[1, 2]])).allocate(LabelCounts([[1, 2]]))
+
+
+def test_runs_that_cannot_be_listed_during_a_refresh_are_told_once(tmp_path, monkeypatch):
+    def page(folder, watching):
+        from fedeas.web import runs_page
+
+        runs_page._show_runs(folder, watching)
+
+    def fail(folder):
+        asked.append(folder)
+        raise InputError("no such disk")
+
+    asked = []
+    monkeypatch.setattr("fedeas.web.runs.listed", fail)
+    app = AppTest.from_function(page, args=(tmp_path, True)).run(timeout=LIMIT)
+    assert [error.value for error in app.error] == ["no such disk"]
+    assert len(asked) == 1

@@ -381,7 +381,7 @@ def check_metrics(metrics: object) -> None:
 
 def checked_introduction(who: Header) -> Header:
     """What a client says of itself; ValueError if one of its numbers is no count."""
-    numbers = {name: checked_count(who[name]) for name in ("size", "total", "filled") if name in who or name == "size"}
+    numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
     counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
     return {**who, **numbers, **counts}
 
