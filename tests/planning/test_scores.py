@@ -161,6 +161,11 @@ def test_closed_form_falls_convexly_from_slope_four_to_zero():
     assert slope[-1] == pytest.approx(0, abs=0.01)
 
 
+def test_a_ratio_of_images_is_not_negative():
+    with pytest.raises(InputError, match="-1"):
+        heterogeneity_left([0.5, -1])
+
+
 def test_a_budget_path_falls_for_greedy_and_gives_each_point():
     counts = LabelCounts([[90, 5, 0], [3, 40, 9]])
     plans = [Greedy(budget=budget).allocate(counts) for budget in range(0, 120, 10)]

@@ -121,9 +121,9 @@ def test_an_impossible_number_of_classes_is_refused(tmp_path, classes):
     [
         ([1.0, float("nan")], "row 2: missing"),
         (["a", None], "row 2: missing"),
-        ([[1], [2]], "holds list"),
-        ([{"a": 1}, {"a": 2}], "holds struct"),
-        ([b"a", b"b"], "holds binary"),
+        ([[1], [2]], "of type list"),
+        ([{"a": 1}, {"a": 2}], "of type struct"),
+        ([b"a", b"b"], "of type binary"),
     ],
 )
 def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, message):
@@ -542,6 +542,32 @@ def test_classes_may_be_numbers(tmp_path, text):
 def test_names_that_differ_only_in_blanks_around_them_are_one_name(table):
     with pytest.raises(InputError, match="duplicate"):
         LabelCounts(table)
+
+
+COLOGNE = ("K\u00f6ln", "Ko\u0308ln")
+"""One name, written with one letter and with a letter and an accent."""
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("wide", [True, False])
+def test_both_forms_of_an_accent_are_one_name_in_every_table(tmp_path, ending, wide):
+    def read(name):
+        frame = pd.DataFrame({"client": [name, "b"], name: [1, 2], "x": [3, 4]})
+        frame = frame if wide else frame.melt("client", var_name="label", value_name="count")
+        path = tmp_path / f"counts.{ending}"
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+        return read_counts(path), LabelCounts(frame)
+
+    read = [counts for name in COLOGNE for counts in read(name)]
+    assert all(counts == read[0] for counts in read)
+    plan = FedEAS(beta=1).allocate(read[0])
+    assert [plan.row_of(name) for name in COLOGNE] == [plan.clients.index(COLOGNE[0])] * 2
+
+
+def test_a_client_in_both_forms_of_an_accent_is_there_twice(tmp_path):
+    (tmp_path / "counts.csv").write_text("client,x,y\n{},1,2\n{},3,4\n".format(*COLOGNE))
+    with pytest.raises(InputError, match="rows 1 and 2"):
+        read_counts(tmp_path / "counts.csv")
 
 
 def test_a_plan_whose_points_may_separate_thousands_is_refused(tmp_path):

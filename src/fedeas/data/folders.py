@@ -4,20 +4,19 @@ These trees are read; ``train`` and ``test`` may hold either of the first two::
 
     DIR/class/*.png            DIR/client/class/*.png            DIR/train/...   DIR/test/...
 
-Without a test part a share of each class (of each client) is set aside for testing. Names are compared in one form of
-Unicode (NFC), since file systems store letters such as "ä" in two forms.
+Without a test part a share of each class (of each client) is set aside for testing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedeas.core.inputs import checked_file
+from fedeas.core.names import in_one_form
 from fedeas.core.records import read_bytes
 from fedeas.errors import InputError
 
@@ -26,7 +25,7 @@ IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
 """Images, too, but files with these suffixes are not read."""
 
-DEEPEST = 6  # how many folders deep images are searched: the search would never end at a link to a folder above it
+DEEPEST = 7  # how many folders deep images are searched: the search would never end at a link to a folder above it
 TEST_SHARE = 0.2
 """Set aside where there is no test part."""
 
@@ -88,7 +87,8 @@ def find_images(base: Path) -> ImageTree:
     if test_name is not None and not has_train:
         raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
     part = base / "train" if has_train else base
-    files, depth = _images_of(base, part)
+    images, unread = _below(base)
+    files, depth = _images_of(base, part, images)
     if not files and not has_train:
         raise InputError(f"{base}: no images in class folders; {TREES}")
     classes = _class_names(part, depth)
@@ -97,17 +97,18 @@ def find_images(base: Path) -> ImageTree:
         train, test = _set_aside(base, files)
         whose = "class" if clients is None else "client's images of each class"
         note = f"no test part: {len(test):,} of {len(files):,} images, a fifth of each {whose}, are for testing"
-        return ImageTree(base, train, test, classes, clients, True, (note, *_unused(base, files)))
-    test, test_depth = _images_of(base, base / test_name)
+        return ImageTree(base, train, test, classes, clients, True, (note, *_unused(base, images, unread, files)))
+    test, test_depth = _images_of(base, base / test_name, images)
     unknown = sorted({*_class_names(base / test_name, test_depth)} - {*classes})
     if unknown:
         raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
-    return ImageTree(base, files, test, classes, clients, False, tuple(_unused(base, [*files, *test])))
+    notes = tuple(_unused(base, images, unread, [*files, *test]))
+    return ImageTree(base, files, test, classes, clients, False, notes)
 
 
 def name_of(folder: Path) -> str:
     """The name of a class or client, which is the name of its folder."""
-    return unicodedata.normalize("NFC", folder.name)
+    return in_one_form(folder.name)
 
 
 def labels_of(files: Iterable[Path], classes: Sequence[str]) -> list[int]:
@@ -132,16 +133,16 @@ def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple
             f"{base}: holds {other} and no folder {names[0]}; add it, or put the class folders into {base}"
         )
     part = base if found is None else base / found
-    files, depth = _images_of(base, part)
+    files, depth = _images_of(base, part, _below(part)[0])
     if not files:
         raise InputError(f"{part}: no images in class folders; {TREES}")
     return files, _class_names(part, depth)
 
 
-def _images_of(base: Path, part: Path) -> tuple[tuple[Path, ...], int]:
+def _images_of(base: Path, part: Path, images: Sequence[Path]) -> tuple[tuple[Path, ...], int]:
     """The images of a part, and at which depth the folders of classes are: 1, or 2 below folders of clients."""
     by_depth: dict[int, list[Path]] = {}
-    for path in sorted(_below(part, IMAGE_SUFFIXES)):
+    for path in (path for path in images if path.is_relative_to(part)):
         by_depth.setdefault(len(path.relative_to(part).parts) - 1, []).append(path)
     if len(by_depth) > 1:
         one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
@@ -151,25 +152,27 @@ def _images_of(base: Path, part: Path) -> tuple[tuple[Path, ...], int]:
     return tuple(by_depth.get(depth, ())), depth
 
 
-def _below(base: Path, suffixes: Iterable[str]) -> Iterator[Path]:
-    """What is below a folder with one of these suffixes; hidden files and folders are left out."""
+def _below(base: Path) -> tuple[list[Path], list[Path]]:
+    """The images below a folder, and those of formats that are not read; hidden files and folders are left out."""
+    images: list[Path] = []
+    unread: list[Path] = []
     for place, folders, files in os.walk(base, followlinks=True):
         folder = Path(place)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        # A folder named like an image is returned, too: reading it says what is wrong.
-        yield from (
-            folder / name
-            for name in (*folders, *files)
-            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
-        )
+        for name in (*folders, *files):  # a folder named like an image, too: reading it says what is wrong
+            suffix = Path(name).suffix.lower()
+            if suffix in IMAGE_SUFFIXES and not name.startswith("."):
+                images.append(folder / name)
+            elif suffix in UNREAD_SUFFIXES and not name.startswith("."):
+                unread.append(folder / name)
         if len(folder.relative_to(base).parts) == DEEPEST:
             folders.clear()
+    return sorted(images), sorted(unread)
 
 
-def _unused(base: Path, used: Sequence[Path]) -> Iterator[str]:
+def _unused(base: Path, images: Sequence[Path], unread: Sequence[Path], used: Sequence[Path]) -> Iterator[str]:
     """Notes on images that are not used: of formats that are not read, or outside of train and test."""
-    unread = sorted(_below(base, UNREAD_SUFFIXES))
-    outside = sorted({*_below(base, IMAGE_SUFFIXES)} - {*used})
+    outside = sorted({*images} - {*used})
     for found, why in (
         (unread, "convert them to PNG"),
         (outside, "they are outside of the parts for training and testing"),

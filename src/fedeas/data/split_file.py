@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.names import in_one_form
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset
 from fedeas.errors import InputError
@@ -57,7 +57,7 @@ def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
         rows, for_testing = _rows(columns[sample], dataset)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    names, owners = np.unique(np.array([*map(_in_one_form, columns[client])]), return_inverse=True)
+    names, owners = np.unique(np.array(columns[client]), return_inverse=True)
     places = np.array(rows)
     indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
     empty = next((name for name, part in zip(names, indices, strict=True) if not part.size), None)
@@ -100,7 +100,7 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
     place, testing = _places(samples, dataset)
     found: list[int] = []
     seen: dict[int, int] = {}
-    for row, sample in enumerate(map(_in_one_form, samples)):
+    for row, sample in enumerate(samples):
         number = place.get(sample, -1 if sample in testing else None)
         if number is None:
             by_path = isinstance(sample, str) and dataset.sample_names and not _are_rows(dataset.sample_names)
@@ -117,23 +117,18 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
 def _places(samples: Sequence[Any], dataset: Dataset) -> tuple[dict[Any, int], set[Any]]:
     """Training samples by number, or by path below the folder or its folder train; and the test images likewise."""
     by_text = isinstance(samples[0], str)
-    names = {_in_one_form(name): number for number, name in enumerate(dataset.sample_names)}
+    names = {in_one_form(name): number for number, name in enumerate(dataset.sample_names)}
     if _are_rows(dataset.sample_names) and not by_text:
         return {int(name): number for name, number in names.items()}, {*map(int, dataset.test_names)}
     if not (names and by_text):  # numbers are text, too, in a column that holds other text
         return {str(number) if by_text else number: number for number in range(dataset.labels.size)}, set()
     short = {name.removeprefix("train/"): number for name, number in names.items()}
-    return short | names, {*map(_in_one_form, dataset.test_names)}
+    return short | names, {*map(in_one_form, dataset.test_names)}
 
 
 def _are_rows(names: Sequence[str]) -> bool:
     """Whether samples are named by their rows in a file, of which some were set aside for testing."""
     return bool(names) and all(map(str.isdigit, names))
-
-
-def _in_one_form(value: Any) -> Any:
-    """Text in one form of Unicode: file systems and tables store letters such as "ä" in two forms."""
-    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
 
 
 def natural_split(dataset: Dataset) -> Partition:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.core.names import in_one_form
 from fedeas.core.sentences import first_of
 from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
@@ -182,10 +183,10 @@ class Allocation(NamedTable):
             if 0 <= client < len(self.n):
                 return int(client)
             raise InputError(f"no client in row {client}; rows are 0 to {len(self.n) - 1}, and a name is given as text")
-        names = self.client_names
-        if str(client).strip() in names:
-            return names.index(str(client).strip())
-        near = difflib.get_close_matches(str(client), names, n=1)
+        names, name = self.client_names, in_one_form(str(client).strip())
+        if name in names:
+            return names.index(name)
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {first_of(names)}"
         raise InputError(f"no client {client!r}; {hint}")
 

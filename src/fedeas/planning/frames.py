@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.core.names import in_one_form
 from fedeas.errors import InputError
 from fedeas.planning.columns import Column, Layout, layout_of
 from fedeas.planning.validation import is_missing
@@ -108,7 +109,9 @@ def _distinct(values: NDArray[Any], what: str) -> tuple[NDArray[Any], NDArray[np
     if missing is not None:
         raise InputError(f": missing {what}; give one", row=missing)
     if values.dtype.kind in "OUT":
-        values = np.array([value.strip() if isinstance(value, str) else value for value in values], dtype=object)
+        values = np.array(
+            [in_one_form(value.strip()) if isinstance(value, str) else value for value in values], dtype=object
+        )
     try:
         return np.unique(values, return_inverse=True)
     except TypeError:  # numbers and text together

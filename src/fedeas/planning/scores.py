@@ -174,6 +174,8 @@ def heterogeneity_left(ratio: ArrayLike) -> FloatArray:
     array([1., 0.])
     """
     r = np.asarray(ratio, dtype=np.float64)
+    if (r < 0).any():
+        raise InputError(f"the generation ratio is {r.min():g}; give 0 or more")
     return np.asarray(((1 - r) / (1 + r)) ** 2)
 
 

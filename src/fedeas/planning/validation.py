@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray, for_row_blocks, frozen, frozen_integers
+from fedeas.core.names import in_one_form
 from fedeas.errors import InputError
 
 MAX_CLIENT_SIZE = 10**13
@@ -64,7 +65,7 @@ def checked_names(
 
 
 def _checked_names(what: str, axis: str, names: Iterable[object] | None, length: int) -> Names:
-    """The names as text, without blanks around them.
+    """The names as text in one form, without blanks around them.
 
     Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has.
     """
@@ -77,7 +78,7 @@ def _checked_names(what: str, axis: str, names: Iterable[object] | None, length:
     if len(given) != length:
         raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
     first: dict[str, int] = {}
-    for place, name in enumerate(str(each).strip() for each in given):
+    for place, name in enumerate(in_one_form(str(each).strip()) for each in given):
         if first.setdefault(name, place) != place:
             raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
     return tuple(first)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
+from fedeas.core.names import FORM
 from fedeas.errors import InputError
 from fedeas.planning.columns import Column
 
@@ -229,7 +230,10 @@ def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
 
 
 def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of names without blanks around them; a name of blanks alone is missing. Numbers stay as they are."""
+    """A column of names in one form, without blanks around them; a name of blanks alone is missing.
+
+    Numbers stay as they are.
+    """
     import pyarrow as pa
 
     if not is_text(column.type):
@@ -242,7 +246,7 @@ def _stripped(part: pa.Array) -> pa.Array:
     from pyarrow import compute
 
     if not isinstance(part, pa.DictionaryArray):
-        names = compute.utf8_trim_whitespace(part)
+        names = compute.utf8_normalize(compute.utf8_trim_whitespace(part), form=FORM)
         return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
     names = _stripped(part.dictionary)
     if names.equals(part.dictionary):

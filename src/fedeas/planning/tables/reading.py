@@ -268,7 +268,7 @@ def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.Chunked
     import pyarrow as pa
 
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        raise InputError(f"the column of {what}s holds {column.type}; give text or whole numbers")
+        raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
     column = stripped(column)
     missing = column.is_null(nan_is_null=True).to_numpy()
     if missing.any():
