@@ -1,5 +1,7 @@
 """One pool for all clients, and real images that no client holds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -13,6 +15,8 @@ from fedeas.federation.run import execute, identified
 from fedeas.federation.split import held_out, set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
 from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext
 from fedeas.runs.store import RunStore
 
 SHAPE = (1, 2, 2)
@@ -109,6 +113,28 @@ def test_a_client_gets_each_held_out_image_once_before_any_repeats():
         assert np.array_equal(images[:3], images[3:])
 
 
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=5))
+def test_disjoint_held_out_images_are_used_equally_often(plan):
+    plan = np.array(plan)
+    source = HeldOutImages(REAL, CLASSES, 3, plan)
+    for label in range(3):
+        members = REAL[label == CLASSES]
+        index = np.concatenate([image_index(client, taken) for client, taken in enumerate(plan[:, label])])
+        images = source.sample(np.full(index.size, label), index)
+        uses = [(images == each).all(axis=(1, 2, 3)).sum() for each in members]
+        assert sum(uses) == plan[:, label].sum()
+        assert max(uses) - min(uses) <= 1
+
+
+def test_disjoint_images_need_the_plan_of_all_clients():
+    context = GeneratorContext("real", REAL, CLASSES, ("a", "b", "c"), held_out=(REAL, CLASSES))
+    source = parse_generator("held-out(disjoint=true)")
+    with pytest.raises(InputError, match="plan of all clients"):
+        source.ready(context)
+    plans = np.eye(3, dtype=np.int64), np.ones((2, 3), dtype=np.int64)
+    assert len({source.ready(replace(context, plan=plan)).fingerprint for plan in plans}) == 2
+
+
 @given(
     st.lists(st.integers(0, 3), min_size=20, max_size=60).filter(lambda labels: min(map(labels.count, range(4))) > 2)
 )
@@ -142,11 +168,11 @@ def test_no_client_of_a_run_has_a_held_out_image():
     assert sum(image.tobytes() in everyone for image in images) <= 1  # digits have hardly any doubles
 
 
-@pytest.mark.parametrize("generator", ["held-out", "shared(of=gaussian)"])
+@pytest.mark.parametrize("generator", ["held-out", "held-out(disjoint=true)", "shared(of=gaussian)"])
 def test_runs_train_on_images_of_a_pool(generator, tmp_path):
     run = execute(config("data.held_out=200", f"generator={generator}"), RunStore(tmp_path))
     assert run.summary()["generated"] > 0
-    assert (run.summary()["images"] is None) == (generator == "held-out")
+    assert (run.summary()["images"] is None) == generator.startswith("held-out")
 
 
 @pytest.mark.parametrize("each", [0, 60])

@@ -70,13 +70,14 @@ class LocalClients:
         refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
         parse_generator(config.generator).check_plan(allocation.n)
-        generator = ready_generator(config, data.dataset, parts.device, bank) if allocation.total else None
+        plan = allocation.n
+        generator = ready_generator(config, data.dataset, parts.device, bank, plan) if allocation.total else None
 
         def load(client: int) -> ClientData:
             mine = data.partition.indices[client]
             return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
 
-        placed = np.zeros_like(allocation.n) if config.train.server_epochs else allocation.n
+        placed = np.zeros_like(plan) if config.train.server_epochs else plan
         worker = Worker(
             parts.algorithm, parts.model, load, placed, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
@@ -120,11 +121,13 @@ def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
     }
 
 
-def ready_generator(config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None) -> Generator:
+def ready_generator(
+    config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None, plan: IntArray | None = None
+) -> Generator:
     """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
     folder = None if bank is None else Path(bank)
-    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset), folder)
+    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset), plan, folder)
     generator = parse_generator(config.generator).ready(context)
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator

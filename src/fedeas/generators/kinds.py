@@ -329,7 +329,14 @@ class Shared(WrapperSettings):
 
 @dataclass(frozen=True)
 class HeldOut(GeneratorSettings):
-    """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds."""
+    """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds.
+
+    Args:
+        disjoint: whether no two clients get the same image, as long as there are enough. This needs the plan of all
+            clients.
+    """
+
+    disjoint: bool = False
 
     @property
     def is_fitted(self) -> bool:
@@ -344,7 +351,9 @@ class HeldOut(GeneratorSettings):
         """Make it from the images that were held out."""
         if context.held_out is None:
             raise InputError("generator held-out needs images that no client has; set data.held_out, such as 10000")
-        return HeldOutImages(*context.held_out, len(context.classes))
+        if self.disjoint and context.plan is None:
+            raise InputError(f"{self.spec} needs the plan of all clients in one place; give held-out")
+        return HeldOutImages(*context.held_out, len(context.classes), context.plan if self.disjoint else None)
 
 
 @dataclass(frozen=True)

@@ -103,25 +103,32 @@ class KeptPool(SharedPool[BankedGenerator]):
 class HeldOutImages:
     """Real images that no client holds, as a generator: an upper bound for synthetic images.
 
-    Each client gets the images of a class in an order of its own, so that two clients may get the same image. A client
-    that asks for more than there are gets them again from the start.
+    Each client gets the images of a class in an order of its own, so that two clients may get the same image. With a
+    `plan` (clients x classes) there is one order for all, and each client goes on in it where the client before it
+    ends: no image is used twice as long as there are enough. Who asks for more than there are gets them again.
     """
 
     batch_size = 4096
     description = "real images that no client holds"
 
-    def __init__(self, images: Images, labels: IntArray, num_classes: int) -> None:
+    def __init__(self, images: Images, labels: IntArray, num_classes: int, plan: IntArray | None = None) -> None:
         self._images = images
         self._members = [np.flatnonzero(labels == label) for label in range(num_classes)]
         self.num_classes, self.shape = num_classes, shape_of(images)
-        self.fingerprint = digest_of_arrays((images, labels))
+        self._starts = None if plan is None else np.cumsum(plan, axis=0) - plan
+        self.fingerprint = digest_of_arrays((images, labels) if plan is None else (images, labels, plan))
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         chosen = np.empty(classes.size, dtype=np.int64)
         for label, client in {*zip(classes.tolist(), client_of(numbers).tolist(), strict=True)}:
-            order = stream("held-out", client, label).permutation(self._members[label])
             asked = (classes == label) & (client_of(numbers) == client)
-            chosen[asked] = order[number_of(numbers[asked]) % order.size]
+            order, start = self._order(label, client)
+            chosen[asked] = order[(start + number_of(numbers[asked])) % order.size]
         return np.ascontiguousarray(self._images[chosen])
+
+    def _order(self, label: int, client: int) -> tuple[IntArray, int]:
+        """The images of a class, in the order in which a client takes them, and where in it the client starts."""
+        whose, start = (client, 0) if self._starts is None else (0, int(self._starts[client, label]))
+        return stream("held-out", whose, label).permutation(self._members[label]), start

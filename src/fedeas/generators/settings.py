@@ -30,6 +30,8 @@ class GeneratorContext:
     device: str = "cpu"
     held_out: tuple[NDArray[np.uint8], IntArray] | None = None
     """Images and labels of the training part that no client gets."""
+    plan: IntArray | None = None
+    """How many images each client gets of each class; None if only one client's part is known."""
     bank: Path | None = None
     """Folder of the run's image bank, where a classifier that is trained for the generator is kept, too."""
 
