@@ -18,6 +18,7 @@ from fedeas.paper.answers import (
     Question,
     answer,
     answers_markdown,
+    goal,
     mean_of,
     mean_of_datasets,
     mean_of_experiments,
@@ -110,7 +111,9 @@ def test_experiments_are_counted_and_a_few_of_them_and_single_budgets_are_named(
 def test_a_short_answer_says_how_many_experiments_show_it_unless_most_do(showing, says):
     shown = [experiment(f"shown-{number}", level=-1.0) for number in range(showing)]
     undecided = [experiment(f"open-{number}", level=-0.02) for number in range(4 - showing)]
-    assert answer(UNIFORM, [*shown, *undecided]).startswith(f"**{UNIFORM.if_lower}{says}**")
+    assert answer(UNIFORM, [*shown, *undecided]).startswith(
+        f"**{UNIFORM.if_lower}{says}{'; not shown in the others' * bool(says)}**"
+    )
 
 
 def test_an_experiment_counts_once_for_all_methods_of_a_question():
@@ -119,7 +122,7 @@ def test_an_experiment_counts_once_for_all_methods_of_a_question():
     (kl,) = experiment("one", "KL", level=-1.0).compared
     shown = replace(shown, compared=(*shown.compared, kl), planned=(*shown.planned, (kl.table, kl.method)))
     undecided = [experiment(name, method, level=-0.02) for name, method in (("two", "KL"), ("three", "Uniform"))]
-    assert answer(both, [shown, *undecided]).startswith("**Yes, in 1 of 3 experiments**")
+    assert answer(both, [shown, *undecided]).startswith("**Yes, in 1 of 3 experiments; not shown in the others**")
 
 
 def test_an_answer_gives_the_mean_over_experiments_with_its_interval_whatever_it_shows():
@@ -136,6 +139,15 @@ def test_an_answer_gives_the_mean_over_experiments_with_its_interval_whatever_it
     assert f"{undecided.mean:+.2f} points ({undecided.range_text(2)})" in answer(UNIFORM, [*shown, outlier])
     assert "points" not in answer(UNIFORM, shown[:1])  # one experiment has no interval
     assert "points" in answer(UNIFORM, [experiment("one", level=-0.02), experiment("two", level=-0.03)])
+
+
+@pytest.mark.parametrize(
+    ("levels", "reached"), [((1.4, 1.5, 1.6), True), ((0.7, 0.8, 0.9), False), ((-9.0, 1.0, 30.0), False)]
+)
+def test_the_goal_is_a_point_more_with_an_interval_above_zero(levels, reached):
+    found = goal([experiment(f"set-{number}", level=level) for number, level in enumerate(levels)])
+    assert ("Uniform" in found) == reached
+    assert found.startswith("**Yes**") == reached
 
 
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))

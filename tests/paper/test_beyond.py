@@ -6,9 +6,8 @@ from fedeas.paper.artefacts import artefacts
 from fedeas.paper.beyond import WHOLE, comparisons_in, sheets_in
 from fedeas.paper.profiles import HEADLINE, PROFILES
 from fedeas.paper.published import setting
-from fedeas.paper.run_plans import allocation_of, counts_of
+from fedeas.paper.run_plans import allocation_of, counts_of, distinct_images
 from fedeas.paper.studies import study
-from fedeas.paper.table_spec import images_to_make
 from fedeas.planning.scores import synthetic_share
 
 (BEYOND,) = artefacts("beyond")
@@ -20,7 +19,7 @@ def test_no_method_makes_more_images_than_fedeas(profile, protocol):
     for sheet in BEYOND.sheets(study(profile, protocol)):
         runs = [next(cell.configs[0] for cell in row if cell and cell.configs) for row in sheet.rows.values()]
         budget = allocation_of(runs[[*sheet.rows].index("FedEAS")]).total
-        made = {name: images_to_make(run) for name, run in zip(sheet.rows, runs, strict=True)}
+        made = {name: distinct_images(run) for name, run in zip(sheet.rows, runs, strict=True)}
         assert max(made.values()) == budget > 0
         assert {made[name] for name in made if made[name] and "Pool" not in name} == {budget}
 
@@ -124,5 +123,5 @@ def test_the_larger_pool_makes_at_most_the_images_of_fedeas_and_more_than_the_pl
     for compared in comparisons_in(chosen, setting(place)):
         if not compared.equal_steps:
             plain, whole, budget = (compared.runs[title] for title in ("Pool to the mean", WHOLE, "FedEAS"))
-            assert (images_to_make(plain) < images_to_make(whole)) == (plain != whole)
-            assert images_to_make(whole) <= images_to_make(budget)
+            assert (distinct_images(plain) < distinct_images(whole)) == (plain != whole)
+            assert distinct_images(whole) <= distinct_images(budget)

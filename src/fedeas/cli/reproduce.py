@@ -18,6 +18,7 @@ from fedeas.core.files import make_folder
 from fedeas.paper.answers import answers_markdown, means_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
+from fedeas.paper.contrasts import contrasts_markdown
 from fedeas.paper.findings import all_findings, findings_markdown, findings_of, protocols_compared
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
@@ -117,6 +118,12 @@ def reproduce_findings(
 def reproduce_advice(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
     """Show which policies the experiments of `beyond` recommend, each one and all together."""
     _print(advice_markdown(all_findings(_scan(folder, results))), as_markdown)
+
+
+@reproduce.command("contrasts")
+def reproduce_contrasts(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
+    """Show what one choice adds to a method in the experiments beyond the paper."""
+    _print(contrasts_markdown(all_findings(_scan(folder, results))), as_markdown)
 
 
 @reproduce.command("answers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import IntArray, digest_of_arrays
+from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
 from fedeas.core.streams import stream
 from fedeas.generators.bank import BankedGenerator
@@ -82,13 +82,19 @@ def distinct_in_pool(plan: IntArray, each: int) -> IntArray:
     >>> distinct_in_pool(np.array([[2, 0], [2, 1]]), each=3), distinct_in_pool(np.array([[2, 0], [2, 1]]), each=0)
     (array([3, 1]), array([2, 1]))
     """
+    return np.asarray(taken_from_pool(plan, each).sum(axis=0))
+
+
+def taken_from_pool(plan: IntArray, each: int) -> BoolArray:
+    """Whether the clients of a plan take an image; rows are the images of the pool, columns their classes."""
     if not each:
-        return np.asarray(plan.max(axis=0, initial=0))
+        most = plan.max(axis=0, initial=0)
+        return np.asarray(np.arange(most.max(initial=0))[:, None] < most)
     starts, changes = _starts(np.arange(len(plan)), each), np.zeros((2 * each + 1, plan.shape[1]), dtype=np.int64)
     np.add.at(changes, starts, 1)
     np.add.at(changes, (starts[:, None] + plan, np.arange(plan.shape[1])), -1)
-    taken = changes.cumsum(axis=0)[:-1].reshape(2, each, -1).any(axis=0)  # the second half is the pool once more
-    return np.asarray(taken.sum(axis=0))
+    twice = changes.cumsum(axis=0)[:-1] > 0  # the second half is the pool once more
+    return np.asarray(twice.reshape(2, each, -1).any(axis=0))
 
 
 class KeptPool(SharedPool[BankedGenerator]):

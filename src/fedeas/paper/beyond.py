@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import RunConfig
 from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.methods import FEDAVG, FEDEAS, Method, at_one_budget
@@ -138,9 +139,19 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     share = scores.synthetic_share(counts_of(base), allocation_of(base))
     note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
     note += "An image of a pool is made once and placed at many clients."
+    if study.profile.held_out:
+        note += " Images made are the different real images that a method uses."
+    if SERVER in compared.runs:
+        note += f" The server trains for {_server_steps(compared.runs[SERVER]):,} more steps before the first round."
     if CEILING in compared.runs:
         note += " Central training has all real images in one place and is not ranked."
     return Sheet(title, columns, rows, ranked=(study.level,), aside=(CEILING,), note=note, by_method=True)
+
+
+def _server_steps(run: RunConfig) -> int:
+    """Steps of the server, which passes over all images several times."""
+    train = run.train.model_copy(update={"epochs": run.train.server_epochs, "steps": 0})
+    return len(batch_sizes(allocation_of(run).total, train))
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from types import MappingProxyType
@@ -29,7 +29,8 @@ POOLS = {
 }
 """Policies by the titles of their methods."""
 
-BALANCED = tuple(f"{title}, {BALANCED_TITLE}" for title in (FEDEAS.title, "KL"))
+BALANCED = (f"{FEDEAS.title}, {BALANCED_TITLE}",)
+"""Balanced softmax with the images of FedEAS; `contrasts` has what it adds to other methods."""
 
 EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
     ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("full", "clean"), ("cifar100", "clean"),
@@ -61,11 +62,6 @@ class Compared(NamedTuple):
         return not self.method.startswith(FEDAVG.title)
 
     @property
-    def is_balanced(self) -> bool:
-        """Whether the method trains with balanced softmax."""
-        return self.method.endswith(BALANCED_TITLE)
-
-    @property
     def budget(self) -> str:
         """The budget alone, as ``beta = 4``."""
         return self.table.partition(",")[0]
@@ -82,6 +78,7 @@ class Findings:
         clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
         setup: the network, and where the images come from.
+        ceiling: central training against FedEAS, which is no comparison: it has all data in one place.
     """
 
     dataset: str
@@ -92,29 +89,25 @@ class Findings:
     clients: str = ""
     budgets: int = 1
     setup: str = ""
+    ceiling: tuple[Compared, ...] = ()
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
         """The comparisons in a setting; central training, which has all data, is not compared."""
         profile = chosen.profile
-        pairs = [
-            (each, title)
-            for each in comparisons_in(chosen, where)
-            for title in each.runs
-            if title not in (CEILING, FEDEAS.title)
-        ]
-        planned = tuple((_name(each), title) for each, title in pairs)
-        compared = list[Compared]()
-        for (each, title), (table, _) in zip(pairs, planned, strict=True):
-            by_seed = _differences(each, title, results)
-            if (found := Difference.of(list(by_seed.values()))) is not None:
-                verdict = verdict_among(len(planned), found, len(by_seed) >= profile.planned_seeds)
-                compared.append(Compared(table, title, found, verdict, _work(each, title, results), by_seed))
+        pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
+        ranked = [(each, title) for each, title in pairs if title not in (CEILING, FEDEAS.title)]
+        compared, ceiling = (
+            tuple(_compared(chosen, results, of, among=len(ranked)))
+            for of in (ranked, [(each, title) for each, title in pairs if title == CEILING])
+        )
+        planned = tuple((_name(each), title) for each, title in ranked)
         return Findings(
-            profile.dataset or where.dataset, chosen.protocol, tuple(compared), planned, profile.planned_seeds,
+            profile.dataset or where.dataset, chosen.protocol, compared, planned, profile.planned_seeds,
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
             setup=_setup(chosen, where),
+            ceiling=ceiling,
         )  # fmt: skip
 
     @property
@@ -151,6 +144,17 @@ class Findings:
         """Whether all comparisons have all their seeds."""
         enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
         return enough and len(self.compared) == len(self.planned)
+
+
+def _compared(
+    chosen: Study, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int
+) -> Iterator[Compared]:
+    """These methods against FedEAS, where both have been run; verdicts are among so many comparisons."""
+    for each, title in pairs:
+        by_seed = _differences(each, title, results)
+        if (found := Difference.of(list(by_seed.values()))) is not None:
+            verdict = verdict_among(among, found, len(by_seed) >= chosen.profile.planned_seeds)
+            yield Compared(_name(each), title, found, verdict, _work(each, title, results), by_seed)
 
 
 def _setup(chosen: Study, where: Setting) -> str:
@@ -210,7 +214,8 @@ def findings_markdown(*settings: Findings) -> str:
 NOTHING = "Nothing has been compared yet."
 LEGEND = (
     "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
-    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked."
+    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked. In brackets: the 95 % "
+    "interval of the difference alone."
 )
 
 
@@ -252,11 +257,15 @@ def conclusions(found: Findings) -> list[str]:
 def clauses(found: Findings) -> dict[str, list[Compared]]:
     """All comparisons, by what the methods have in common."""
     usual = [each for each in found.compared if not each.is_control]
+    balanced = [each for each in usual if each.has_images and each.method.endswith(BALANCED_TITLE)]
     controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
     return {
         "Pools": [each for each in usual if each.method in POOLS],
         "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
-        "With images and balanced softmax": [each for each in usual if each.has_images and each.is_balanced],
+        "With balanced softmax beside the images": [each for each in balanced if each.method in BALANCED],
+        "With another use of the images and balanced softmax, two changes at once": [
+            each for each in balanced if each.method not in BALANCED
+        ],
         "With images at the server only": [each for each in usual if each.method == SERVER],
         "Without images": [each for each in usual if not each.has_images],
         "At equal steps for every client and round": controls,
@@ -293,8 +302,9 @@ def _places(compared: Sequence[Compared]) -> str:
     texts = dict[str, list[str]]()
     for each in compared:
         work = f"{each.work:.1f}"
-        more = f", {work} times the steps" if each.method in POOLS and work != "1.0" else ""
-        texts.setdefault(each.method, []).append(f"{each.table} ({signed(each.difference.mean, 2)}{more})")
+        more = f"; {work} times the steps" if each.method in POOLS and work != "1.0" else ""
+        size = f"{signed(each.difference.mean, 2)}; {each.difference.range_text(2)}{more}"
+        texts.setdefault(each.method, []).append(f"{each.table} ({size})")
     return "; ".join(f"{name} at {listed(places)}" for name, places in texts.items())
 
 

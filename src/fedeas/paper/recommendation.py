@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from statistics import mean
 
 from fedeas.core.sentences import markdown_table
-from fedeas.paper.answers import overall, where_shown
+from fedeas.paper.answers import mean_text, overall, where_shown
 from fedeas.paper.beyond import BALANCED_TITLE
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from fedeas.paper.methods import FEDEAS
@@ -24,9 +25,16 @@ def advice_of(experiments: Sequence[Findings]) -> Advice:
 
 
 def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
-    """The policy that is better than FedEAS on most datasets, among equals the first one; FedEAS if none is."""
-    shown = [_evidence(experiments, policy, [title]) for title, policy in policies.items()]
-    return max([Shown(), *shown], key=lambda each: len(each.datasets))
+    """The policy that is better than FedEAS on most datasets, among equals that of the highest mean; else FedEAS."""
+    shown = {title: _evidence(experiments, policy, [title]) for title, policy in policies.items()}
+    ranks = {title: (len(each.datasets), _mean(experiments, title)) for title, each in shown.items() if each.higher}
+    return shown[max(ranks, key=ranks.__getitem__)] if ranks else Shown()
+
+
+def _mean(experiments: Sequence[Findings], method: str) -> float:
+    """The mean difference to FedEAS over the experiments that have all runs of a method."""
+    means = [overall(each)[method] for each in experiments if _verdicts(each, [method])]
+    return mean(each.difference.mean for each in means)
 
 
 def _evidence(experiments: Sequence[Findings], policy: str, methods: Sequence[str]) -> Shown:
@@ -35,7 +43,8 @@ def _evidence(experiments: Sequence[Findings], policy: str, methods: Sequence[st
         return Shown()
     judged = [(each.dataset, found) for each in experiments if (found := _verdicts(each, methods))]
     higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
-    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged)) if higher else Shown()
+    gained = next(mean_text(experiments, methods[0]), "") if len(methods) == 1 else ""
+    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), gained) if higher else Shown()
 
 
 def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
@@ -48,7 +57,7 @@ def advice_markdown(experiments: Sequence[Findings]) -> str:
     """What each experiment recommends, a row each, and what follows from all of them."""
     table = markdown_table(("experiment", "comparisons; seeds", *ADVICE_HEADS), map(_advice_row, experiments))
     running = [each.title for each in experiments if not each.is_finished]
-    remarks = [f"Recommended: {'; '.join(advice_of(experiments).clauses)}."]
+    remarks = ["\n  - ".join(["Recommended:", *advice_of(experiments).clauses])]
     remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
     return "\n".join([table, "", *(f"- {line}" for line in remarks)])
 

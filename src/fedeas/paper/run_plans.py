@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from fedeas.config import PartitionConfig, RunConfig
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import set_aside, split_as
+from fedeas.generators.base import plan_addresses
+from fedeas.generators.kinds import HeldOut, Shared
+from fedeas.generators.pools import distinct_in_pool, taken_from_pool
+from fedeas.generators.registry import parse_generator
+from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 from fedeas.paper.published import published
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import parse_policy
@@ -22,6 +29,33 @@ def counts_of(config: RunConfig) -> LabelCounts:
 def allocation_of(config: RunConfig) -> Allocation:
     """The run's allocation, computed from label counts without loading images."""
     return _plan(config.policy, config.data.dataset, config.drawn_partition, config.data.held_out)
+
+
+def distinct_images(config: RunConfig) -> int:
+    """How many different images the run's plan places."""
+    source, plan, held_out = parse_generator(config.generator), allocation_of(config), config.data.held_out
+    pool = source if isinstance(source, Shared) else None
+    if isinstance(pool.of if pool else source, HeldOut):  # those that are asked for beyond their number repeat
+        of_a_class = held_out // plan.n.shape[1]
+        return _held_out_in_pool(plan, pool, of_a_class) if pool else _held_out_by_client(plan, source, of_a_class)
+    return int(distinct_in_pool(plan.n, pool.each).sum()) if pool else plan.total
+
+
+def _held_out_in_pool(plan: Allocation, pool: Shared, of_a_class: int) -> int:
+    taken = taken_from_pool(plan.n, pool.each)
+    return sum(np.unique(np.flatnonzero(column) % of_a_class).size for column in taken.T)
+
+
+@cache
+def _held_out_by_client(plan: Allocation, source: GeneratorSettings, of_a_class: int) -> int:
+    """How many of the held-out images a plan uses: the generator gets their numbers in place of the images."""
+    classes = plan.n.shape[1]
+    numbers = np.arange(classes * of_a_class, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 2, 2)
+    aside = numbers, np.repeat(np.arange(classes), of_a_class)
+    names = tuple(map(str, range(classes)))
+    generator = source.ready(GeneratorContext("", *aside, names, held_out=aside, plan=plan.n))
+    taken = [generator.sample(*plan_addresses(client, row)).reshape(-1, 4) for client, row in enumerate(plan.n)]
+    return np.unique(np.concatenate(taken).view(np.uint32)).size
 
 
 @cache

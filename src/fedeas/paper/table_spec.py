@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fedeas.config import RunConfig
-from fedeas.generators.kinds import Shared
-from fedeas.generators.pools import distinct_in_pool
-from fedeas.generators.registry import parse_generator
 from fedeas.paper.measures import Measure, gain
-from fedeas.paper.run_plans import allocation_of, counts_of
+from fedeas.paper.run_plans import allocation_of, counts_of, distinct_images
 from fedeas.planning import scores
 
 NOT_REACHED = "not reached"
@@ -67,14 +64,8 @@ def placed(run: RunConfig, printed: Decimal | None = None) -> Cell:
 
 
 def generated(run: RunConfig) -> Cell:
-    """Images that have to be made for a run: in a pool each once, however many clients share it."""
-    return Cell((), lambda: float(images_to_make(run)), None, 0)
-
-
-def images_to_make(run: RunConfig) -> int:
-    """The distinct images of a run's plan."""
-    plan, source = allocation_of(run), parse_generator(run.generator)
-    return int(distinct_in_pool(plan.n, source.each).sum()) if isinstance(source, Shared) else plan.total
+    """Different images of a run, which have to be made: each once, however many clients share it."""
+    return Cell((), lambda: float(distinct_images(run)), None, 0)
 
 
 def imbalance_removed(run: RunConfig) -> Cell:

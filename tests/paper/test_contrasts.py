@@ -1,0 +1,58 @@
+"""Contrasts pair two methods by seed, whatever FedEAS does, and wait for all runs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas.paper.contrasts import Contrast, contrast_in, contrasts_markdown
+from fedeas.paper.findings import Compared, Findings
+from fedeas.runs.comparison import Difference
+
+SEEDS = 4
+LOSS = Contrast("?", "KL, balanced softmax", "KL")
+levels = st.lists(st.floats(-9, 9), min_size=SEEDS, max_size=SEEDS)
+
+
+def compared(method, values, table="beta = 4"):
+    difference = Difference.of(values)
+    return Compared(table, method, difference, difference.verdict, 1.0, dict(enumerate(values)))
+
+
+def experiment(*made, **more):
+    planned = tuple((each.table, each.method) for each in made)
+    return Findings("digits", "clean", made, planned, planned_seeds=SEEDS, **more)
+
+
+@given(levels, levels)
+def test_a_contrast_is_the_paired_difference_of_its_methods(with_loss, without):
+    found = contrast_in(experiment(compared(LOSS.method, with_loss), compared("KL", without)), LOSS)
+    expected = Difference.of([own - other for own, other in zip(with_loss, without, strict=True)])
+    assert (found.mean, found.spread) == pytest.approx((expected.mean, expected.spread), abs=1e-9)
+
+
+@given(levels, levels)
+def test_against_fedeas_it_is_the_comparison_itself_and_budgets_are_averaged(first, second):
+    made = compared("KL", first), compared("KL", second, "beta = 12")
+    found = contrast_in(experiment(*made, budgets=2), Contrast("?", "KL", "FedEAS"))
+    expected = Difference.of([(one + other) / 2 for one, other in zip(first, second, strict=True)])
+    assert (found.mean, found.spread) == pytest.approx((expected.mean, expected.spread), abs=1e-9)
+
+
+def test_a_contrast_waits_for_all_seeds_and_budgets_and_leaves_controls_out():
+    made = [compared(LOSS.method, [1.0] * SEEDS), compared("KL", [0.0] * SEEDS)]
+    whole = experiment(*made)
+    assert contrast_in(whole, LOSS).mean == 1.0
+    assert contrast_in(replace(whole, planned_seeds=SEEDS + 1), LOSS) is None
+    assert contrast_in(replace(whole, budgets=2), LOSS) is None
+    controls = [each._replace(table="beta = 4, equal steps") for each in made]
+    assert contrast_in(experiment(*controls), LOSS) is None
+    assert contrast_in(experiment(made[0]), LOSS) is None
+
+
+def test_the_ceiling_is_told_without_being_a_comparison():
+    central = compared("Central training", [5.0, 6.0, 5.0, 6.0])
+    shown = contrasts_markdown([replace(experiment(), ceiling=(central,))])
+    assert "+5.50" in shown
+    assert "+5.50" not in contrasts_markdown([replace(experiment(), ceiling=(central,), protocol="paper")])
