@@ -1,10 +1,26 @@
-"""Finished runs without training."""
+"""The results that are kept, and finished runs without training."""
+
+from pathlib import Path
 
 import pytest
 
+from fedeas.paper.findings import all_findings
 from fedeas.paper.published import example_counts
+from fedeas.paper.results import Results
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
+
+
+@pytest.fixture(scope="session")
+def kept():
+    """The runs in the folder ``results``."""
+    return Results([Path(__file__).parents[2] / "results"])
+
+
+@pytest.fixture(scope="session")
+def packed(kept):
+    """What they show beyond the paper."""
+    return all_findings(kept)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from rich.markdown import Markdown
 
 from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import artefacts
+from fedeas.paper.contrasts import contrasts_markdown
+from fedeas.paper.economies import economies_markdown
 from fedeas.paper.findings import (
-    all_findings,
     clauses,
     conclusions,
     findings_markdown,
@@ -38,11 +39,6 @@ def test_more_comparisons_widen_the_interval_and_never_turn_a_verdict(mean, spre
     assert difference.verdict_among(comparisons) in (difference.verdict, Verdict.UNDECIDED)
 
 
-@pytest.fixture(scope="module")
-def packed():
-    return all_findings(Results([RESULTS]))
-
-
 @pytest.mark.parametrize(("dataset", "experiments"), [("digits", 5), ("fashion-mnist", 4), ("cifar100", 1)])
 def test_experiments_have_all_their_comparisons_and_seeds(packed, dataset, experiments):
     found = [each for each in packed if each.dataset == dataset]
@@ -56,10 +52,11 @@ def test_every_comparison_belongs_to_exactly_one_clause(packed):
         assert sorted(map(repr, told)) == sorted(repr(each._replace(table="")) for each in found.compared)
 
 
-def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed):
+def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed, kept):
     datasets = ("digits", "fashion-mnist", "cifar10", "cifar100")
     by_profile = [[each for each in packed if each.dataset == name] for name in datasets]
-    for text in (answers_markdown(packed), advice_markdown(packed), *(findings_markdown(*each) for each in by_profile)):
+    whole = answers_markdown(packed), advice_markdown(packed), contrasts_markdown(packed), economies_markdown(kept)
+    for text in (*whole, *(findings_markdown(*each) for each in by_profile)):
         console = Console(width=80, file=StringIO())
         console.print(Markdown(text))
         assert "…" not in console.file.getvalue()

@@ -1,19 +1,16 @@
 """Advice needs a method that is higher over all budgets with all seeds, and lower nowhere."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from fedeas.paper.answers import mean_of_experiments
-from fedeas.paper.findings import Compared, Findings, all_findings
+from fedeas.paper.findings import Compared, Findings
 from fedeas.paper.methods import FEDEAS
 from fedeas.paper.recommendation import advice_markdown, advice_of
-from fedeas.paper.results import Results
 from fedeas.planning.advice import SHOWN, Advice, Shown
 from fedeas.runs.comparison import Difference, signed
 
-RESULTS = Path(__file__).parents[2] / "results"
 BETAS = 2
 HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)
 KL = Advice(clients=Shown("kl", ("digits",), 1, 1))
@@ -100,5 +97,5 @@ def test_missing_seeds_or_budgets_recommend_nothing_and_leave_the_row_empty(seed
     assert FEDEAS.title not in row
 
 
-def test_the_advice_of_the_planner_is_what_the_results_show():
-    assert advice_of(all_findings(Results([RESULTS]))) == SHOWN
+def test_the_advice_of_the_planner_is_what_the_results_show(packed):
+    assert advice_of(packed) == SHOWN

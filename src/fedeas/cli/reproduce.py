@@ -19,6 +19,7 @@ from fedeas.paper.answers import answers_markdown, means_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.contrasts import contrasts_markdown
+from fedeas.paper.economies import economies_markdown
 from fedeas.paper.findings import all_findings, findings_markdown, findings_of, protocols_compared
 from fedeas.paper.headline import headline
 from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
@@ -124,6 +125,12 @@ def reproduce_advice(as_markdown: AsMarkdown = False, results: KeptResults = RES
 def reproduce_contrasts(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
     """Show what one choice adds to a method in the experiments beyond the paper."""
     _print(contrasts_markdown(all_findings(_scan(folder, results))), as_markdown)
+
+
+@reproduce.command("economies")
+def reproduce_economies(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
+    """Show what images of each client's own and one pool for all cost, and what they gain."""
+    _print(economies_markdown(_scan(folder, results)), as_markdown)
 
 
 @reproduce.command("answers")

@@ -11,11 +11,12 @@ from fedeas.errors import InputError
 
 
 class KnownDataset(NamedTuple):
-    """Samples of each class in the official training and test parts, and the names of the classes."""
+    """Samples of each class in the official training and test parts, the names of the classes, and an image's shape."""
 
     train: tuple[int, ...]
     test: tuple[int, ...]
     classes: tuple[str, ...]
+    shape: tuple[int, int, int]
 
     def labels(self, *, merged: bool) -> IntArray:
         """Labels sorted by class, of the training part or of both parts merged; the real order is not known here."""
@@ -44,10 +45,10 @@ def _numbers(count: int) -> tuple[str, ...]:
 
 
 KNOWN = {
-    "cifar10": KnownDataset((5000,) * 10, (1000,) * 10, _CIFAR10),
-    "cifar100": KnownDataset((500,) * 100, (100,) * 100, _numbers(100)),
-    "fashion-mnist": KnownDataset((6000,) * 10, (1000,) * 10, _FASHION),
-    "digits": KnownDataset(_DIGITS, _DIGITS_TEST, _numbers(10)),
+    "cifar10": KnownDataset((5000,) * 10, (1000,) * 10, _CIFAR10, (3, 32, 32)),
+    "cifar100": KnownDataset((500,) * 100, (100,) * 100, _numbers(100), (3, 32, 32)),
+    "fashion-mnist": KnownDataset((6000,) * 10, (1000,) * 10, _FASHION, (1, 28, 28)),
+    "digits": KnownDataset(_DIGITS, _DIGITS_TEST, _numbers(10), (1, 8, 8)),
 }
 
 

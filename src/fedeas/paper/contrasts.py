@@ -17,20 +17,19 @@ Levels = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 class Contrast(NamedTuple):
-    """A question, the method with the choice and the one without it."""
+    """The method with the choice, and the one without it."""
 
-    asks: str
     method: str
     instead_of: str
 
 
 CONTRASTS = (
     *(
-        Contrast("What does balanced softmax add?", f"{title}, {BALANCED_TITLE}", title)
+        Contrast(f"{title}, {BALANCED_TITLE}", title)
         for title in (FEDAVG.title, FEDEAS.title, "KL", "Pool to the mean")
     ),
-    Contrast("Do different images for each client help a pool?", WHOLE, "Pool to the mean"),
-    Contrast("How much could be gained at most?", CEILING, FEDEAS.title),
+    Contrast(WHOLE, "Pool to the mean"),
+    Contrast(CEILING, FEDEAS.title),
 )
 
 
@@ -57,7 +56,7 @@ def _difference(levels: Levels, table: str, contrast: Contrast) -> dict[int, flo
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     """A row for each contrast: its mean over experiments, and its lowest and highest experiment."""
     rows = [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]
-    heads = ("question", "method", "instead of", "experiments", "mean over experiments (95 %)", "lowest", "highest")
+    heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
     about = (
         "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets is "
         "the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
@@ -73,4 +72,4 @@ def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
     overall = Difference.of([each.mean for each in found.values()])
     ordered = sorted(found, key=lambda title: found[title].mean)
     ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
-    return [*contrast, str(len(found)), mean_cell(overall), *ends]
+    return [f"{contrast.method}, instead of {contrast.instead_of}", str(len(found)), mean_cell(overall), *ends]

@@ -72,6 +72,11 @@ def forecast_of_all(first: Forecast, configs: Sequence[RunConfig]) -> Forecast:
     return first._replace(seconds=seconds, rounds=sum(rounds), images=estimate(plain).images)
 
 
+def seconds_to_make(images: int) -> float:
+    """Seconds to generate so many images of CIFAR-10 with the diffusion model on the GPU that was measured."""
+    return images / float(_speeds()["generation"])
+
+
 def measured_on() -> str:
     """The GPU whose speeds are used."""
     return str(_speeds()["machine"])

@@ -1,0 +1,67 @@
+"""Images of each client's own, and one pool for all: what do the two cost, and what do they gain?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import mean
+
+from fedeas.config import RunConfig
+from fedeas.core.sentences import markdown_table
+from fedeas.data.known import known_dataset
+from fedeas.paper.answers import mean_cell
+from fedeas.paper.beyond import WHOLE, comparisons_in
+from fedeas.paper.estimate import measured_on, seconds_to_make
+from fedeas.paper.findings import EXPERIMENTS
+from fedeas.paper.measures import Measure, accuracy, gain, steps
+from fedeas.paper.methods import FEDEAS
+from fedeas.paper.results import Results
+from fedeas.paper.run_plans import allocation_of, distinct_images
+from fedeas.paper.studies import Study, study
+from fedeas.runs.comparison import Difference, fixed
+
+TIMED = "cifar10"
+"""The dataset whose generator was timed."""
+
+HEADS = ("experiment: method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
+
+
+def economies_markdown(results: Results) -> str:
+    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, at every budget."""
+    studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
+    rows = [row for chosen in studies for row in _rows(chosen, results)]
+    about = (
+        f"In brackets: the seconds that one {measured_on()} takes to make the images, where that was measured, and the "
+        "size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a client "
+        "that makes its own needs the generator instead. Steps are those of all clients in all rounds."
+    )
+    return f"{markdown_table(HEADS, rows)}\n\n{about}"
+
+
+def _rows(chosen: Study, results: Results) -> Iterator[list[str]]:
+    where = chosen.beyond[0]
+    for compared in comparisons_in(chosen, where):
+        if not compared.equal_steps:
+            name = f"{chosen.title(where)}, beta = {compared.beta:g}"
+            base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
+            yield [f"{name}: {FEDEAS.title}", *_costs(base), *_worth(base, results), ""]
+            gained = Difference.of(_values(results, gain, pool, base))
+            yield [f"{name}: {WHOLE}", *_costs(pool), *_worth(pool, results), mean_cell(gained)]
+
+
+def _costs(run: RunConfig) -> list[str]:
+    """Images made, with the seconds for them, and images placed, with their size."""
+    made, placed = distinct_images(run), allocation_of(run).total
+    seconds = f" ({seconds_to_make(made):,.0f} s)" if run.data.dataset == TIMED else ""
+    size = placed * math.prod(known_dataset(run.data.dataset).shape) / 1e6
+    return [f"{made:,}{seconds}", f"{placed:,} ({size:,.2f} MB)"]
+
+
+def _worth(run: RunConfig, results: Results) -> list[str]:
+    """Training steps and accuracy, over all seeds."""
+    work, level = (_values(results, measure, run) for measure in (steps, accuracy))
+    return [f"{mean(work):,.0f}" if work else "", fixed(mean(level), 2) if level else ""]
+
+
+def _values(results: Results, measure: Measure, *runs: RunConfig) -> list[float]:
+    return [value for value in results.values(runs, measure).values() if value is not None]
