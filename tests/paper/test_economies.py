@@ -11,8 +11,17 @@ PIXELS = {"digits": 8 * 8, "fashion-mnist": 28 * 28, "cifar10": 32 * 32 * 3, "ci
 
 @pytest.fixture(scope="module")
 def rows(kept):
-    _, _, *lines = economies_markdown(kept).split("\n\n")[0].splitlines()
-    return [dict(zip(HEADS, line.strip("| ").split(" | "), strict=False)) for line in lines]
+    """The rows of all tables, each with the dataset of its table."""
+    found = []
+    for title, table in batched(economies_markdown(kept).split("\n\n")[:-1]):
+        dataset = title.strip("*").partition(",")[0].lower().replace("cifar-10", "cifar10")
+        cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+        found += [{**dict(zip(HEADS, row, strict=False)), "dataset": dataset} for row in cells]
+    return found
+
+
+def batched(parts):
+    return zip(parts[::2], parts[1::2], strict=True)
 
 
 def number(text):
@@ -25,8 +34,9 @@ def in_brackets(text):
 
 def test_sizes_follow_from_the_images(rows):
     for row in rows:
-        dataset = row[HEADS[0]].partition(",")[0].lower().replace("cifar-10", "cifar10")
-        assert in_brackets(row["placed"]) == pytest.approx(number(row["placed"]) * PIXELS[dataset] / 1e6, abs=0.006)
+        assert in_brackets(row["placed"]) == pytest.approx(
+            number(row["placed"]) * PIXELS[row["dataset"]] / 1e6, abs=0.006
+        )
         assert number(row["images made"]) <= number(row["placed"])
 
 

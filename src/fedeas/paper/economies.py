@@ -23,30 +23,29 @@ from fedeas.runs.comparison import Difference, fixed
 TIMED = "cifar10"
 """The dataset whose generator was timed."""
 
-HEADS = ("experiment: method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
+HEADS = ("beta", "method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
 
 
 def economies_markdown(results: Results) -> str:
     """FedEAS and the pool with the whole budget in the first setting of each clean experiment, at every budget."""
     studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
-    rows = [row for chosen in studies for row in _rows(chosen, results)]
+    tables = [f"**{each.title(each.beyond[0])}**\n\n{markdown_table(HEADS, _rows(each, results))}" for each in studies]
     about = (
         f"In brackets: the seconds that one {measured_on()} takes to make the images, where that was measured, and the "
         "size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a client "
         "that makes its own needs the generator instead. Steps are those of all clients in all rounds."
     )
-    return f"{markdown_table(HEADS, rows)}\n\n{about}"
+    return "\n\n".join([*tables, about])
 
 
 def _rows(chosen: Study, results: Results) -> Iterator[list[str]]:
-    where = chosen.beyond[0]
-    for compared in comparisons_in(chosen, where):
+    for compared in comparisons_in(chosen, chosen.beyond[0]):
         if not compared.equal_steps:
-            name = f"{chosen.title(where)}, beta = {compared.beta:g}"
+            beta = f"{compared.beta:g}"
             base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
-            yield [f"{name}: {FEDEAS.title}", *_costs(base), *_worth(base, results), ""]
+            yield [beta, FEDEAS.title, *_costs(base), *_worth(base, results), ""]
             gained = Difference.of(_values(results, gain, pool, base))
-            yield [f"{name}: {WHOLE}", *_costs(pool), *_worth(pool, results), mean_cell(gained)]
+            yield [beta, WHOLE, *_costs(pool), *_worth(pool, results), mean_cell(gained)]
 
 
 def _costs(run: RunConfig) -> list[str]:
