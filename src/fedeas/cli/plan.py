@@ -222,7 +222,8 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     if wanted.compare:
         _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
-        _remark(SHOWN.for_budget(allocation.generated, table), as_json)
+        for line in SHOWN.for_budget(allocation.generated, table).splitlines():
+            _remark(line, as_json)
     if wanted.plot:
         _draw_plan(wanted.plot, table, allocation, side_by_side)
         _remark(f"plot: {wanted.plot}", as_json)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import RunConfig
 from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.methods import FEDAVG, FEDEAS, Method, at_one_budget
@@ -150,8 +149,8 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
 
 def _server_steps(run: RunConfig) -> int:
     """Steps of the server, which passes over all images several times."""
-    train = run.train.model_copy(update={"epochs": run.train.server_epochs, "steps": 0})
-    return len(batch_sizes(allocation_of(run).total, train))
+    whole, rest = divmod(allocation_of(run).total, run.train.batch_size)
+    return run.train.server_epochs * (whole + (rest > 1))  # a last batch of one image is left out
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:

@@ -99,11 +99,13 @@ class Profile:
 
 
 HELD_OUT_SAYS = (
-    "{dataset} with the small CNN: 150 rounds of two local epochs with learning rate 0.05. A split of our own: 10,000 "
-    "of the {images} training images go to no client. They are the images that policies place, as if a generator were "
+    "{dataset} with the small CNN: 150 rounds of two local epochs with learning rate 0.05.{parts} 10,000 of the "
+    "{images} training images go to no client. They are the images that policies place, as if a generator were "
     "perfect; two clients may get the same one."
 )
 """A description of training in which real images stand for synthetic ones."""
+
+OWN_PARTS = " Own split: training and test part are not the official ones; 1,000 test images of each class were drawn."
 
 FULL = Profile(
     "full",
@@ -124,14 +126,15 @@ DIGITS = Profile(
 
 FASHION = Profile(
     "fashion",
-    HELD_OUT_SAYS.format(dataset="Fashion-MNIST", images="60,000"),
+    HELD_OUT_SAYS.format(dataset="Fashion-MNIST", images="60,000", parts=OWN_PARTS),
     (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=20,
     planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
 
 CIFAR100 = replace(
-    FASHION, name="cifar100", says=HELD_OUT_SAYS.format(dataset="CIFAR-100", images="50,000"), dataset="cifar100",
+    FASHION, name="cifar100", dataset="cifar100",
+    says=HELD_OUT_SAYS.format(dataset="CIFAR-100", images="50,000", parts=""),
     betas=(1.2, 2, 5.2), equal_steps=16, beyond=(HEADLINE,), compares_most=False,
 )  # fmt: skip
 
