@@ -8,7 +8,7 @@ from fedeas.config import load_config
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.parts import Parts
 from fedeas.federation.run import execute
-from fedeas.federation.server_training import images_of
+from fedeas.federation.server_training import images_of, train_on_server
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.runs.store import RunStore
 
@@ -32,6 +32,21 @@ def test_a_resumed_run_does_not_train_at_the_server_again(tmp_path):
     run(tmp_path / "parts", "train.server_epochs=2", pause=lambda record: True)
     parts = run(tmp_path / "parts", "train.server_epochs=2")
     assert [each["accuracy"] for each in parts.rounds()] == [each["accuracy"] for each in whole.rounds()]
+
+
+def test_dropout_at_the_server_is_repeatable():
+    model = "model.name=python:federation.engines.dropping:Dropping"
+    config = load_config(None, [*BASE, "train.server_epochs=1", "policy=missing-only(budget=20)", model])
+
+    def trained(before):
+        parts = Parts.of(config, torch.device("cpu"))
+        clients = LocalClients.of(parts)
+        torch.manual_seed(before)
+        train_on_server(parts, clients.allocation, clients.worker.generator)
+        return parts.model.head.weight
+
+    with torch.random.fork_rng(devices=[]):
+        assert torch.equal(trained(1), trained(2))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
-"""Images of clients are made in large requests, and are the same as if each client asked for its own."""
+"""Images of clients are made in large requests, and a client's work depends on nothing but its place in the run."""
+
+from dataclasses import replace
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.algorithms import FedAvg
+from fedeas.algorithms import FedAvg, Reply
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.engines.base import Task
 from fedeas.federation.rounds import Schedule
 from fedeas.federation.worker import BATCHES, Worker
 from fedeas.models.build import build_model
@@ -56,3 +59,30 @@ def test_images_made_ahead_are_those_that_each_client_would_ask_for(allocation, 
         assert torch.equal(found.labels, expected.labels)
     assert sum(ahead.generator.requests) == sum(plain.generator.requests)
     assert all(size >= BATCHES * batch_size for size in ahead.generator.requests[:-1])  # the last may be smaller
+
+
+class Drawing(FedAvg):
+    """Replies with torch's random numbers."""
+
+    def setup_client(self, job):
+        return Reply(job.client, 1, {"drawn": torch.rand(4)})
+
+    def client_update(self, job):
+        return self.setup_client(job), {}
+
+
+def test_random_numbers_of_torch_depend_on_seed_round_and_client_alone_and_stay_as_they_were():
+    def drawn(before, **place):
+        torch.manual_seed(before)
+        own = replace(worker(np.zeros((4, 3), dtype=np.int64), 1), algorithm=Drawing(), seed=place.get("seed", 0))
+        task, client, round = place.get("task", Task.TRAIN), place.get("client", 0), place.get("round", 0)
+        reply, _ = own.run(task, client, round, {}, {})
+        assert torch.initial_seed() == before
+        assert torch.equal(torch.rand(4), torch.rand(4, generator=torch.Generator().manual_seed(before)))
+        return reply.arrays["drawn"].tolist()
+
+    with torch.random.fork_rng(devices=[]):
+        places = [{}, {"seed": 1}, {"client": 1}, {"round": 1}, {"task": Task.SETUP, "round": -1}]
+        first, again = ([drawn(before, **place) for place in places] for before in (1, 2))
+    assert first == again
+    assert len({tuple(numbers) for numbers in first}) == len(places)

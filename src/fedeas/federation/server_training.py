@@ -6,6 +6,7 @@ import numpy as np
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
+from fedeas.algorithms.random_numbers import random_numbers_of
 from fedeas.data.client import ClientData
 from fedeas.federation.parts import Parts
 from fedeas.generators.base import Generator, plan_addresses
@@ -23,7 +24,8 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Non
     job = ClientJob(
         *place, config.seed, config.rounds.total, parts.model, data, broadcast, {}, train, config.engine.precision
     )
-    reply, _ = FedAvg().client_update(job)
+    with random_numbers_of(job):
+        reply, _ = FedAvg().client_update(job)
     reply.awaited()  # raises if the loss is not finite
 
 

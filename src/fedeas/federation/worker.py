@@ -12,6 +12,7 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
+from fedeas.algorithms.random_numbers import random_numbers_of
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
@@ -87,12 +88,14 @@ class Worker:
         Without `wait`, it returns as soon as a GPU has been given all its work; metrics are then awaited.
         """
         if task is Task.SETUP:
-            real = self.load_client(client)
-            return self.algorithm.setup_client(self._job(client, round, broadcast, state, real, workspace)), state
+            job = self._job(client, round, broadcast, state, self.load_client(client), workspace)
+            with random_numbers_of(job):
+                return self.algorithm.setup_client(job), state
         self.prepare([client])  # does nothing if the engine has prepared all clients of the round
         start, before = time.perf_counter(), workspace.preparing if workspace else 0.0
         job = self._job(client, round, broadcast, state, self.clients[client], workspace)
-        reply, state = self.algorithm.client_update(job)
+        with random_numbers_of(job):
+            reply, state = self.algorithm.client_update(job)
         if wait:
             reply = reply.awaited()
         prepared = workspace.preparing - before if workspace else 0.0

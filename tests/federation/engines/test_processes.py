@@ -112,9 +112,15 @@ def test_with_several_threads_processes_equal_the_reference_too(tmp_path, one_th
     assert "2 clients at once" in caplog.text
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("moon", marks=pytest.mark.slow)])
-def test_a_run_may_switch_between_processes_and_none_in_the_middle(tmp_path, algorithm):
-    method = f"algorithm={algorithm}", "policy=fedeas(beta=3)", "engine.threads=1"
+DROPPING = "python:federation.engines.dropping:Dropping"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model"),
+    [("scaffold", DROPPING), pytest.param("moon", "auto", marks=pytest.mark.slow)],
+)
+def test_a_run_may_switch_between_processes_and_none_in_the_middle(tmp_path, algorithm, model):
+    method = f"algorithm={algorithm}", f"model.name={model}", "policy=fedeas(beta=3)", "engine.threads=1"
     whole = run_of(tmp_path / "whole", *method, "engine.name=local")
     for processes in (1, 2, 1):
         run = run_of(tmp_path / "changed", *method, f"engine.processes={processes}", pause=lambda record: True)
