@@ -1,5 +1,6 @@
 """The server trains the initial model on the plan's images; clients train on real ones."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,10 @@ from fedeas.federation.clients import LocalClients
 from fedeas.federation.parts import Parts
 from fedeas.federation.run import execute
 from fedeas.federation.server_training import images_of, train_on_server
-from fedeas.generators.pools import distinct_in_pool
+from fedeas.generators.base import plan_addresses
+from fedeas.generators.filtered import Filtered
+from fedeas.generators.pools import SharedPool, distinct_in_pool
+from fedeas.planning.counts import Allocation
 from fedeas.runs.store import RunStore
 
 BASE = ["train.lr=0.05", "train.epochs=1", "rounds.total=2", "partition.clients=4", "engine.threads=1",
@@ -64,6 +68,36 @@ def test_every_image_of_the_plan_is_trained_on_once(generator, made):
     clients = LocalClients.of(parts)
     images = images_of(parts, clients.allocation, clients.worker.generator)
     assert len(images) == made(clients.allocation)
+
+
+class Numbered:
+    """Images that show their class and their number."""
+
+    num_classes, shape, batch_size, fingerprint = 10, (1, 8, 8), 16, "numbered"
+
+    def sample(self, labels, index):
+        images = np.zeros((len(labels), *self.shape), dtype=np.uint8)
+        images[:, 0, 0, 0], images[:, 0, 0, 1] = labels, index % 251
+        return images
+
+
+class AgreesWithEveryThird:
+    num_classes, shape, fingerprint = Numbered.num_classes, Numbered.shape, "third"
+
+    def predict(self, images):
+        return np.where(images[:, 0, 0, 1] % 3 == 0, images[:, 0, 0, 0], -1)
+
+
+@pytest.mark.parametrize("each", [0, 90])
+def test_every_image_of_a_pool_inside_of_a_filter_is_trained_on_once(each):
+    parts = Parts.of(load_config(None, [*BASE, "train.server_epochs=1"]), torch.device("cpu"))
+    plan = Allocation(np.tile(np.arange(10), (4, 1)), "four clients")
+    generator = Filtered(SharedPool(Numbered(), each), AgreesWithEveryThird())
+    addresses = [plan_addresses(client, row) for client, row in enumerate(plan.n)]
+    all_images = np.concatenate([generator.sample(*address) for address in addresses])
+    trained_on = images_of(parts, plan, generator).images.numpy()
+    assert len(all_images) > len(trained_on)
+    assert sorted(image.tobytes() for image in trained_on) == sorted({image.tobytes() for image in all_images})
 
 
 def test_flower_is_refused():

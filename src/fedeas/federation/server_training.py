@@ -7,9 +7,10 @@ import numpy as np
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.algorithms.random_numbers import random_numbers_of
+from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
 from fedeas.federation.parts import Parts
-from fedeas.generators.base import Generator, plan_addresses
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, plan_addresses
 from fedeas.generators.pools import SharedPool, numbers_in_pool
 from fedeas.planning.counts import Allocation
 
@@ -30,9 +31,30 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Non
 
 
 def images_of(parts: Parts, plan: Allocation, generator: Generator) -> ClientData:
-    """Every image of the plan once, also if clients share it."""
+    """Every image of the plan once, also if clients share it; only held-out images that they share are repeated."""
     addresses = [plan_addresses(client, row) for client, row in enumerate(plan.n)]
     labels, index = (np.concatenate(column) for column in zip(*addresses, strict=True))
     if isinstance(generator, SharedPool):
         labels, index = np.unique(np.stack([labels, numbers_in_pool(index, generator.each)]), axis=1)
-    return ClientData.of(generator.sample(labels, index), labels, parts.normalise)
+    images = generator.sample(labels, index)
+    if _wraps_a_pool(generator):  # its addresses do not tell which images are the same
+        first = _first_of_each(images, labels)
+        images, labels = images[first], labels[first]
+    return ClientData.of(images, labels, parts.normalise)
+
+
+def _wraps_a_pool(generator: Generator) -> bool:
+    """Whether a pool is inside of this generator."""
+    while isinstance(generator, GeneratorWrapper):
+        generator = generator.generator
+        if isinstance(generator, SharedPool):
+            return True
+    return False
+
+
+def _first_of_each(images: Images, labels: IntArray) -> IntArray:
+    """The places of all different images; of equal images with one label, the first place."""
+    places: dict[tuple[int, bytes], int] = {}
+    for place, (label, image) in enumerate(zip(labels.tolist(), images, strict=True)):
+        places.setdefault((label, image.tobytes()), place)
+    return np.array(list(places.values()), dtype=np.int64)
