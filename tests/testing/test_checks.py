@@ -1,5 +1,6 @@
 """The checks of `fedeas.testing`: all of ours pass, and each law that is broken is named."""
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -122,6 +123,36 @@ class LosesTheModel(FedAvg):
         return updated if round == 0 else {"other": next(iter(updated.values()))}
 
 
+class KeepsOneTensor(FedAvg):
+    def server_update(self, server, replies, round):
+        return dict(list(server.items())[:1])
+
+
+class RepliesWithNothing(FedAvg):
+    def client_update(self, job):
+        return Reply(job.client, job.data.num_real, {}), {}
+
+
+class ReturnsNothing(FedAvg):
+    def client_update(self, job):
+        return None
+
+
+class ReturnsNumbers(FedAvg):
+    def server_update(self, server, replies, round):
+        return {**super().server_update(server, replies, round), "x": 1}
+
+
+class ReturnsALoss(FedAvg):
+    def objective(self, job):
+        return cross_entropy
+
+
+class Diverges(FedAvg):
+    def objective(self, job):
+        return Objective(lambda model, batch, shared: model(batch.images).sum() * torch.inf)
+
+
 class WithOwnLoss(FedAvg):
     """Its mean is over all rows of the batch, as in a loop that trains one client."""
 
@@ -152,7 +183,7 @@ def test_clients_with_a_loss_of_ones_own_are_stacked_only_if_it_says_so_and_is_r
     assert not WithOwnLoss.stacks
     check_algorithm(WithOwnLoss())
     check_algorithm(WithItsMean())
-    with pytest.raises(InputError, match=r"batch\.mean"):
+    with pytest.raises(AssertionError, match=r"batch\.mean"):
         check_algorithm(StacksOneMean())
 
 
@@ -172,7 +203,7 @@ class DrawsForSteps(FedAvg):
 
 @pytest.mark.parametrize("algorithm", [DrawsForSamples(), DrawsForSteps()])
 def test_an_algorithm_that_stacks_and_draws_rows_is_refused(algorithm):
-    with pytest.raises(InputError, match="stacks = False"):
+    with pytest.raises(AssertionError, match="stacks = False"):
         check_algorithm(algorithm)
 
 
@@ -183,11 +214,40 @@ def test_an_algorithm_that_stacks_and_draws_rows_is_refused(algorithm):
         (WritesToTheBroadcast(), "of the broadcast; work on a copy"),
         (LosesTheModel(), "the server's state lacks model/"),
         (CountsRowsThatFillUp(), "stacks, but model/"),
+        (KeepsOneTensor(), "the server's state or its broadcast lacks model/"),
+        (RepliesWithNothing(), "the reply of client 0 lacks model/"),
+        (ReturnsNothing(), "ReturnsNothing: client_update must return a Reply and .*, not NoneType"),
+        (ReturnsNumbers(), "server_update must return a dictionary of tensors, not {'x': int}"),
+        (ReturnsALoss(), "objective must return an Objective, not function"),
+        (Diverges(), "the loss is"),
     ],
 )
 def test_a_wrong_algorithm_is_caught(algorithm, law):
     with pytest.raises(AssertionError, match=law):
         check_algorithm(algorithm)
+
+
+REPLY = Reply(0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "types"),
+    [
+        ("init", None, "NoneType"),
+        ("broadcast", [torch.zeros(1)], "(Tensor)"),
+        ("setup_client", {}, "{}"),
+        ("setup_server", None, "NoneType"),
+        ("objective", (), "()"),
+        ("client_update", REPLY, "Reply"),
+        ("client_update", (REPLY, None), "(Reply, NoneType)"),
+        ("client_update", (REPLY, {"x": 1}), "(Reply, {'x': int})"),
+        ("server_update", {"model/x": 1, "y": torch.zeros(1)}, "{'model/x': int}"),
+    ],
+)
+def test_a_method_that_returns_something_else_is_refused(method, answer, types):
+    algorithm = type("Other", (FedAvg,), {method: lambda self: answer})()
+    with pytest.raises(InputError, match=f"Other: {method} must return .*, not {re.escape(types)}$"):
+        getattr(algorithm, method)()
 
 
 class ByCallOrder:

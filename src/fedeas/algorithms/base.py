@@ -15,6 +15,7 @@ from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.data.client import ClientData
+from fedeas.errors import InputError
 from fedeas.gpu.devices import Awaited
 
 # Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
@@ -133,8 +134,16 @@ def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    for keys, tensors in ModelTensors.of(model).by_type:
+    own = ModelTensors.of(model)
+    _check_names(arrays, own.keys, "the server's state or its broadcast", "both must have all tensors of the model")
+    for keys, tensors in own.by_type:
         torch._foreach_copy_(tensors, [arrays[key] for key in keys])
+
+
+def _check_names(arrays: Mapping[str, Tensor], keys: Iterable[str], whose: str, remedy: str) -> None:
+    """Refuse arrays that lack one of the keys, as those of a user's own algorithm may."""
+    if missing := [key for key in keys if key not in arrays]:
+        raise InputError(f"{whose} lacks {missing[0]}; {remedy}")
 
 
 def features_of(model: Any, images: Tensor) -> Tensor:
@@ -160,6 +169,8 @@ def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:
     Integer tensors, such as BatchNorm's step counter, are not averaged: the largest value is kept.
     """
     total, keys = sum(reply.weight for reply in replies), list(keys)
+    for reply in replies:
+        _check_names(reply.arrays, keys, f"the reply of client {reply.client}", "clients must send what is averaged")
     floating = [key for key in keys if replies[0].arrays[key].is_floating_point()]
     first = [replies[0].arrays[key] for key in floating]
     mean = list(torch._foreach_mul(first, replies[0].weight / total)) if floating else []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import isfunction
 from typing import Any, ClassVar
 
 from torch import nn
 
 from fedeas import hyperparameters
+from fedeas.algorithms.answers import ANSWERS, checked
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -46,10 +48,14 @@ class FedAvg(hyperparameters.FedAvg):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Do not stack a class that changes the training and does not say whether it can be stacked."""
+        """Check what its methods return; if it changes the training and does not set `stacks`, do not stack it."""
         super().__init_subclass__(**options)
-        if "stacks" not in vars(cls) and vars(cls).keys() & {"objective", "client_update"}:
+        own = dict(vars(cls))
+        if "stacks" not in own and own.keys() & {"objective", "client_update"}:
             cls.stacks = False
+        for name in own.keys() & ANSWERS.keys():
+            if isfunction(own[name]):
+                setattr(cls, name, checked(name, own[name]))
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The server's state before the first round: the initial weights."""

@@ -15,6 +15,7 @@ from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.engines.local import LocalEngine
@@ -31,14 +32,16 @@ TOLERANCE = 1e-4
 
 def check_algorithm(algorithm: FedAvg) -> None:
     """Check replies, state and repeatability; see `fedeas.testing.check_algorithm`."""
+    try:
+        _check_laws(algorithm)
+    except FedEASError as error:
+        raise AssertionError(str(error)) from error
+
+
+def _check_laws(algorithm: FedAvg) -> None:
     assert isinstance(algorithm.spec, str), "an algorithm must have a spec"
     assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
-    first, replies = _federate(algorithm)
-    again, _ = _federate(algorithm)
-    for reply in replies:
-        size = SIZES[reply.client]
-        assert reply.weight == size, f"client {reply.client} replies with weight {reply.weight}, but has {size} samples"
-        _check_tensors(reply.arrays, f"the reply of client {reply.client}")
+    first, again = _federate(algorithm), _federate(algorithm)
     missing = set(model_arrays(_model())) - set(first)
     assert not missing, f"the server's state lacks {min(missing, default='')}; keep the model under {MODEL!r}"
     _check_tensors(first, "the server's state")
@@ -72,17 +75,22 @@ def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
         assert bool(torch.isfinite(tensor.float()).all()), f"{name} in {whose} is not finite"
 
 
-def _federate(algorithm: FedAvg) -> tuple[Arrays, list[Reply]]:
-    """The server's state and all replies after a set-up exchange and two rounds."""
+def _check_reply(reply: Reply, client: int) -> None:
+    size = SIZES[client]
+    assert reply.client == client, f"the reply of client {client} names client {reply.client}"
+    assert reply.weight == size, f"client {client} replies with weight {reply.weight}, but has {size} samples"
+    _check_tensors(reply.arrays, f"the reply of client {client}")
+
+
+def _federate(algorithm: FedAvg) -> Arrays:
+    """The server's state after a set-up exchange and two rounds."""
     worker = _worker(algorithm)
     server = set_up(algorithm, LocalEngine(worker), algorithm.init(_model(), FLEET), len(SIZES))
     states: dict[int, Arrays] = {}
-    collected: list[Reply] = []
     for number in range(ROUNDS):
         replies = _round(algorithm, worker, server, states, number)
         server = algorithm.server_update(server, replies, number)
-        collected += replies
-    return server, collected
+    return server
 
 
 def _round(algorithm: FedAvg, worker: Worker, server: Arrays, states: dict[int, Arrays], number: int) -> list[Reply]:
@@ -91,7 +99,8 @@ def _round(algorithm: FedAvg, worker: Worker, server: Arrays, states: dict[int, 
     replies = []
     for client in range(len(SIZES)):
         reply, states[client] = worker.run(Task.TRAIN, client, number, broadcast, states.get(client, {}))
-        assert reply is not None, "client_update must give a Reply and the client's state"
+        assert reply is not None  # only a set-up exchange may have none
+        _check_reply(reply, client)
         replies.append(reply)
     for name, tensor in before.items():
         assert torch.equal(tensor, broadcast[name]), f"a client has changed {name} of the broadcast; work on a copy"
