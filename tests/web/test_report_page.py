@@ -18,10 +18,15 @@ QUICK = [
     "partition.clients=6",
     "engine.threads=1",
 ]
-POLICIES = {"none": "no-generation", "ours": "fedeas(beta=3)", "even": "uniform(budget=fedeas(beta=3))"}
+LONG = "even-" + "-".join(["a-method-with-a-long-name"] * 3)
+POLICIES = {"none": "no-generation", "ours": "fedeas(beta=3)", LONG: "uniform(budget=fedeas(beta=3))"}
 ACCURACY, FINAL, SAMPLES = 1, 3, 0  # cells after the method's name, in the first table and in the second
 IMAGES = "Array.from(document.images, image => [image.complete, image.naturalWidth, image.clientWidth])"
 CHARTS = "Array.from(document.querySelectorAll('.chart'), chart => chart.querySelector('.main-svg')?.clientWidth)"
+# Pixels between the title of each horizontal axis and the nearer side of its chart.
+MARGINS = """Array.from(document.querySelectorAll('.chart:has(.xtitle)'), chart => {
+    const [title, whole] = [chart.querySelector('.xtitle'), chart].map(part => part.getBoundingClientRect());
+    return Math.min(title.left - whole.left, whole.right - title.right) })"""
 # Plotly's own check of the figures; values that have no effect are no faults.
 FAULTS = """Array.from(document.querySelectorAll('.chart'), chart => Plotly.validate(chart.data, chart.layout) ?? [])
     .flat().map(fault => fault.msg).filter(text => !text.endsWith('did not get coerced'))"""
@@ -80,6 +85,7 @@ def test_the_report_fits_its_screen_and_shows_all_pictures(page, width, scheme):
     page.set_viewport_size({"width": width, "height": 900})
     wait_until(lambda: page.evaluate(f"{CHARTS}.every(shown => shown <= {width})"))
     assert overflow(page) <= 0
+    assert min(page.evaluate(MARGINS)) >= 0
     assert page.evaluate(FAULTS) == []
     pictures = page.evaluate(IMAGES)
     assert len(pictures) == 10

@@ -342,7 +342,10 @@ def _strip(row: Row) -> dict[str, str]:
 def _times(finished: Sequence[MethodRuns]) -> Chart:
     spent = {method: _spent(method) for method in finished}
     said = "; ".join(f"{method.name}: {', '.join(f'{part:.1f}' for part in parts)}" for method, parts in spent.items())
-    caption = "The rest is communication, aggregation, measuring and testing. At the end of each bar: the sum."
+    caption = (
+        "Means over the runs of a method. The rest is communication, aggregation, measuring and testing. "
+        "At the end of each bar: the sum."
+    )
     return Chart(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
 
 

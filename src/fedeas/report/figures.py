@@ -164,7 +164,7 @@ def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
     sums = [f"{sum(parts) / seconds:,.1f}" for parts in spent.values()]
     traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
     rows, height = _rows([each.name for each in spent])
-    along = _axis(f"{unit} for each run, on average", rangemode="tozero")
+    along = _axis(f"{unit} per run", rangemode="tozero")
     layout = _layout(along, {**rows, "autorange": "reversed"}, height=height, barmode="stack", bargap=0.35)
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
     return {"data": traces, "layout": {**layout, "showlegend": True, "legend": legend}}
