@@ -514,6 +514,16 @@ def test_environments_that_differ_are_both_named(add, page):
     assert "cpu, cuda:0" in page(*runs).text("dd")
 
 
+def test_what_runs_could_not_verify_is_listed_only_if_there_is_something(add, page):
+    runs = [add("a", "fedeas", seed) for seed in (0, 1)]
+    runs[0].write_json("env.json", {"device": "cpu", "unknown": []})
+    assert "[]" not in page(*runs).text("dd")
+    assert "verified" not in page(*runs).text("dt")
+    runs[1].write_json("env.json", {"device": "cpu", "unknown": ["which images w.pt has seen"]})
+    assert "could not be verified" in page(*runs).text("dt")
+    assert "which images w.pt has seen" in page(*runs).text("dd")
+
+
 def test_heat_maps_show_each_plan_once(five, page):
     captions = [data for tag, data in page(*five).texts if tag == "figcaption"]
     maps = ["real: 79 samples", "fedeas, missing-only, uniform: 12 synthetic", "full-balance: 49 synthetic"]

@@ -376,9 +376,12 @@ def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[s
 
 
 def _environment(runs: Iterable[RunSnapshot]) -> dict[str, str]:
+    """What ``env.json`` of the runs says, and what the runs could not verify."""
     found = [each.run.environment() for each in runs]
-    keys = dict.fromkeys(key for each in found for key in each)
-    return {key: joined(each.get(key) for each in found) for key in keys}
+    unknown = [words for each in found for words in each.get("unknown") or ()]
+    keys = dict.fromkeys(key for each in found for key in each if key != "unknown")
+    facts = {key: joined(each.get(key) for each in found) for key in keys}
+    return facts | ({"could not be verified": joined(unknown)} if unknown else {})
 
 
 def _thresholds(methods: Sequence[MethodRuns]) -> list[float]:
