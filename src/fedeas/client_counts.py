@@ -23,6 +23,8 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import Policy, Pool
 from fedeas.planning.tables import ColumnNames
 
+NEEDS_IMAGES = "a run needs images, not counts alone; plan folder:DIR or a split (.npz) of `fedeas partition`"
+
 
 @dataclass(frozen=True, eq=False)
 class CountSource:
@@ -84,12 +86,13 @@ def plan_arguments(name: str, num_classes: int | None = None, columns: ColumnNam
 
 
 def run_config(source: CountSource, policy: Policy) -> str:
-    """TOML for ``fedeas run``: this policy, on these clients if a run can have them."""
+    """TOML for ``fedeas run``: this policy on these clients; refuse clients that a run cannot have."""
+    if not source.config:
+        raise InputError(NEEDS_IMAGES)
     shared = {"generator": "shared(of=gaussian)"} if isinstance(policy, Pool) else {}
     content: dict[str, Any] = {"label": "planned", "policy": policy.spec, **shared, **source.config}
     RunConfig.model_validate(content)
-    known = "on the clients that were planned for" if source.config else "set [data] and [partition] to your clients"
-    lines = [f"# Planned with FedEAS; {known}. Everything else is at its default: fedeas run FILE --dry-run"]
+    lines = ["# Planned with FedEAS for these clients. Everything else is at its default: fedeas run FILE --dry-run"]
     for key, value in content.items():
         if isinstance(value, str):
             lines.append(f"{key} = {json.dumps(value)}")

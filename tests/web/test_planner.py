@@ -149,7 +149,8 @@ def test_a_drawn_federation_is_planned(app):
 def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     choice = Choice(policy, Limits(total=700))
     chosen = choice.resolved(COUNTS)
-    federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"))
+    data = {"data": {"dataset": "digits"}}
+    federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
     (tmp_path / "counts.csv").write_bytes(downloads.counts_file(COUNTS))
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
@@ -172,6 +173,29 @@ def test_the_config_of_a_known_federation_holds_the_same_clients():
         labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
         assert np.array_equal(split[scheme](labels, **section).counts.n, federation.counts.n)
         assert content["policy"] == "fedeas(beta=3)"
+
+
+def test_a_run_config_is_offered_only_for_clients_that_a_run_can_have(app):
+    def offers_config():
+        assert not app.exception
+        explained = any("a run needs images" in each.value for each in app.caption)
+        offered = any(each.label.startswith("Run config") for each in app.get("download_button"))
+        assert offered is not explained
+        return offered
+
+    assert offers_config()
+    app.segmented_control(key="source").set_value("Draw").run()
+    assert offers_config()
+    app.selectbox(key="dataset").set_value("classes of equal size").run()
+    assert not offers_config()
+    app.segmented_control(key="source").set_value("My file").run()
+    app.file_uploader(key="file").set_value(("mine.csv", b"cat,dog\n20,4\n", "text/csv")).run()
+    assert not offers_config()
+
+
+def test_a_config_is_not_written_for_counts_alone():
+    with pytest.raises(InputError, match="a run needs images"):
+        run_config(sources.drawn(3, 4, 10, 0.5, 0), FedEAS(beta=3))
 
 
 def test_uploads_are_read_in_both_forms_and_formats(tmp_path):

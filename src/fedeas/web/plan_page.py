@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedeas.client_counts import CountSource, run_config
+from fedeas.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
@@ -173,9 +173,11 @@ def _show_downloads(federation: CountSource, choice: Choice, policy: Policy, all
     for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON")):
         content = partial(downloads.allocation_file, counts, allocation, ending)
         _download(files, f"Plan as {name}", content, f"plan{ending}")
-    config = partial(run_config, federation, policy)
-    _download(files, "Run config as TOML", config, "planned.toml")
+    if federation.config:
+        _download(files, "Run config as TOML", partial(run_config, federation, policy), "planned.toml")
     _download(files, "Counts as CSV", partial(downloads.counts_file, counts), "counts.csv")
+    if not federation.config:
+        st.caption(for_markdown(f"No run config: {NEEDS_IMAGES}."))
     st.caption("The same numbers on the command line:")
     st.code(downloads.commands(federation, choice), language="sh", wrap_lines=True)
 
