@@ -49,9 +49,11 @@ from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits
 from fedeas.plans import plan as fedeas_plan
 from fedeas.plotting.figures import DARK, LIGHT
+from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore
 from fedeas.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
 from fedeas.web.choices import SIZE_WORDS, Choice, Size
+from fedeas.web.runs import ListedMethod, ListedRun
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
 
@@ -414,6 +416,21 @@ def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbe
     methods = runs.drawn_methods(runs.listed(tmp_path).runs)
     assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
     assert charts.accuracy(methods).layout.xaxis.dtick == 1
+
+
+def test_there_is_room_for_the_name_of_every_method_below_the_lines():
+    def figure(names):
+        run = ListedRun("r", "", "", "finished", curve=AccuracyCurve((1, 2), (0.1, 0.2)), finished=True)
+        return charts.accuracy([ListedMethod(name, "fedeas", [run], []) for name in names])
+
+    short, long = [f"method {place}" for place in range(24)], " + ".join(["fedavg, partition.scheme=dirichlet"] * 4)
+    alone = figure(short[:1]).layout.height
+    assert figure(short).layout.height - alone >= 23 * 19  # on a narrow screen, each name has a line of 19 pixels
+    (trace,) = figure([long]).data
+    lines = trace.name.split("<br>")
+    assert " ".join(lines) == long
+    assert max(map(len, lines)) <= charts.LEGEND_CHARACTERS
+    assert figure([long]).layout.height - alone >= (len(lines) - 1) * 19
 
 
 def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):

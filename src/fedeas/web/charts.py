@@ -6,6 +6,7 @@ Each takes the colours of the screen, light or dark.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,12 @@ from fedeas.web.runs import ListedMethod, ListedRun
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_METHODS = 24  # lines of a figure
 FONT = '"Source Sans", sans-serif'  # the page's own
-# Below the figure, for narrow screens.
-LEGEND = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+# Below the figure, for narrow screens; it may take all the room that `accuracy` adds for it.
+LEGEND = {
+    "orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom",
+    "tracegroupgap": 0, "maxheight": 1,
+}  # fmt: skip
+LEGEND_LINE, LEGEND_CHARACTERS = 20, 50  # pixels and characters of a line of the legend on a narrow screen
 ROW = 16  # pixels of a client's row, enough for its name
 
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "longdashdot"}  # dots are for unfinished runs
@@ -80,15 +85,17 @@ def accuracy(methods: Sequence[ListedMethod], screen: Screen = LIGHT) -> go.Figu
     accuracies = _axis("accuracy on the test set", screen, tickformat=".0%")
     drawn = [run.curve.rounds for method in shown for run in (*method.finished, *method.unfinished)]
     rounds = _axis("round", screen, rangemode="tozero", **plots.round_ticks(drawn))
-    figure = _figure("Accuracy over rounds", 480, rounds, accuracies, screen)
+    names = [wrap(method.name, LEGEND_CHARACTERS) for method in shown]
+    height = 440 + LEGEND_LINE * sum(map(len, names))
+    figure = _figure("Accuracy over rounds", height, rounds, accuracies, screen)
     looks = plots.looks_of([method.policy for method in shown])
-    for method, look in zip(shown, looks, strict=True):
+    for method, lines, look in zip(shown, names, looks, strict=True):
         colour = screen.ink if look.colour == plots.INK else look.colour
         means = _mean_traces(method, colour, DASHES[look.dash])
         named = max(len(means) - 1, 0)  # the trace that the legend shows
         for place, trace in enumerate([*means, *(_run_trace(run, colour) for run in method.unfinished)]):
-            group = {"name": for_html(method.name), "legendgroup": method.name, "showlegend": place == named}
-            figure.add_scatter(**trace, **group)
+            name = "<br>".join(map(for_html, lines))
+            figure.add_scatter(**trace, name=name, legendgroup=method.name, showlegend=place == named)
     return figure
 
 
