@@ -245,12 +245,18 @@ BAD_CSV = {
     "client,x\na,1\n": "the table has 1 class; give at least two",
     "client\na\n": "has no class columns; give one column of counts for each class",
     "client,x,y\n": "the table of counts is empty; give at least one client",
-    "": "cannot be read (Empty CSV file)",
+    "": "is empty; give a header",
+    "\n\n \n": "is empty; give a header",
+    "sep=;\n": "is empty; give a header",
     "client,x,y\na,1\n": "row 1 has 2 cells, the header 3",
+    "sep=;\nclient;x;y\na;1;2\nb;1\n": "row 2 has 2 cells, the header 3",
+    'client,x,y\n"a,1,2\nb,3,4\n': "row 1 has 1 cell, the header 3 (is a quotation mark not closed?)",
+    "client,x,y\na,1,99999999999999999999999\n":
+    "row 1 (client 'a'), class 'y': count 1e+23 is too large; give at most 10,000,000,000,000",
     "client,x,y\na,true,false\n": "column 'x' holds bool, not counts; give whole numbers",
     "client,label\na,\n": "row 1: missing label; give one",
     "client,label\n": "the table of counts is empty",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD_CSV)
@@ -278,12 +284,24 @@ LATIN = "client,café,naïve\njosé,3,4\nzoë,1,2\n"
         LATIN.replace(",", "\t").encode("utf-16"),
         LATIN.replace("\n", "\r\n").encode("utf-8-sig"),
         LATIN.replace("josé", '"josé"').replace(",", ";").encode(),
+        ("sep=;\n" + LATIN.replace(",", ";")).encode(),
+        ("sep=|\r\n" + LATIN.replace(",", "|").replace("\n", "\r\n")).encode("utf-8-sig"),
+        ("sep=\t\n" + LATIN.replace(",", "\t")).encode("utf-16"),
     ],
 )
 def test_text_is_read_in_the_usual_encodings_and_separators(tmp_path, content):
     (tmp_path / "counts.csv").write_bytes(content)
     expected = LabelCounts([[3, 4], [1, 2]], clients=["josé", "zoë"], classes=["café", "naïve"])
     assert read_counts(tmp_path / "counts.csv") == expected
+
+
+def test_names_and_points_below_a_line_for_excel_are_read_as_they_are_written(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("sep=;\nclient;cat;dog\n007;1;2\nNA;3;4.0\n")
+    assert read_counts(path) == LabelCounts([[1, 2], [3, 4]], ["007", "NA"], ["cat", "dog"])
+    path.write_text("sep=;\nclient;cat;dog\na;1;2\nb;1.000;4\n")
+    with pytest.raises(InputError, match=r"row 2, column 'cat': 1\.000"):
+        read_counts(path)
 
 
 def test_a_separator_inside_names_is_not_taken_for_one(tmp_path):
@@ -372,13 +390,15 @@ def test_clients_times_labels_far_beyond_the_samples_are_refused(tmp_path):
 
 def test_unreadable_files_are_refused(tmp_path):
     (tmp_path / "fake.parquet").write_text("not parquet")
+    (tmp_path / "cut.parquet").write_text("PAR1 and no more")
     (tmp_path / "fake.npy").write_text("not an array")
     np.save(tmp_path / "objects.npy", np.array([{}, {}]), allow_pickle=True)
     np.save(tmp_path / "flat.npy", np.arange(3))
     for name, message in {
         "none.csv": "no such file",
         "none.parquet": "no such file",
-        "fake.parquet": "cannot be read",
+        "fake.parquet": r"is not a Parquet file; if it is CSV, let its name end in \.csv",
+        "cut.parquet": "cannot be read",
         "fake.npy": "cannot be read",
         "objects.npy": "cannot be read",
         "flat.npy": "counts must be a table",
@@ -519,7 +539,8 @@ def test_named_columns_are_checked(tmp_path, columns, message):
 @pytest.mark.parametrize(
     ("count", "message"),
     [("-1", "row 2, column 'count': negative count -1"), ("0.5", "row 2, column 'count': fractional"),
-     ("", "row 2, column 'count': missing"), ("many", "row 2, .*'many' is not a count"), ("3e14", "too large")],
+     ("", "row 2, column 'count': missing"), ("many", "row 2, .*'many' is not a count"),
+     ("3e14", "too large; give at most 10,000,000,000,000")],
 )  # fmt: skip
 def test_a_bad_count_of_a_tidy_table_is_refused_with_its_row(tmp_path, count, message):
     (tmp_path / "counts.csv").write_text(f"client,label,count\na,x,1\nb,y,{count}\n")

@@ -235,7 +235,7 @@ def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
         ("a.npz", b"no", "a.npz: damaged"),
         ("a.xlsx", b"", "upload a .csv, .parquet or .npz file"),
         ("a.csv", b"client,cat,dog\nann,-1,3\n", "a.csv: row 1 (client 'ann')"),
-        ("a.csv", b"", "a.csv: cannot be read"),
+        ("a.csv", b"", "a.csv: is empty; give a header"),
         ("a.parquet", b"PAR1 no more", "a.parquet: cannot be read"),
         ("a.csv", b"0" * (20 * 10**6 + 1), "larger than 20 MB"),
         ("a.csv", ",".join(map(str, range(1500))).encode() + b"\n" + b",".join([b"1"] * 1500), "1,500 classes"),

@@ -15,6 +15,9 @@ from fedeas.errors import InputError
 MAX_CLIENT_SIZE = 10**13
 """The most samples of one client: the entropy of more could not be told from 0."""
 
+TOO_LARGE = f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
+"""The message on a count, which `format` puts in."""
+
 MAX_BALANCED = 2**63
 """Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
 
@@ -130,7 +133,7 @@ class _Place(NamedTuple):
 
 def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
     if n.dtype == np.uint64:
-        place.refuse(n > MAX_CLIENT_SIZE, "count {} is too large", n)  # as int64 it may be negative
+        place.refuse(n > MAX_CLIENT_SIZE, TOO_LARGE, n)  # as int64 it may be negative
     if n.dtype.kind in "iub":
         return frozen_integers(n)
     try:
@@ -139,7 +142,7 @@ def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
         raise InputError(f"counts must be whole numbers, not {n.dtype}") from None
     place.refuse(np.isnan(values), "missing count; write 0 for none", values)
     place.refuse(values != np.floor(values), "fractional count {}; give whole numbers", values)
-    place.refuse(np.abs(values) > MAX_CLIENT_SIZE, "count {:.0f} is too large", values)
+    place.refuse(np.abs(values) > MAX_CLIENT_SIZE, TOO_LARGE, values)
     return frozen_integers(values)
 
 
@@ -152,7 +155,7 @@ def _sizes(n: IntArray, place: _Place) -> IntArray:
         largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
         if largest > MAX_CLIENT_SIZE:
             place.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
-            place.refuse(block > MAX_CLIENT_SIZE, "count {} is too large", block, rows.start)
+            place.refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, block, rows.start)
         _check_total(largest, n.shape[1])
         np.sum(block, axis=1, out=sizes[rows])
 

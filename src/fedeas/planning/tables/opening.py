@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,22 +35,30 @@ THOUSANDS = r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"
 _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
+_SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]+", re.IGNORECASE)
+"""A first line that names the separator, for Excel."""
+_PARQUET_START = b"PAR1"
 _WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+class _TextFormat(NamedTuple):
+    """How the text of a CSV file is read."""
+
+    encoding: str
+    separator: str
+    lines_before_header: int
 
 
 def read_csv(path: str | os.PathLike[str]) -> pa.Table:
     """Read a table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
     import pyarrow as pa
 
-    encoding, lines = _detect_encoding(Path(path))
-    separator = _separator(lines)
-    check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
-    table = _parsed(path, encoding, separator)
+    table = _parsed(path, _text_format(Path(path)))
     columns = [_without_escapes(column) for column in table.columns]
     return pa.table(columns, names=[from_csv(name).strip() for name in table.column_names])
 
 
-def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.Table:
+def _parsed(path: str | os.PathLike[str], text: _TextFormat) -> pa.Table:
     """The cells of a table; a row with too many or too few is refused by its number."""
     import pyarrow as pa
     from pyarrow import csv
@@ -62,8 +70,8 @@ def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.T
         return "error"
 
     def read(all_cores: bool) -> pa.Table:
-        reading = csv.ReadOptions(encoding=encoding, use_threads=all_cores)
-        parsing = csv.ParseOptions(delimiter=separator, invalid_row_handler=remember)
+        reading = csv.ReadOptions(encoding=text.encoding, skip_rows=text.lines_before_header, use_threads=all_cores)
+        parsing = csv.ParseOptions(delimiter=text.separator, invalid_row_handler=remember)
         return csv.read_csv(path, reading, parsing, csv.ConvertOptions(strings_can_be_null=True))
 
     try:
@@ -74,10 +82,12 @@ def _parsed(path: str | os.PathLike[str], encoding: str, separator: str) -> pa.T
     with suppress(pa.ArrowInvalid):
         read(all_cores=False)  # only one core knows the number of a row
     row = wrong[-1]
+    cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
+    unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
     raise InputError(
-        f" has {row.actual_columns:,} cells, the header {row.expected_columns:,}; give it as many, and put names that "
-        f"contain {separator!r} in quotes",
-        row=row.number - 2,  # the header is row 1
+        f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
+        f"contain {text.separator!r} in quotes",
+        row=row.number - 2 - text.lines_before_header,  # the first line is row 1, and the first client row 0
     )
 
 
@@ -137,12 +147,15 @@ def _texts(path: str | os.PathLike[str], places: Sequence[int]) -> list[pa.Chunk
     import pyarrow as pa
     from pyarrow import csv
 
-    encoding, lines = _detect_encoding(Path(path))
+    text = _text_format(Path(path))
     names = [f"f{place}" for place in places]  # pyarrow's, since the file's own may have been changed
     texts = csv.read_csv(
         path,
-        csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, skip_rows_after_names=1),
-        csv.ParseOptions(delimiter=_separator(lines)),
+        csv.ReadOptions(
+            encoding=text.encoding, skip_rows=text.lines_before_header,
+            autogenerate_column_names=True, skip_rows_after_names=1,
+        ),
+        csv.ParseOptions(delimiter=text.separator),
         csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), include_columns=names,
             strings_can_be_null=True, null_values=[""],
@@ -158,6 +171,9 @@ def open_parquet(path: str | os.PathLike[str]) -> Any:
     """
     from pyarrow import parquet
 
+    with Path(path).open("rb") as file:
+        if file.read(len(_PARQUET_START)) != _PARQUET_START:
+            raise InputError("is not a Parquet file; if it is CSV, let its name end in .csv")
     schema = parquet.read_schema(path)
     check_columns(len(schema.names))
     check_header(schema.names)
@@ -262,15 +278,27 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _detect_encoding(path: Path) -> tuple[str, list[str]]:
-    """The encoding of a text file, and its first lines without quoted parts; refuse a file that is not text."""
+def _text_format(path: Path) -> _TextFormat:
+    """How to read a CSV file; refuse one that is empty or has too many columns."""
+    encoding, text = _detect_encoding(path)
+    named = _SEPARATOR_LINE.match(text)
+    text = text[named.end() :] if named else text
+    if not text.strip():
+        raise InputError("is empty; give a header and a row for each client")
+    lines = [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
+    separator = named[1] if named else _separator(lines)
+    check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
+    return _TextFormat(encoding, separator, 1 if named else 0)
+
+
+def _detect_encoding(path: Path) -> tuple[str, str]:
+    """The encoding of a text file, and the start of its text; refuse a file that is not text."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
     wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
     for encoding in [wide] if wide else ["utf-8", "cp1252"]:
         if _is_in(path, encoding):
-            text = start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-            return encoding, [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
+            return encoding, start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
     raise InputError("is not a text file; save the table as CSV in UTF-8")
 
 

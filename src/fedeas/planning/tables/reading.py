@@ -36,7 +36,7 @@ from fedeas.planning.tables.opening import (
     read_csv,
     stripped,
 )
-from fedeas.planning.validation import MAX_CLIENT_SIZE
+from fedeas.planning.validation import MAX_CLIENT_SIZE, TOO_LARGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -346,7 +346,7 @@ def _checked_counts(column: pa.ChunkedArray, name: str) -> Any:
         (np.isnan(counts), "missing count; write 0 for none"),
         (counts < 0, "negative count {}; give 0 or more"),
         (counts != np.floor(counts), "fractional count {}; give whole numbers"),
-        (counts > MAX_CLIENT_SIZE, "count {} is too large"),
+        (counts > MAX_CLIENT_SIZE, TOO_LARGE),
     ):
         if bad.any():
             row = int(bad.argmax())
