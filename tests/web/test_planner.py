@@ -116,7 +116,32 @@ def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     assert "fractional count 2\\.5; give whole numbers" in app.error[0].value
     app.file_uploader(key="file").set_value(("good.csv", b"cat,dog\n20,4\n", "text/csv")).run()
     assert not app.error
+    assert any("Clients: 1, classes: 2, real images: 24" in each.value for each in app.caption)
     assert total(app) == FedEAS(beta=12).allocate(LabelCounts([[20, 4]])).total
+
+
+def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_line(app):
+    app.segmented_control(key="source").set_value("My file").run()
+    boxes = {box.label for box in (*app.text_input, *app.expander)}
+    for table, box in {
+        b"ort,cat,dog\n1,3,4\n2,5,6\n3,7,8\n": "write ort into 'Column of the client'",
+        b"befund,ort,count\nx,a,3\ny,a,4\n": "'Column of the client' and 'Column of the label'",
+        b"client,label,count\na,x,3\na,x,4\nb,y,5\n": "write count into 'Column of the count'",
+        b"client,city,cat\na,Bonn,1\nb,Kiel,3\n": "'Column of the count'",
+        b"label,count\nx,3\n": "'Column of the client'",
+    }.items():
+        with pytest.raises(InputError) as refused:
+            sources.read_upload("t.csv", table)
+        words = str(refused.value)
+        assert box in words
+        assert "--" not in words
+        assert {*re.findall(r"'(Columns?[ ,].*?)'", words)} <= boxes
+
+
+def test_an_error_on_the_number_of_classes_names_no_option():
+    with pytest.raises(InputError, match="leave the number of classes out") as refused:
+        sources.read_upload("t.csv", b"cat,dog\n1,2\n", 4)
+    assert "--" not in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"\x89PN\0", b"client,caf\xe9,x\n\xff,1,-2\n", b"\xff\xfe\0", b"a,b\n1,[1]\n"])

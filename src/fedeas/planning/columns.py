@@ -140,7 +140,7 @@ class Layout:
         if self.count is not None and pairs_repeat and not self.count_is_asked:
             raise InputError(
                 f"some client and class occur in several rows, so column {self.count!r} may not hold counts; "
-                f"add up these rows (--count-column {self.count} does), or remove the column"
+                f"add up these rows (or give --count-column {self.count}), or remove the column"
             )
         if self.maybe_counts and not pairs_repeat and rows > FEW_ROWS:
             first = self.maybe_counts[0]

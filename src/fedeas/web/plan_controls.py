@@ -32,7 +32,7 @@ def choose_federation() -> CountSource | None:
     found = {PAPER: _from_paper, FILE: _from_file, DRAW: _from_draw}[source]()
     if found is not None:
         counts = found.counts
-        st.caption(f"{counts.num_clients:,} clients, {counts.num_classes:,} classes, {counts.total:,} real images")
+        st.caption(f"Clients: {counts.num_clients:,}, classes: {counts.num_classes:,}, real images: {counts.total:,}")
         if found.how:
             st.caption(for_markdown(f"Read as {found.how}."))
     return found
