@@ -6,21 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import label_counts
 
-from fedeas import Feedback, FullBalance, LabelCounts, PolicyError, parse_policy
+from fedeas import Feedback, FullBalance, Greedy, LabelCounts, PolicyError, parse_policy
 from fedeas.planning.policies.feedback import as_text
+from fedeas.planning.policies.targets import target_shares
 
 budgets = st.integers(0, 30)
 
 
 @settings(max_examples=30)
-@given(label_counts(), budgets, st.data())
-def test_each_sample_goes_to_the_pair_of_largest_weighted_gain(counts, budget, data):
+@given(label_counts(), budgets, st.sampled_from(["uniform", "global"]), st.data())
+def test_each_sample_goes_to_the_pair_of_largest_weighted_gain(counts, budget, target, data):
     recall = as_text([data.draw(st.floats(0, 0.9)) for _ in range(counts.num_classes)])
-    before = counts.n + Feedback(budget=budget, recall=recall).allocate(counts).n
-    after = counts.n + Feedback(budget=budget + 1, recall=recall).allocate(counts).n
+    before = counts.n + Feedback(budget=budget, recall=recall, target=target).allocate(counts).n
+    after = counts.n + Feedback(budget=budget + 1, recall=recall, target=target).allocate(counts).n
     sizes = before.sum(axis=1, keepdims=True)
-    shares = before / sizes
-    gains = counts.weights[:, None] / sizes * ((shares**2).sum(axis=1, keepdims=True) - shares)
+    apart = before / sizes - target_shares(counts, target)
+    gains = counts.weights[:, None] / sizes * ((apart * before / sizes).sum(axis=1, keepdims=True) - apart)
     weighted = gains * [1 - float(word) for word in recall.split()]
     (place,) = np.argwhere(after - before)
     assert weighted[tuple(place)] == pytest.approx(weighted.max(), abs=1e-12)
@@ -44,6 +45,13 @@ def test_a_stage_keeps_the_samples_before_and_adds_its_budget(counts, first, sec
     assert more.min() >= 0
     assert more.sum() == second
     assert parse_policy(policy.spec) == policy
+
+
+@settings(max_examples=30)
+@given(label_counts(), budgets)
+def test_without_recalls_it_is_greedy_towards_the_global_shares_too(counts, budget):
+    own, greedy = (kind(budget=budget, target="global").allocate(counts).n for kind in (Feedback, Greedy))
+    assert np.array_equal(own, greedy)
 
 
 def test_a_weak_class_gets_more_samples():

@@ -44,7 +44,7 @@ budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal,
 budgets = st.integers(0, 60)
 pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
 budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
-targeted_kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias])
+targeted_kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias, Feedback])
 targeted = st.builds(lambda kind, budget: kind(budget=budget, target="global"), targeted_kinds, budgets)
 any_policy = st.one_of(local_policies, budgeted, targeted, pools)
 

@@ -14,7 +14,7 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy, samples_in
 from fedeas.planning.policies.baselines import Budgeted, NoGeneration
 from fedeas.planning.policies.greedy import one_by_one
-from fedeas.planning.policies.targets import target_shares
+from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
 NOTHING = NoGeneration()
@@ -28,12 +28,13 @@ class Feedback(Budgeted):
     """Place each sample where its gain, Eq. (gain), times 1 - recall of its class is largest.
 
     A run in stages gives each stage a part of the budget, measures recall on images at the server that no client has,
-    and spends the next part by it (`fedeas.federation.stages`). Without recalls this is Greedy.
+    and spends the next part by it (`fedeas.run_in_stages`). Without recalls this is Greedy.
 
     Args:
         budget: samples to spend in this stage.
         recall: recall of each class so far, numbers from 0 to 1 with spaces between.
         after: the plan of the stages before, whose samples are kept.
+        target: the shares that each client should have, as for Greedy.
 
     >>> Feedback(budget=4, recall="0.9 0.9 0.1").allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
     array([[0, 0, 3],
@@ -42,6 +43,7 @@ class Feedback(Budgeted):
 
     recall: str = ""
     after: Policy = NOTHING
+    target: Target = "uniform"
     description: ClassVar[str] = "One image after the other where it helps most and the model is still weak."
 
     def __post_init__(self) -> None:
@@ -59,7 +61,7 @@ class Feedback(Budgeted):
             raise PolicyError(
                 f"recall has {len(importance)} numbers for {counts.num_classes} classes; give one for each"
             )
-        shares = target_shares(counts, "uniform")
+        shares = target_shares(counts, self.target)
         return Allocation(before.n + one_by_one(counts, shares, total, before.n, importance), self.spec)
 
 
