@@ -44,6 +44,13 @@ def test_an_override_may_complete_a_file(tmp_path):
     assert load_config(tmp_path / "run.toml", ["generator=shared(of=gaussian)"]).policy == "pool(distinct=9)"
 
 
+def test_a_pool_needs_a_shared_generator_also_if_it_is_ones_own():
+    pool, own = "policy=pool(distinct=9)", "python:mine:images"
+    with pytest.raises(InputError, match=rf"set generator=shared\(of={own}\)"):
+        load_config(None, [pool, f"generator={own}"])
+    assert load_config(None, [pool, f"generator=shared(of={own})"]).generator == f"shared(of={own})"
+
+
 def test_a_config_survives_json():
     config = load_config(None, ["train.lr=0.05", "engine.threads=2"])
     assert RunConfig.model_validate_json(json.dumps(config.model_dump(mode="json"))) == config

@@ -267,10 +267,17 @@ def test_a_node_may_refuse_to_share_its_counts(tmp_path):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
 
 
-@pytest.mark.parametrize("part", ["generator", "policy", "algorithm", "model.name", "data.dataset"])
-def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, part):
+FOREIGN_CODE = [
+    *(f"{part}=python:os:getcwd" for part in ("generator", "policy", "algorithm", "model.name", "data.dataset")),
+    "generator=shared(of=python:os:getcwd)",
+    "generator=agreeing(of=shared(of=python:os:getcwd))",
+]
+
+
+@pytest.mark.parametrize("named", FOREIGN_CODE)
+def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, named):
     grid = StraightGrid(tmp_path, CLIENTS)
-    settings = [LOCAL_POLICY, f"{part}=python:os:getcwd", "engine.name=flower"]
+    settings = [LOCAL_POLICY, named, "engine.name=flower"]
     with pytest.raises(InputError, match="would run code of the server's choice"):
         run_on(grid, config(*settings), RunStore(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

@@ -23,7 +23,7 @@ from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.filtered import Filtered
-from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, Python, SdTurbo
+from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, Python, SdTurbo, Shared
 from fedeas.generators.quality.classifier import RECIPES, Classifier
 from fedeas.generators.registry import GENERATORS, parse_generator
 from fedeas.generators.settings import GeneratorContext
@@ -65,6 +65,8 @@ DIGITS = GeneratorContext("digits", np.zeros((1, 1, 8, 8), np.uint8), np.zeros(1
         ),
         ("agreeing(of=agreeing(of=sd-turbo))", ClassifierFiltered(ClassifierFiltered(SdTurbo()))),
         ("python:examples.custom_generator:stripes", Python("python:examples.custom_generator:stripes")),
+        ("shared(each=5, of=python:mine:images)", Shared(Python("python:mine:images"), 5)),
+        ("agreeing(of=shared(of=python:mine:images))", ClassifierFiltered(Shared(Python("python:mine:images")))),
     ],
 )
 def test_specs_are_read_and_written(text, source):
@@ -121,6 +123,7 @@ def test_all_kinds_have_the_name_of_their_spec():
         ("sd-turbo(precision=int8)", "precision must be 'auto' or 'fp32' or 'bf16' or 'fp16', not 'int8'"),
         ("shared(each=-1)", "each must be a whole number, 0 or more, not -1"),
         ("agreeing(of=digits)", "of must be a generator, not 'digits'"),
+        ("shared(of=python:mine:images(size=3))", "python:mine:images takes no arguments here"),
         ("agreeing(of=diffusion(steps=few))", "steps must be a whole number, 0 or more, not 'few'"),
     ],
 )
@@ -372,6 +375,17 @@ def test_imports_and_files_of_code_are_reported_as_unknown(monkeypatch):
     assert code == f"{source.spec}: code that its module imports and files that it reads"
     assert seen == f"{source.spec}: which images it has seen"
     assert source.unknown("digits", "paper") == (code,)
+
+
+def test_clients_share_the_images_of_ones_own_code_which_counts_in_the_identity(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    own = parse_generator("python:examples.custom_generator:stripes")
+    shared = parse_generator(f"shared(of={own})")
+    assert shared.content("digits") == {"of code": own.content("digits")["code"]}
+    assert shared.unknown("digits") == own.unknown("digits")
+    one, other = (shared.ready(DIGITS).sample([3, 3], image_index(client, 2)) for client in (0, 7))
+    assert np.array_equal(one, other)
+    assert np.array_equal(one, own.ready(DIGITS).sample([3, 3], [0, 1]))
 
 
 @pytest.mark.parametrize("spec", ["gaussian", "agreeing(of=gaussian)"])

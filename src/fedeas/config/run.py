@@ -81,7 +81,7 @@ class RunConfig(Section):
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
             )
-        if self.policy.startswith("pool(") and not self.generator.startswith(("shared(", PREFIX)):
+        if self.policy.startswith("pool(") and not self.generator.startswith("shared("):
             shared = f"generator=shared(of={self.generator})"
             raise ValueError(f"policy pool counts images that all clients share; set {shared}")
         return self

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -85,13 +85,20 @@ class Call:
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 
 
-def read_spec(text: str, known: Mapping[str, type[D]], kind: str, base: type[D] | None = None) -> D:
+def read_spec(
+    text: str,
+    known: Mapping[str, type[D]],
+    kind: str,
+    base: type[D] | None = None,
+    from_own_code: Callable[[str], D] | None = None,
+) -> D:
     """Read a spec as an object of one of the `known` classes; `kind` names them in errors.
 
     With `base` it may also be of a class that extends it and stands elsewhere: ``python:module:name``, or the name by
-    which an installed package registers it.
+    which an installed package registers it. With `from_own_code` such a name takes no arguments, and this function
+    makes the object of it.
     """
-    reader = _Reader(text, known, kind, base)
+    reader = _Reader(text, known, kind, base, from_own_code)
     described: D = reader.described(reader.whole)
     return described
 
@@ -188,10 +195,18 @@ class _Reader:
     for each character of a name or a value, and these are put back at the places that it reports.
     """
 
-    def __init__(self, text: str, known: Any, kind: str, base: type[Any] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        known: Any,
+        kind: str,
+        base: type[Any] | None = None,
+        from_own_code: Callable[[str], Any] | None = None,
+    ) -> None:
         if len(text) > MAX_LENGTH:
             raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
-        self.text, self.known, self.kind, self.base = text.strip(), known, kind, base
+        self.text, self.known, self.kind = text.strip(), known, kind
+        self.base, self.from_own_code = base, from_own_code
         self.whole = self._parse()
 
     def _parse(self) -> ast.expr:
@@ -234,6 +249,11 @@ class _Reader:
 
     def described(self, node: ast.expr) -> Any:
         name, arguments = self._split(node)
+        own = own_code_named(name, self.known, self.kind)
+        if own is not None and self.from_own_code is not None:
+            if arguments:
+                raise self._error(f"{own} takes no arguments here")
+            return self.from_own_code(own)
         kind: Any = self._class(name)
         kinds = _kinds(kind)
         return self._build(kind, {field: self._value(value, kinds.get(field)) for field, value in arguments.items()})

@@ -40,7 +40,7 @@ def parse_generator(text: str) -> GeneratorSettings:
     """
     if own := own_code_named(text, GENERATORS, "generator"):
         return Python(own)
-    return read_spec(text, GENERATORS, "generator")
+    return read_spec(text, GENERATORS, "generator", from_own_code=Python)
 
 
 def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext]) -> Generator:
