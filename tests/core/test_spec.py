@@ -1,6 +1,7 @@
 import pytest
 
 from fedeas import FedEAS, Greedy, SpecError, Uniform, parse_policy
+from fedeas.planning.policies import policy_spec
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,8 @@ def test_specs_are_read(text, policy):
         ("fedeas\0", "cannot read 'fedeas"),
         ("fedeas(fill=all(x=1))", "all takes no arguments here"),
         ("(" * 250 + "fedeas" + ")" * 240, "too many nested parentheses"),
-        ("x" * 501, "policy spec of 501 characters"),
+        ("uniform(budget=" * 101 + "3" + ")" * 101, "too many nested parentheses"),
+        ("x" * 100_001, "policy spec of 100001 characters"),
     ],
 )
 def test_malformed_specs_are_refused_in_one_line(text, message):
@@ -55,3 +57,24 @@ def test_malformed_specs_are_refused_in_one_line(text, message):
         parse_policy(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_deep_specs_are_read_back():
+    deep = "uniform(budget=" * 100 + "3" + ")" * 100
+    assert parse_policy(deep).spec == deep
+
+
+def test_an_error_does_not_repeat_a_whole_long_spec():
+    with pytest.raises(SpecError) as caught:
+        parse_policy(f'feedback(budget=3, recall="{"0.5 " * 10_000} x")')
+    assert "recall must be numbers" in str(caught.value)
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_spec_of_many_words_looks_through_the_installed_packages_once(monkeypatch):
+    looked = []
+    monkeypatch.setattr("fedeas.core.spec.installed", lambda kind: looked.append(kind) or {})
+    words = ", ".join(f"a{number}=b{number}" for number in range(40))
+    with pytest.raises(SpecError, match="no field 'a0'"):
+        policy_spec(f"fedeas({words})")
+    assert looked == ["policy"]

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -25,7 +27,9 @@ from fedeas.errors import FedEASError, InputError, SpecError
 
 PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float
-MAX_LENGTH = 500  # longer than any real spec, short enough to prevent deep nesting
+MAX_LENGTH = 100_000  # a run in stages writes the recalls of all classes and all stages into its policy
+MAX_NESTING = 100  # specs are read and written by recursion
+MAX_SHOWN = 500  # of a spec, and of what is wrong with it, in errors
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -115,8 +119,7 @@ def canonical_spec(text: str, known: Mapping[str, type[Any]], kind: str) -> str:
     >>> canonical_spec("python:mine:Half( share=0.50 )", {}, "policy")
     'python:mine:Half(share=0.5)'
     """
-    names = _Reader(text, known, kind).names()
-    if any(own_code_named(name, known, kind) for name in names):
+    if _Reader(text, known, kind).names_own_code():
         return read_call(text, known, kind).spec
     return str(read_spec(text, known, kind).spec)
 
@@ -138,10 +141,14 @@ def refuse_class(given: object, what: str) -> None:
 
 def own_code_named(name: str, known: Container[str], kind: str) -> str | None:
     """The ``python:module:name`` that a name stands for; None if it is one of the `known`, or nobody's."""
+    return _own_code(name, known, lambda: installed(kind))
+
+
+def _own_code(name: str, known: Container[str], registered: Callable[[], Mapping[str, str]]) -> str | None:
     if name.startswith(PREFIX):
         return name
     plain = normalised(name)
-    return None if plain in known or not _WORD.fullmatch(plain) else installed(kind).get(plain)
+    return None if plain in known or not _WORD.fullmatch(plain) else registered().get(plain)
 
 
 def normalised(name: str) -> str:
@@ -207,6 +214,7 @@ class _Reader:
             raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
         self.text, self.known, self.kind = text.strip(), known, kind
         self.base, self.from_own_code = base, from_own_code
+        self.registered = cache(lambda: installed(kind))  # looking through the packages takes its time
         self.whole = self._parse()
 
     def _parse(self) -> ast.expr:
@@ -215,6 +223,8 @@ class _Reader:
         if unreadable := _READABLE.sub("", self.text, count=1):
             raise self._error(f"cannot read {unreadable[:20]!r}")
         masked = re.sub(r"\s", " ", _ATOM.sub(lambda atom: "x" * len(atom[0]), self.text))
+        if max(accumulate((each == "(") - (each == ")") for each in masked)) > MAX_NESTING:
+            raise self._error("too many nested parentheses")
         try:
             parsed = ast.parse(masked, mode="eval").body
         except SyntaxError as error:
@@ -236,20 +246,23 @@ class _Reader:
                 return name, {}
             case ast.Call(ast.Name(name), [], keywords):
                 given = [normalised(str(keyword.arg)).replace("-", "_") for keyword in keywords]
-                for field in given:
-                    if given.count(field) > 1:
+                for field, times in Counter(given).items():
+                    if times > 1:
                         raise self._error(f"{field!r} is given twice")
                 return name, {field: keyword.value for field, keyword in zip(given, keywords, strict=True)}
         written = self.text[node.col_offset : node.end_col_offset]
         raise self._error(f"cannot read {written[:40]!r}; write name(field=value, ...)")
 
-    def names(self) -> list[str]:
-        """Words that can be the name of a part: all but the names of fields."""
-        return [node.id for node in ast.walk(self.whole) if isinstance(node, ast.Name)]
+    def names_own_code(self) -> bool:
+        """Whether a word other than the name of a field stands for a user's own code."""
+        return any(isinstance(node, ast.Name) and self._own(node.id) for node in ast.walk(self.whole))
+
+    def _own(self, name: str) -> str | None:
+        return _own_code(name, self.known, self.registered)
 
     def described(self, node: ast.expr) -> Any:
         name, arguments = self._split(node)
-        own = own_code_named(name, self.known, self.kind)
+        own = self._own(name)
         if own is not None and self.from_own_code is not None:
             if arguments:
                 raise self._error(f"{own} takes no arguments here")
@@ -260,7 +273,7 @@ class _Reader:
 
     def call(self, node: ast.expr) -> Call:
         written, arguments = self._split(node)
-        name = own_code_named(written, self.known, self.kind) or normalised(written)
+        name = self._own(written) or normalised(written)
         if not name.startswith(PREFIX) and name not in self.known:
             raise self._unknown(name)
         return Call(name, {field: self._plain_value(value) for field, value in arguments.items()})
@@ -286,13 +299,13 @@ class _Reader:
     def _plain_value(self, node: ast.expr) -> object:
         """A value of a field whose type is not known."""
         word, _ = self._split(node)
-        is_part = normalised(word) in self.known or own_code_named(word, self.known, self.kind)
+        is_part = normalised(word) in self.known or self._own(word)
         return self.call(node) if is_part else self._value(node, None)
 
     def _is_own(self, word: str, kind: Any) -> bool:
         """Whether a value is a user's own part; plain names are looked up only where the field takes parts."""
         takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
-        return word.startswith(PREFIX) or (takes_parts and own_code_named(word, self.known, self.kind) is not None)
+        return word.startswith(PREFIX) or (takes_parts and self._own(word) is not None)
 
     def _read_number(self, word: str) -> int | float:
         """A number; it is an int if it has no fraction, however it is written."""
@@ -309,7 +322,7 @@ class _Reader:
         if plain in self.known:
             known: type[Any] = self.known[plain]
             return known
-        own = own_code_named(name, self.known, self.kind)
+        own = self._own(name)
         if own is None:
             raise self._unknown(plain)
         if self.base is None:
@@ -320,7 +333,7 @@ class _Reader:
         return found
 
     def _unknown(self, name: str) -> SpecError:
-        names = ", ".join([*self.known, *installed(self.kind)])
+        names = ", ".join([*self.known, *self.registered()])
         return self._error(f"unknown {self.kind} {name!r}; known are {names}")
 
     def _build(self, kind: type[Any], arguments: dict[str, object]) -> Any:
@@ -344,4 +357,8 @@ class _Reader:
             raise self._error(in_one_line(error)) from error
 
     def _error(self, message: str) -> SpecError:
-        return SpecError(f"{self.kind} spec {self.text!r}: {message}")
+        return SpecError(f"{self.kind} spec {_shortened(self.text)!r}: {_shortened(message)}")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

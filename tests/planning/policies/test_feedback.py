@@ -54,6 +54,13 @@ def test_without_recalls_it_is_greedy_towards_the_global_shares_too(counts, budg
     assert np.array_equal(own, greedy)
 
 
+def test_ten_stages_with_a_hundred_classes_are_written_and_read():
+    policy, recall = Feedback(budget=10), as_text([0.123] * 100)
+    for _ in range(9):
+        policy = Feedback(budget=10, recall=recall, after=policy)
+    assert parse_policy(policy.spec) == policy
+
+
 def test_a_weak_class_gets_more_samples():
     counts = LabelCounts([[50, 0, 0, 10], [40, 2, 2, 0]])
     plain, weak = (Feedback(budget=12, recall=recall).allocate(counts).n for recall in ("", "0.9 0.9 0.2 0.9"))
