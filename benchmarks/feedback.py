@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measure import save
 
-from fedeas.federation.stages import run_in_stages
+from fedeas.federation.stages import execute_in_stages
 from fedeas.paper.methods import Method
 from fedeas.paper.profiles import HEADLINE
 from fedeas.paper.published import setting
@@ -34,7 +34,7 @@ def main() -> None:
         for seed in range(SEEDS):
             for feedback, accuracies in found.items():
                 given = config.model_copy(update={"seed": seed, "data": apart, "engine": engine})
-                last = run_in_stages(given, store, STAGES, feedback=feedback)[-1]
+                last = execute_in_stages(given, store, STAGES, feedback=feedback)[-1]
                 accuracies[seed] = 100 * last.summary()["accuracy"]
                 print(seed, feedback, accuracies[seed], flush=True)
     difference = paired_difference(found[True], found[False])

@@ -1,5 +1,7 @@
 """plan, generate, run and report, from Python."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,6 +138,21 @@ def test_a_run_takes_the_policy_of_a_plan_for_its_own_clients(tmp_path):
     assert np.array_equal(run.allocation()[1].n, plan.n)
     with pytest.raises(InputError, match="the plan is for other counts"):
         fedeas.run(small, runs=tmp_path, plan=fedeas.plan(TABLE, beta=6))
+
+
+def test_a_run_in_stages_takes_what_a_run_takes():
+    run, staged = (inspect.signature(each).parameters for each in (fedeas.run, fedeas.run_in_stages))
+    assert set(staged) - set(run) == {"stages", "feedback"}
+    for name, parameter in run.items():
+        assert (staged[name].kind, staged[name].default) == (parameter.kind, parameter.default)
+
+
+@pytest.mark.parametrize("config", [None, "digits", {"seed": 1}, RunConfig()], ids=str)
+def test_stages_start_from_a_dictionary_a_file_or_a_config(tmp_path, config):
+    with pytest.raises(InputError, match=r"data\.held_out"):
+        fedeas.run_in_stages(config, stages=2, runs=tmp_path, rounds__total=2)
+    with pytest.raises(InputError, match="no multiple of 3 stages"):
+        fedeas.run_in_stages(config, stages=3, runs=tmp_path, rounds__total=2, data__held_out=10)
 
 
 def test_public_names_are_shown_and_work():

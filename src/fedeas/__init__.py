@@ -70,10 +70,10 @@ if TYPE_CHECKING:
     from fedeas import report as report
     from fedeas.augmentation import Augmented as Augmented
     from fedeas.augmentation import augment as augment
-    from fedeas.federation.stages import run_in_stages as run_in_stages
     from fedeas.generation import SyntheticImages as SyntheticImages
     from fedeas.generation import generate as generate
     from fedeas.running import run as run
+    from fedeas.running import run_in_stages as run_in_stages
 
 __version__ = "0.1.0"
 
@@ -138,7 +138,7 @@ _LAZY = {
     "augment": "augmentation",
     "generate": "generation",
     "run": "running",
-    "run_in_stages": "federation.stages",
+    "run_in_stages": "running",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""
 

@@ -1,4 +1,4 @@
-"""Run a federation from Python, as ``fedeas run`` does."""
+"""Run a federation from Python, as ``fedeas run`` does, or in stages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,58 @@ def run(
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
     """
-    from fedeas.federation.model_choice import for_this_machine
     from fedeas.federation.run import execute
+
+    store = RunStore(runs)
+    return execute(_chosen(config, plan, store, settings), store, on_round, bank)
+
+
+def run_in_stages(
+    config: RunConfig | Mapping[str, Any] | PathLike | None = None,
+    /,
+    *,
+    stages: int,
+    feedback: bool = True,
+    plan: Plan | None = None,
+    runs: PathLike = "runs",
+    bank: PathLike | None = None,
+    on_round: Callable[[Record], None] | None = None,
+    **settings: Any,
+) -> list[Run]:
+    """Train a federation in stages, each a run; finished ones are not trained again.
+
+    The stages have equally many rounds. Each spends a part of the budget where the model of the stage before is weak,
+    and starts from that model. The budget is the total of the config's policy. ``data.held_out`` must be set: recall
+    is measured on these images.
+
+    Args:
+        config: as for `run`.
+        stages: how many; ``rounds.total`` must be a multiple of it.
+        feedback: whether recall counts; without it all stages spend the budget as Greedy, for comparison.
+        plan: as for `run`.
+        runs: folder of run directories.
+        bank: folder of synthetic images; ``.bank`` in `runs` by default.
+        on_round: called with the record of each round of each stage.
+        settings: as for `run`.
+
+    Returns:
+        The runs of all stages; the last one has the final accuracy.
+    """
+    from fedeas.federation.stages import execute_in_stages
+
+    store = RunStore(runs)
+    chosen = _chosen(config, plan, store, settings)
+    return execute_in_stages(chosen, store, stages, feedback=feedback, on_round=on_round, bank=bank)
+
+
+def _chosen(
+    config: RunConfig | Mapping[str, Any] | PathLike | None,
+    plan: Plan | None,
+    store: RunStore,
+    settings: Mapping[str, Any],
+) -> RunConfig:
+    """The config with the policy of the plan, the settings, and a network for this machine."""
+    from fedeas.federation.model_choice import for_this_machine
 
     if plan is not None and "policy" in settings:
         raise InputError("give plan or policy, not both; a plan has its own policy")
@@ -47,8 +97,7 @@ def run(
     chosen = with_settings(_config(config), {**policy, **settings})
     if plan is not None:
         _check_same_clients(plan, chosen)
-    store = RunStore(runs)
-    return execute(for_this_machine(chosen, store), store, on_round, bank)
+    return for_this_machine(chosen, store)
 
 
 def _check_same_clients(plan: Plan, config: RunConfig) -> None:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from fedeas import InputError, parse_policy
+from fedeas import Feedback, InputError, parse_policy
 from fedeas.config import checked_config
 from fedeas.federation.pretraining import last_model
-from fedeas.federation.stages import recall_on_held_out, run_in_stages
+from fedeas.federation.stages import execute_in_stages, most_stages, recall_on_held_out
+from fedeas.planning.policies.feedback import as_text
 from fedeas.runs.store import RunStore
 
 
@@ -25,7 +26,7 @@ def config(**changed):
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
-    return run_in_stages(config(), RunStore(tmp_path_factory.mktemp("runs")), 2)
+    return execute_in_stages(config(), RunStore(tmp_path_factory.mktemp("runs")), 2)
 
 
 def test_all_stages_together_spend_the_budget_and_keep_what_was_placed(stages):
@@ -49,15 +50,47 @@ def test_a_stage_starts_from_the_model_of_the_stage_before(stages):
 
 
 def test_stages_again_are_the_finished_ones(stages):
-    again = run_in_stages(config(), RunStore(stages[0].path.parent), 2)
+    again = execute_in_stages(config(), RunStore(stages[0].path.parent), 2)
     assert [run.path for run in again] == [run.path for run in stages]
 
 
 def test_without_held_out_images_there_is_no_feedback(tmp_path):
     with pytest.raises(InputError, match=r"data\.held_out"):
-        run_in_stages(config(data={"dataset": "digits"}), RunStore(tmp_path), 2)
+        execute_in_stages(config(data={"dataset": "digits"}), RunStore(tmp_path), 2)
 
 
 def test_rounds_that_cannot_be_divided_are_refused(tmp_path):
     with pytest.raises(InputError, match="multiple of 3 stages"):
-        run_in_stages(config(), RunStore(tmp_path), 3)
+        execute_in_stages(config(), RunStore(tmp_path), 3)
+
+
+def test_a_single_stage_is_greedy_towards_the_target_of_the_policy(tmp_path):
+    policy = "greedy(budget=30, target=global)"
+    short = config(policy=policy, train={"steps": 1}, rounds={"total": 1})
+    (run,) = execute_in_stages(short, RunStore(tmp_path), 1)
+    counts, plan = run.allocation()
+    assert np.array_equal(plan.n, parse_policy(policy).allocate(counts).n)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"policy": "pool(distinct=50)", "generator": "shared(of=gaussian)"}, "pool .* distinct images"),
+        ({"policy": "no-generation"}, "no-generation generates no images"),
+        ({"partition": {"scheme": "iid", "clients": 2}, "policy": "fedeas(beta=0.1)"}, "generates no images"),
+        ({"rounds": {"total": 101}}, "choose at most 100"),
+    ],
+)
+def test_what_cannot_be_spent_in_stages_is_refused_before_the_first(tmp_path, changed, message):
+    chosen = config(**changed)
+    with pytest.raises(InputError, match=message):
+        execute_in_stages(chosen, RunStore(tmp_path / "runs"), 101 if "rounds" in changed else 2)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("classes", [2, 100, 1000])
+def test_the_policy_of_the_last_stage_can_be_read_whatever_the_recalls(classes):
+    policy, recall = Feedback(budget=10**9), as_text([1.23456e-4] * classes)
+    for _ in range(1, most_stages(10**9, classes)):
+        policy = Feedback(budget=10**9, recall=recall, after=policy)
+    assert parse_policy(policy.spec) == policy

@@ -13,34 +13,54 @@ from typing import Any
 import torch
 
 from fedeas.config import RunConfig, checked_config
+from fedeas.core.files import PathLike
+from fedeas.core.spec import MAX_LENGTH, MAX_NESTING
 from fedeas.core.tensor_files import write_tensors
 from fedeas.errors import InputError
 from fedeas.federation.pretraining import evaluate, last_model, seen_in_run
-from fedeas.federation.run import execute
+from fedeas.federation.run import Progress, execute
 from fedeas.federation.split import held_out, load_data, split_data
-from fedeas.planning.policies import Feedback, Policy, parse_policy
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import KL, Feedback, Greedy, Optimal, Policy, Pool, RoundBias, parse_policy
 from fedeas.planning.policies.base import spread_evenly
-from fedeas.planning.policies.feedback import as_text
+from fedeas.planning.policies.feedback import NOTHING, as_text
+from fedeas.planning.policies.targets import Target
 from fedeas.runs.store import Run, RunStore
 
 SEEDS_APART = 10_000
 """Between the seeds of two stages, so that each has its own clients and batches."""
 
 
-def run_in_stages(config: RunConfig, store: RunStore, stages: int, *, feedback: bool = True) -> list[Run]:
+def execute_in_stages(
+    config: RunConfig,
+    store: RunStore,
+    stages: int,
+    *,
+    feedback: bool = True,
+    on_round: Progress | None = None,
+    bank: PathLike | None = None,
+) -> list[Run]:
     """Run a config in stages of equally many rounds and return their runs; the last one has the final accuracy.
 
-    The budget is the total of the config's policy. Without `feedback` all stages spend it as Greedy, for comparison.
+    The budget is the total of the config's policy, and the target is its target if it has one. Without `feedback` all
+    stages spend the budget as Greedy, for comparison. `on_round` and `bank` are those of `execute`.
     """
     _check(config, stages)
-    total = parse_policy(config.policy).allocate(split_data(config, load_data(config)).counts).total
-    plan: Policy | None = None
+    policy, counts = parse_policy(config.policy), split_data(config, load_data(config)).counts
+    total = _budget(policy, counts, stages)
+    plan: Policy = NOTHING
     runs: list[Run] = []
     for stage, budget in enumerate(spread_evenly(total, stages).tolist()):
         recall = as_text(recall_on_held_out(runs[-1])) if runs and feedback else ""
-        plan = Feedback(budget, recall) if plan is None else Feedback(budget, recall, plan)
-        runs.append(execute(_stage(config, stage, stages, plan, runs), store))
+        plan = Feedback(budget, recall, plan, _target(policy))
+        runs.append(execute(_stage(config, stage, stages, plan, runs), store, on_round, bank))
     return runs
+
+
+def most_stages(budget: int, classes: int, target: Target = "uniform") -> int:
+    """How many stages the policy of the last one can name: it has the recalls of all of them."""
+    longest = Feedback(budget, as_text([0.000123] * classes), target=target).spec
+    return min(MAX_NESTING, MAX_LENGTH // len(f"{longest}, after="))
 
 
 def recall_on_held_out(run: Run) -> list[float | None]:
@@ -59,13 +79,32 @@ def _check(config: RunConfig, stages: int) -> None:
         raise InputError(
             "feedback needs images that no client has; set data.held_out, such as 100, in the clean protocol"
         )
+    if isinstance(parse_policy(config.policy), Pool):
+        raise InputError(
+            "policy pool has a budget of distinct images, and stages spend one of placed images; choose another policy"
+        )
     if stages < 1 or config.rounds.total % stages:
         raise InputError(f"rounds.total={config.rounds.total} is no multiple of {stages} stages; choose another number")
 
 
+def _budget(policy: Policy, counts: LabelCounts, stages: int) -> int:
+    """The number of images that all stages place together; refuse none, and stages that the last one cannot name."""
+    total = policy.allocate(counts).total
+    if not total:
+        raise InputError(f"policy {policy} generates no images for these clients; choose one that does")
+    most = most_stages(total, counts.num_classes, _target(policy))
+    if stages > most:
+        raise InputError(f"{stages} stages with {counts.num_classes} classes are too many; choose at most {most}")
+    return total
+
+
+def _target(policy: Policy) -> Target:
+    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal | Feedback) else "uniform"
+
+
 def _stage(config: RunConfig, stage: int, stages: int, plan: Policy, before: list[Run]) -> RunConfig:
     content: dict[str, Any] = config.model_dump()
-    content["label"] = f"{config.label}-stage-{stage + 1}" if config.label else f"stage-{stage + 1}"
+    content["label"] = f"{config.label}-stage-{stage + 1}"
     content |= {"policy": plan.spec, "seed": config.seed + SEEDS_APART * stage}
     content["rounds"]["total"] = config.rounds.total // stages
     if before:
