@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,6 +40,7 @@ from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
+ROOT = Path(__file__).parents[2]
 CLIENTS = 4
 BASE = [f"partition.clients={CLIENTS}", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1",
         "train.lr=0.05", "engine.threads=1"]  # fmt: skip
@@ -285,6 +287,17 @@ def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, named):
     about = About.of(load_dataset("digits"))
     with pytest.raises(InputError, match="would run code of the server's choice"):  # whatever a server sends
         Participant(RunConfig.model_validate(header), 0, about, NodeSettings(tmp_path / "state"))
+
+
+def test_code_of_ones_own_runs_in_a_simulation_and_not_on_a_node(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    own = ["policy=python:examples.own_policy:RaiseRare(share=0.5)", "algorithm=python:examples.own_loss:FocalAvg",
+           "generator=shared(of=python:examples.custom_generator:stripes)", "engine.share_counts=true"]  # fmt: skip
+    given = config(*own, "engine.name=flower"), 0, About.of(load_dataset("digits")), NodeSettings(tmp_path / "state")
+    with flower_app.simulated_machine(tmp_path):
+        assert Participant(*given).introduce()["client"] == 0
+    with pytest.raises(InputError, match="would run code of the server's choice"):
+        Participant(*given)
 
 
 def test_a_nodes_own_generator_is_used(tmp_path, local):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs Flower's simulation: pip install 'fedeas[flower]'",
 )
 
+ROOT = Path(__file__).parents[2]
 BASE = ["partition.clients=4", "rounds.total=3", "rounds.participation=0.75", "train.epochs=1", "train.lr=0.05",
         "engine.threads=1", "policy=fedeas(beta=2)"]  # fmt: skip
 ALGORITHMS = {
@@ -81,8 +83,9 @@ def test_several_algorithms_run_in_one_simulation(tmp_path):
         assert_same_run(overrides, tmp_path / "flower", tmp_path)
 
 
-def test_the_command_line_starts_a_simulation(tmp_path):
-    asked = [*BASE, *ALGORITHMS["scaffold"]]
+def test_the_command_line_starts_a_simulation_also_with_code_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    asked = [*BASE, *ALGORITHMS["scaffold"], "generator=python:examples.custom_generator:stripes"]
     said = in_another_process("-m", "fedeas", "run", *asked, "--engine", "flower", "--runs", tmp_path / "flower")
     assert "run" in said
     assert_same_run(asked, tmp_path / "flower", tmp_path)

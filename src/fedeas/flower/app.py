@@ -24,7 +24,7 @@ from fedeas.core.log import log
 from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
-from fedeas.flower.client import About, Participant, refuse_foreign_code
+from fedeas.flower.client import SIMULATED, About, Participant, in_simulation, refuse_foreign_code
 from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
@@ -37,9 +37,6 @@ from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import header_of, packed, unpacked
 from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
-
-EXPLAIN = "FEDEAS_EXPLAIN"
-"""Environment variable: set if nodes may tell the server every reason, as in a simulation on one machine."""
 
 DEFAULTS = '{"engine": {"name": "flower"}}'
 """Settings of a run that brings none."""
@@ -97,7 +94,7 @@ def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
 
 def _refusal(error: Exception, context: Context) -> RecordDict:
     """What the server may know about an error, and who says it; in a simulation, everything."""
-    told = isinstance(error, TellableError) or os.environ.get(EXPLAIN)
+    told = isinstance(error, TellableError) or in_simulation()
     reason = str(error) if told else "it could not do its part; its node's log has the reason"
     client = str(context.node_config.get("partition-id", ""))
     return RecordDict({"refused": ConfigRecord({"reason": reason, "client": client})})
@@ -254,7 +251,7 @@ def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
     """Give Ray's settings, within an environment with the clients' state folder and without telemetry."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     before = dict(os.environ)
-    os.environ.update({**QUIET, EXPLAIN: "1", STATE: str(folder.resolve())})
+    os.environ.update({**QUIET, SIMULATED: "1", STATE: str(folder.resolve())})
     try:
         yield {
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
