@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
-from strategies import dirichlet_counts
+from strategies import dirichlet_counts, label_counts
 
 from fedeas import (
+    KL,
     FedEAS,
     InputError,
     LabelCounts,
@@ -18,7 +21,8 @@ from fedeas import (
     synthetic_share,
     write_counts,
 )
-from fedeas.planning.request import Limits, choose_policy, compare_policies, policy_left_out, write_plan
+from fedeas.planning.policies.targets import distance_to_target
+from fedeas.planning.request import Limits, choose_policy, compare_policies, policy_left_out, target_of, write_plan
 from fedeas.planning.tables import CountTable
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
@@ -139,7 +143,19 @@ def test_a_comparison_takes_the_target_of_the_chosen_policy():
     }
     for name in ("kl", "round-bias", "greedy", "optimal"):
         assert parse_policy(compared[name].policy).target == "global"
-        assert policy.imbalance(COUNTS, compared["optimal"]) <= policy.imbalance(COUNTS, compared[name]) + 1e-12
+
+
+@settings(max_examples=15)
+@given(label_counts(max_count=60), st.sampled_from(["uniform", "global"]), st.sampled_from([KL, Optimal]))
+@example(LabelCounts([[1000, 100, 10], [1000, 100, 10], [1100, 20, 0]]), "global", Optimal)
+def test_optimal_is_closest_to_the_target_of_a_comparison(counts, target, kind):
+    policy = kind(budget=60, target=target)
+    compared = compare_policies(counts, policy, policy.allocate(counts))
+    best = next(plan for plan in compared if isinstance(parse_policy(plan.policy), Optimal))
+    least = distance_to_target(counts, target_of(policy), best)
+    for plan in compared:
+        if plan.total == best.total:
+            assert least <= distance_to_target(counts, target, plan) + best.gap + 1e-12
 
 
 def test_a_comparison_leaves_out_missing_only_if_no_class_is_absent():

@@ -38,6 +38,7 @@ from fedeas.planning.policies import (
     policy_fields,
 )
 from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.targets import Target
 from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, CountTable, allocation_writer
@@ -179,6 +180,11 @@ def policy_left_out(compared: Iterable[Allocation]) -> str:
     return "" if is_there else f"{MissingOnly.name()} is left out: every client holds every class"
 
 
+def target_of(policy: Policy) -> Target:
+    """The shares that a policy brings clients towards; equal ones unless it has another target."""
+    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
+
+
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
     """The allocation of `policy`, and those of the built-in policies that generate as many images (FedEAS: at most).
 
@@ -186,7 +192,7 @@ def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation
     target other than equal shares, those that can take it have it, too.
     """
     total = allocation.generated
-    target = policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
+    target = target_of(policy)
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
     targeted = [kind(budget=total, target=target) for kind in (KL, RoundBias, Greedy, Optimal)]

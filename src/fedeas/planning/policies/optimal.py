@@ -13,7 +13,7 @@ from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.prices import bisect_price, round_to, spend
 from fedeas.planning.policies.share_curves import ShareCurves
-from fedeas.planning.policies.targets import Target, target_shares
+from fedeas.planning.policies.targets import Target, distance_to_target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
@@ -72,7 +72,8 @@ class Optimal(Budgeted):
                 _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
             )
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
-        return CertifiedAllocation(curves.fill(samples), self.spec, gap)
+        minimised = "I" if self.target == "uniform" else f"the distance to the {self.target} shares"
+        return CertifiedAllocation(curves.fill(samples), self.spec, gap, minimised)
 
     def _curves(self, counts: LabelCounts, total: int) -> Waterfill | ShareCurves:
         if self.target == "uniform":
@@ -81,9 +82,7 @@ class Optimal(Budgeted):
 
     def imbalance(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
         """I with the shares of the target, which the policy minimises."""
-        after = counts.n if allocation is None else counts.joined(allocation)
-        apart = after / after.sum(axis=1, keepdims=True) - target_shares(counts, self.target)
-        return float(counts.weights @ (apart**2).sum(axis=1))
+        return distance_to_target(counts, self.target, allocation)
 
 
 def is_small(clients: int, total: int) -> bool:
