@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from fedeas import FedEAS, FullBalance, LabelCounts, read_counts, write_counts
+from fedeas import FedEAS, FullBalance, LabelCounts, RoundBias, read_counts, write_counts
 from fedeas.data.partition import Partition
 from fedeas.paper import claims
 from fedeas.paper.published import example_counts
@@ -102,6 +102,20 @@ def test_a_policy_that_is_left_out_of_a_comparison_is_named(run, tmp_path, optio
 def test_a_plan_that_takes_long_says_so_beforehand(run, counts_file, monkeypatch, options):
     monkeypatch.setattr("fedeas.cli.progress.LONG", 1e-9)
     assert "2 clients" in run("plan", counts_file, *options.split())[2]
+
+
+def test_too_little_memory_for_a_plan_names_what_needs_less(run, counts_file, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError("Unable to allocate 130 MiB")
+
+    monkeypatch.setattr(RoundBias, "allocate", fail)
+    code, _, err = run("plan", counts_file, "--policy", "round-bias", "--out", tmp_path / "plan.csv")
+    assert code == 3
+    assert len(err.splitlines()) == 1
+    assert all(word in err for word in ("130 MiB", "Parquet", "kl", "fedeas"))
+    assert "batches" not in err
+    assert "round-bias" not in err
+    assert not (tmp_path / "plan.csv").exists()
 
 
 @pytest.mark.parametrize("option", ["--out", "--plot"])

@@ -22,7 +22,15 @@ from fedeas import (
     write_counts,
 )
 from fedeas.planning.policies.targets import distance_to_target
-from fedeas.planning.request import Limits, choose_policy, compare_policies, policy_left_out, target_of, write_plan
+from fedeas.planning.request import (
+    Limits,
+    choose_policy,
+    compare_policies,
+    policy_left_out,
+    reads_in_parts,
+    target_of,
+    write_plan,
+)
 from fedeas.planning.tables import CountTable
 
 COUNTS = dirichlet_counts(30, 10, 0.1, 300)
@@ -89,6 +97,13 @@ def test_a_limit_beside_the_budget_of_a_policy_is_refused(text, limit):
     for counts in (None, COUNTS):
         with pytest.raises(PolicyError, match="give the budget once"):
             choose_policy(text, Limits(**limit), counts)
+
+
+@pytest.mark.parametrize(("clients", "in_parts"), [(100_000, False), (1_000_000, True)])
+def test_a_table_of_millions_of_counts_is_planned_in_parts(tmp_path, clients, in_parts):
+    np.lib.format.open_memmap(tmp_path / "counts.npy", "w+", np.int8, (clients, 10))
+    file = CountTable(tmp_path / "counts.npy")
+    assert reads_in_parts(file, KL(budget=5), Limits()) == in_parts
 
 
 def test_a_plan_in_parts_equals_the_plan_of_the_whole(tmp_path):

@@ -595,3 +595,13 @@ def test_a_plan_whose_points_may_separate_thousands_is_refused(tmp_path):
     (tmp_path / "plan.csv").write_text("client;cat;dog\na;1.000;2\n")
     with pytest.raises(InputError, match=r"plan\.csv: row 1, column 'cat': 1\.000"):
         read_allocation(tmp_path / "plan.csv")
+
+
+def test_too_little_memory_is_not_an_unreadable_file(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    write_counts(tmp_path / "counts.parquet", LabelCounts([[1, 2]]))
+    monkeypatch.setattr(CountTable, "_read", fail)
+    with pytest.raises(MemoryError, match="malloc"):
+        read_counts(tmp_path / "counts.parquet")

@@ -31,7 +31,7 @@ from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import NAMES
-from fedeas.errors import InputError
+from fedeas.errors import InputError, RunError
 from fedeas.federation.split import Split, split_of
 from fedeas.paper.published import example_counts
 from fedeas.planning.advice import SHOWN
@@ -44,6 +44,7 @@ from fedeas.planning.request import (
     choose_policy,
     compare_policies,
     plan_file,
+    policies_in_parts,
     policy_left_out,
     reads_in_parts,
     target_of,
@@ -108,13 +109,14 @@ def plan(
     source = _source_without_columns(counts, classes, columns)
     wanted = _Wanted(compare, out, plot, as_json)
     _check_config_file(wanted, source)
-    if source is None and counts is not None:
-        file = CountTable(counts, columns)
-        if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
-            _plan_in_parts(file, before_reading, out, as_json)
-            return
-        source = CountSource(counts, file.counts(classes), how=file.how)
-    _plan_in_memory(source or CountSource("the example", example_counts()), policy, limits, wanted)
+    with _saying_what_needs_less_memory():
+        if source is None and counts is not None:
+            file = CountTable(counts, columns)
+            if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
+                _plan_in_parts(file, before_reading, out, as_json)
+                return
+            source = CountSource(counts, file.counts(classes), how=file.how)
+        _plan_in_memory(source or CountSource("the example", example_counts()), policy, limits, wanted)
 
 
 def partition(
@@ -196,6 +198,18 @@ def _source_without_columns(counts: str | None, classes: int | None, columns: Co
 def _check_config_file(wanted: _Wanted, own: CountSource | None) -> None:
     if wanted.config_file is not None and own is None:
         raise InputError(f"{wanted.out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
+
+
+@contextmanager
+def _saying_what_needs_less_memory() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
+        raise RunError(
+            f"{what}; use a Parquet or NPY file, a policy that reads it in parts ({', '.join(policies_in_parts())}), "
+            "and none of --compare, --plot and --auto"
+        ) from None
 
 
 def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: bool) -> None:

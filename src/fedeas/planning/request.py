@@ -22,6 +22,7 @@ from fedeas.planning.beta import (
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
     KL,
+    POLICIES,
     BySize,
     FedEAS,
     FullBalance,
@@ -39,12 +40,12 @@ from fedeas.planning.policies import (
 )
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.targets import Target
-from fedeas.planning.streaming import can_stream, plan_in_passes
+from fedeas.planning.streaming import IN_PASSES, can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, CountTable, allocation_writer
 
-WHOLE_CELLS = 2**24
-"""Tables with more counts are planned in parts where that is possible."""
+WHOLE_CELLS = 2**21
+"""Tables with more counts are planned in parts where that is possible: it takes much less memory and about as long."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,11 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
         return not limits.needs_counts
     known = not limits.needs_counts or limits.images(None) is not None
     return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
+
+
+def policies_in_parts() -> list[str]:
+    """The names of the built-in policies that can plan a table in parts."""
+    return [name for name, kind in POLICIES.items() if kind.is_local or issubclass(kind, IN_PASSES)]
 
 
 def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:

@@ -30,11 +30,12 @@ from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
+IN_PASSES = Greedy, Optimal, KL
 
 
 def can_stream(policy: Policy) -> bool:
     """Whether a table can be planned in passes: the policy finds one price, and its budget needs no other clients."""
-    if not isinstance(policy, Greedy | Optimal | KL):
+    if not isinstance(policy, IN_PASSES):
         return False
     return not isinstance(policy.budget, Policy) or policy.budget.is_local
 

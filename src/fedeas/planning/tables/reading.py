@@ -198,6 +198,8 @@ def _naming(path: PathLike) -> Iterator[None]:
         raise InputError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except MemoryError:  # pyarrow's is also one of the errors below
+        raise
     except _unreadable() as error:
         raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
 
