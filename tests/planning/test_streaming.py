@@ -6,7 +6,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
-from fedeas import KL, FedEAS, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, RoundBias, Uniform, write_counts
+from fedeas import (
+    KL,
+    BySize,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    LabelCounts,
+    MissingOnly,
+    Optimal,
+    PolicyError,
+    Pool,
+    RoundBias,
+    Uniform,
+    write_counts,
+)
 from fedeas.cli import main
 from fedeas.planning import fleet, request, streaming
 from fedeas.planning.passes import Rounding
@@ -16,6 +30,7 @@ from fedeas.planning.streaming import can_stream, placement, plan_in_passes
 from fedeas.planning.tables import CountTable, read_allocation
 
 kinds = st.sampled_from([Greedy, Optimal, KL])
+spreading = st.sampled_from([Uniform, MissingOnly, BySize, Pool])
 targets = st.sampled_from(["uniform", "global"])
 
 
@@ -43,6 +58,22 @@ def test_a_plan_in_passes_is_the_plan_of_the_whole(kind, counts, budget, rows):
     assert_same(counts, kind(budget=budget), rows)
 
 
+@settings(max_examples=80)
+@given(spreading, label_counts(max_clients=12), st.integers(0, 400) | st.just(FedEAS(6)), st.integers(1, 5))
+@example(Uniform, LabelCounts([[9, 0], [4, 4], [1, 2]]), 7, 1)  # the remainder ends inside a client
+@example(MissingOnly, LabelCounts([[9, 0], [4, 4], [0, 2]]), 3, 1)  # a part without an absent class
+@example(BySize, LabelCounts([[9, 0], [4, 4], [1, 2]]), 11, 2)
+@example(BySize, LabelCounts([[10**12, 0], [4, 4], [1, 2]]), 10**14, 1)  # products beyond 64 bits
+@example(Pool, LabelCounts([[9, 0, 0], [0, 9, 0], [0, 9, 0]]), 4, 2)
+@example(Pool, LabelCounts([[5, 5], [4, 4]]), 3, 1)  # nobody lacks a sample
+def test_so_it_is_for_policies_without_a_price(kind, counts, budget, rows):
+    if kind.suits(counts):
+        assert_same(counts, kind(budget), rows)
+    elif FedEAS(6).allocate(counts).total if isinstance(budget, FedEAS) else budget:
+        with pytest.raises(PolicyError, match="every client holds every class"):
+            placement(in_parts(counts, rows), kind(budget))
+
+
 @settings(max_examples=12)
 @given(targets, label_counts(max_clients=12), st.integers(0, 400), st.integers(1, 5))
 def test_so_it_is_without_dynamic_programming(target, counts, budget, rows):
@@ -60,6 +91,12 @@ def test_so_it_is_for_greedy_towards_the_global_shares(counts, budget, open_clie
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet, "OPEN_CLIENTS", open_clients)
         assert_same(counts, Greedy(budget=budget, target="global"), rows)
+
+
+@settings(max_examples=20)
+@given(label_counts(max_clients=12), st.integers(0, 100), st.integers(1, 5))
+def test_so_it_is_for_a_pool_to_the_largest_class(counts, images, rows):
+    assert_same(counts, Pool(distinct=images, fill="max"), rows)
 
 
 @settings(max_examples=12)
@@ -113,7 +150,7 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
     "policy",
     [
         RoundBias(budget=5),
-        Uniform(budget=5),
+        Pool(distinct=KL(budget=5)),
         KL(budget=Uniform(budget=FullBalance())),
     ],
     ids=lambda policy: policy.spec,

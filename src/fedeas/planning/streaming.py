@@ -1,7 +1,8 @@
-"""Plan one budget for a fleet whose table does not fit into memory: Greedy, Optimal and KL in several passes.
+"""Plan one budget for a fleet whose table does not fit into memory, in several passes.
 
-These policies take the samples whose gain is above one price for all clients. The price is found by reading the table
-several times; a last pass writes the allocation. It is the one that the policy gives for the table in memory.
+Greedy, Optimal and KL take the samples whose gain is above one price for all clients. The price is found by reading the
+table several times; other policies need less (`fedeas.planning.spreading`). A last pass writes the allocation. It is
+the one that the policy gives for the table in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried
-from fedeas.planning.policies import KL, Greedy, Optimal, Policy
+from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool
+from fedeas.planning.policies.baselines import Spread
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
 from fedeas.planning.policies.kl import DivergenceCurves
 from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
@@ -27,17 +29,19 @@ from fedeas.planning.policies.share_curves import ShareCurves
 from fedeas.planning.policies.stepping import LEAST_GAIN, Steps
 from fedeas.planning.policies.targets import shares_towards
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+from fedeas.planning.spreading import spread
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
-IN_PASSES = Greedy, Optimal, KL
+IN_PASSES = Greedy, Optimal, KL, Spread, BySize, Pool
 
 
 def can_stream(policy: Policy) -> bool:
-    """Whether a table can be planned in passes: the policy finds one price, and its budget needs no other clients."""
+    """Whether a table can be planned in passes: the policy is one of these, and its budget needs no other clients."""
     if not isinstance(policy, IN_PASSES):
         return False
-    return not isinstance(policy.budget, Policy) or policy.budget.is_local
+    budget = policy.distinct if isinstance(policy, Pool) else policy.budget
+    return not isinstance(budget, Policy) or budget.is_local
 
 
 def plan_in_passes(table: CountTable, policy: Policy) -> Iterator[tuple[Chunk, Allocation]]:
@@ -51,6 +55,8 @@ def placement(parts: ReadParts, policy: Policy) -> Placer:
     """Read the parts as often as it takes to know how to place the budget."""
     if not can_stream(policy):
         raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
+    if isinstance(policy, Spread | BySize | Pool):
+        return spread(parts, policy)
     assert isinstance(policy, Greedy | Optimal | KL)
     fleet = TableSurvey.of(parts, policy.budget)
     check_searchable(fleet.total)

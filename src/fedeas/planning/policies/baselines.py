@@ -159,8 +159,18 @@ class BySize(Budgeted):
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Split by size over clients, then evenly over classes."""
         total = samples_in(self.budget, counts)
-        exact = np.int64 if total * int(counts.sizes.max()) < 2**63 else object  # no product may overflow
-        shares = (counts.sizes.astype(exact) * total // counts.total).astype(np.int64)
+        shares = shares_by_size(counts.sizes, total, counts.total)
         shares[: total - int(shares.sum())] += 1
-        even, rest = np.divmod(shares[:, None], counts.num_classes)
-        return Allocation(even + (np.arange(counts.num_classes) < rest), self.spec)
+        return Allocation(over_classes(shares, counts.num_classes), self.spec)
+
+
+def shares_by_size(sizes: IntArray, total: int, real: int) -> IntArray:
+    """What clients of these sizes get of `total` samples, rounded down, if all clients hold `real` samples together."""
+    exact = np.int64 if total * int(sizes.max()) < 2**63 else object  # no product may overflow
+    return np.asarray((sizes.astype(exact) * total // real).astype(np.int64))
+
+
+def over_classes(samples: IntArray, classes: int) -> IntArray:
+    """The samples of each client spread evenly over the classes; the first ones get one more."""
+    even, rest = np.divmod(samples[:, None], classes)
+    return np.asarray(even + (np.arange(classes) < rest))

@@ -7,6 +7,8 @@ clients that lack more than j of it, a number that falls with j: taking images b
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -73,13 +75,18 @@ def pool_sizes(lacking: IntArray, images: int) -> IntArray:
     >>> pool_sizes(np.array([[5, 2], [5, 0]]), 6)
     array([5, 1])
     """
-    falling: IntArray = -np.sort(-lacking, axis=0)  # row p: images of each class that more than p clients lack
-    within = falling.sum(axis=1) <= images
-    if within[0]:
-        return np.asarray(falling[0])
-    place = int(within.argmax()) if within.any() else len(falling)
-    sure = falling[place] if within.any() else np.zeros_like(falling[0])
-    return _level_between(sure, falling[place - 1], images)
+    falling: IntArray = -np.sort(-lacking, axis=0)
+    return sizes_of_pool(falling.__getitem__, len(lacking), images)
+
+
+def sizes_of_pool(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:
+    """The same, where `falling(p)` are the images of each class that more than p clients lack."""
+    place = bisect_left(range(clients), True, key=lambda p: int(falling(p).sum()) <= images)
+    if place == 0:
+        return falling(0)
+    more = falling(place - 1)
+    sure = falling(place) if place < clients else np.zeros_like(more)
+    return _level_between(sure, more, images)
 
 
 def images_each(plan: IntArray, images: int) -> int:
