@@ -21,10 +21,11 @@ from fedeas.federation.pretraining import evaluate, last_model, seen_in_run
 from fedeas.federation.run import Progress, execute
 from fedeas.federation.split import held_out, load_data, split_data
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies import KL, Feedback, Greedy, Optimal, Policy, Pool, RoundBias, parse_policy
+from fedeas.planning.policies import Feedback, Policy, Pool, parse_policy
 from fedeas.planning.policies.base import spread_evenly
 from fedeas.planning.policies.feedback import NOTHING, as_text
 from fedeas.planning.policies.targets import Target
+from fedeas.planning.request import target_of
 from fedeas.runs.store import Run, RunStore
 
 SEEDS_APART = 10_000
@@ -52,7 +53,7 @@ def execute_in_stages(
     runs: list[Run] = []
     for stage, budget in enumerate(spread_evenly(total, stages).tolist()):
         recall = as_text(recall_on_held_out(runs[-1])) if runs and feedback else ""
-        plan = Feedback(budget, recall, plan, _target(policy))
+        plan = Feedback(budget, recall, plan, target_of(policy))
         runs.append(execute(_stage(config, stage, stages, plan, runs), store, on_round, bank))
     return runs
 
@@ -92,14 +93,10 @@ def _budget(policy: Policy, counts: LabelCounts, stages: int) -> int:
     total = policy.allocate(counts).total
     if not total:
         raise InputError(f"policy {policy} generates no images for these clients; choose one that does")
-    most = most_stages(total, counts.num_classes, _target(policy))
+    most = most_stages(total, counts.num_classes, target_of(policy))
     if stages > most:
         raise InputError(f"{stages} stages with {counts.num_classes} classes are too many; choose at most {most}")
     return total
-
-
-def _target(policy: Policy) -> Target:
-    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal | Feedback) else "uniform"
 
 
 def _stage(config: RunConfig, stage: int, stages: int, plan: Policy, before: list[Run]) -> RunConfig:

@@ -25,6 +25,7 @@ from fedeas.planning.policies import (
     POLICIES,
     BySize,
     FedEAS,
+    Feedback,
     FullBalance,
     Greedy,
     MissingOnly,
@@ -188,7 +189,7 @@ def policy_left_out(compared: Iterable[Allocation]) -> str:
 
 def target_of(policy: Policy) -> Target:
     """The shares that a policy brings clients towards; equal ones unless it has another target."""
-    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal) else "uniform"
+    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal | Feedback) else "uniform"
 
 
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
