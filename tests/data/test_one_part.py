@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from fedeas.data.one_part import load_own, load_test_part
+from fedeas.data.one_part import as_in_run, load_own, load_test_part, misleading_label
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError
 
@@ -22,21 +22,21 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
 
 
-def write_folder(base, images=IMAGES, labels=LABELS):
-    for name in CLASSES:
+def write_folder(base, images=IMAGES, labels=LABELS, classes=CLASSES):
+    for name in classes:
         (base / name).mkdir(parents=True)
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        Image.fromarray(pixels[0]).save(base / CLASSES[label] / f"{number}.png")
+        Image.fromarray(pixels[0]).save(base / classes[label] / f"{number}.png")
 
 
-def write_parquet(path, images=IMAGES, labels=LABELS):
+def write_parquet(path, images=IMAGES, labels=LABELS, classes=CLASSES):
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = []
     for number, pixels in enumerate(images):
         file = path.parent / f"{number}.png"
         Image.fromarray(pixels[0]).save(file)
         stored.append({"bytes": file.read_bytes(), "path": None})
-    names = {"info": {"features": {"label": {"_type": "ClassLabel", "names": list(CLASSES)}}}}
+    names = {"info": {"features": {"label": {"_type": "ClassLabel", "names": list(classes)}}}}
     table = pa.table({"image": stored, "label": labels})
     parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(names)}), path)
 
@@ -85,6 +85,113 @@ def test_a_clients_own_data_need_no_test_part_and_not_every_class(tmp_path, writ
 def test_a_client_may_have_a_single_image(tmp_path):
     write_folder(tmp_path / "mine", IMAGES[:1], LABELS[:1])
     assert load_own(f"folder:{tmp_path}/mine").labels.tolist() == [0]
+
+
+# ---- the classes and channels of a run
+
+
+def named_npz(base, classes):
+    np.savez(base / "mine.npz", images=IMAGES, labels=LABELS, classes=classes)
+    return f"npz:{base}/mine.npz"
+
+
+def named_folder(base, classes):
+    write_folder(base / "mine", classes=classes)
+    return f"folder:{base}/mine"
+
+
+def named_parquet(base, classes):
+    write_parquet(base / "mine.parquet", classes=classes)
+    return f"parquet:{base}/mine.parquet"
+
+
+NAMED = [named_npz, named_folder, named_parquet]
+
+
+@pytest.mark.parametrize("write", NAMED, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("run", [("1", "2", "3", "0"), ("0", "1", "10", "2", "3"), ("fox", "3", "2", "1")])
+def test_an_image_keeps_the_name_of_its_class_in_a_run_also_if_it_is_a_number(tmp_path, write, run):
+    own = load_own(write(tmp_path, ("1", "2", "3")))
+    found = as_in_run(own, run, own.shape)
+    assert found.classes == run
+    assert [run[label] for label in found.labels] == [own.classes[label] for label in own.labels]
+
+
+@pytest.mark.parametrize("write", NAMED, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("run", [("1", "2", "3", "4", "5"), ("cat", "dog", "fox")])
+def test_a_name_that_a_run_does_not_have_is_refused_also_if_it_is_a_number(tmp_path, write, run):
+    own = load_own(write(tmp_path, ("0", "1", "2")))
+    with pytest.raises(InputError, match=r"class 0.* is not one of the run's classes"):
+        as_in_run(own, run, own.shape)
+
+
+def nameless_npz(base):
+    np.savez(base / "mine.npz", images=IMAGES, labels=LABELS)
+    return f"npz:{base}/mine.npz"
+
+
+def nameless_parquet(base):
+    write_parquet(base / "mine.parquet", classes=())
+    return f"parquet:{base}/mine.parquet"
+
+
+@pytest.fixture
+def nameless_code(tmp_path, monkeypatch):
+    """A function of the client's that gives arrays without names of classes."""
+    np.savez(tmp_path / "arrays.npz", images=IMAGES, labels=LABELS // 2, test_images=IMAGES, test_labels=LABELS // 2)
+    code = f"import numpy\n\ndef load():\n    return dict(numpy.load({str(tmp_path / 'arrays.npz')!r}))\n"
+    (tmp_path / "own_images_without_names.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "python:own_images_without_names:load"
+
+
+NAMELESS = [nameless_npz, nameless_parquet]
+
+
+@pytest.mark.parametrize("write", NAMELESS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("run", [("0", "1", "10", "2"), ("cat", "dog", "fox")])
+def test_labels_without_names_are_places_in_the_runs_order_of_classes(tmp_path, write, run):
+    own = load_own(write(tmp_path))
+    assert as_in_run(own, run, own.shape).labels.tolist() == LABELS.tolist()
+
+
+def test_labels_of_own_code_without_names_are_places_too(nameless_code):
+    own = load_own(nameless_code)
+    assert as_in_run(own, ("cat", "dog"), own.shape).labels.tolist() == (LABELS // 2).tolist()
+
+
+@pytest.mark.parametrize("write", NAMELESS, ids=lambda write: write.__name__)
+def test_a_label_beyond_the_runs_classes_is_refused_with_their_range(tmp_path, write):
+    own = load_own(write(tmp_path))
+    with pytest.raises(InputError, match="label 2: the run's classes are numbered 0 to 1"):
+        as_in_run(own, ("cat", "dog"), own.shape)
+
+
+@pytest.mark.parametrize(
+    ("classes", "label"),
+    [(tuple(map(str, range(10))), None), (("1", "2"), 1), (tuple(sorted(map(str, range(12)))), 2), (CLASSES, None)],
+)
+def test_a_label_misleads_if_its_number_is_the_name_of_another_class(classes, label):
+    assert misleading_label(classes) == label
+
+
+def test_grey_images_of_a_client_are_repeated_in_each_channel_of_a_colour_run(tmp_path):
+    own = load_own(npz(tmp_path))
+    found = as_in_run(own, CLASSES, (3, 4, 4))
+    assert found.shape == (3, 4, 4)
+    assert all(np.array_equal(found.images[:, [channel]], own.images) for channel in range(3))
+
+
+@pytest.mark.parametrize(
+    ("mine", "run", "remedy"), [((1, 4, 4), (1, 8, 4), "resize them"), ((3, 4, 4), (1, 4, 4), "save them as grey")]
+)
+def test_images_that_do_not_fit_a_run_are_refused_with_the_remedy(tmp_path, mine, run, remedy):
+    np.savez(tmp_path / "mine.npz", images=np.zeros((5, *mine), np.uint8), labels=LABELS)
+    with pytest.raises(InputError, match=remedy):
+        as_in_run(load_own(f"npz:{tmp_path}/mine.npz"), CLASSES, run)
+
+
+# ---- a server's test set
 
 
 def server_npz(base):

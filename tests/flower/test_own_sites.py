@@ -130,6 +130,31 @@ def test_an_owner_may_choose_a_fitted_generator_if_every_class_is_there(tmp_path
     assert "needs images of every class" in caplog.text
 
 
+# ---- the classes of a client's data
+
+
+def introduced(tmp_path, run, **names):
+    """A client with one image of label 2, and own names of classes or none, in a run with these classes."""
+    np.savez(tmp_path / "own.npz", images=np.zeros((1, 8, 8), np.uint8), labels=[2], **names)
+    node = NodeSettings(tmp_path, data=f"npz:{tmp_path}/own.npz", policies=("no-generation",))
+    known = load_config(None, ["policy=no-generation", "partition.clients=2"])
+    client = Participant(known, 0, About((1, 8, 8), run, (0.5,), (0.5,)), node)
+    client.introduce()
+    return client
+
+
+def test_a_clients_counts_are_by_name_and_without_names_by_number(tmp_path):
+    classes = ("0", "1", "10", "2")
+    assert introduced(tmp_path, classes, classes=["0", "1", "2"]).counts.tolist() == [0, 0, 0, 1]
+    assert introduced(tmp_path, classes).counts.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("classes", "warned"), [(("0", "1", "10", "2"), True), (("ant", "bee", "cow"), False)])
+def test_a_nodes_log_warns_of_labels_that_are_names_of_other_classes(tmp_path, caplog, classes, warned):
+    introduced(tmp_path, classes)
+    assert ("label 2 is class 10" in caplog.text) is warned
+
+
 # ---- a generator as a file
 
 

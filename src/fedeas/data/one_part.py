@@ -7,19 +7,20 @@ A client may lack classes. A server without training data gets the normalisation
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from fedeas.core.arrays import frozen, frozen_integers
+from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import PREFIX
 from fedeas.core.records import plain_array
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part, labels_of
-from fedeas.data.parquet import files_for_testing, read_parquet, split_files
+from fedeas.data.parquet import files_for_testing, has_class_names, read_parquet, split_files
 from fedeas.data.sources import (
     NPZ_NAMES,
     Dataset,
@@ -42,7 +43,64 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
     name = checked_name(name)
     if name == "digits" or name.startswith(PREFIX):
         return load_dataset(name, root)
-    return Dataset(name, *_part(name, root, "train").parts)
+    return Dataset(name, *_part(name, root, "train").parts, has_class_names=_has_class_names(name, root))
+
+
+def as_in_run(own: Dataset, classes: tuple[str, ...], shape: tuple[int, int, int]) -> Dataset:
+    """A client's own data with the classes and the channels of its run."""
+    labels = _labels_by_name(own, classes) if own.has_class_names else _labels_by_number(own, classes)
+    return replace(own, images=_with_channels(own, shape), labels=labels, classes=classes)
+
+
+def _labels_by_name(own: Dataset, classes: tuple[str, ...]) -> IntArray:
+    unknown = sorted(set(own.classes) - set(classes))
+    if unknown:
+        raise InputError(
+            f"{own.name}: class {', '.join(unknown)} is not one of the run's classes, which are "
+            f"{', '.join(classes)}; rename or remove its images"
+        )
+    return frozen_integers(np.array([classes.index(name) for name in own.classes])[own.labels])
+
+
+def _labels_by_number(own: Dataset, classes: tuple[str, ...]) -> IntArray:
+    largest = own.labels.max()
+    if largest >= len(classes):
+        raise InputError(
+            f"{own.name}: label {largest}: the run's classes are numbered 0 to {len(classes) - 1}; they are "
+            f"{', '.join(classes)}"
+        )
+    return own.labels
+
+
+def _with_channels(own: Dataset, shape: tuple[int, int, int]) -> ByteArray:
+    """The images, if they fit the run's; grey ones are repeated in each channel of a run with colour images."""
+    channels, *size = own.shape
+    if size != [*shape[1:]]:
+        sizes = ["{1} x {0}".format(*each) for each in (size, shape[1:])]
+        raise InputError(f"{own.name}: images are {sizes[0]} pixels, the run's {sizes[1]}; resize them")
+    if channels > shape[0]:
+        raise InputError(f"{own.name}: images are in colour, the run's are grey; save them as grey images")
+    return np.broadcast_to(own.images, (len(own.images), *shape))
+
+
+def misleading_label(classes: tuple[str, ...]) -> int | None:
+    """The first label whose number is the name of another class; None if there is none.
+
+    Folders of numbers are in the order of text: label 2 is their third class, which is not the class "2".
+
+    >>> misleading_label(("0", "1", "10", "2"))
+    2
+    """
+    names = set(classes)
+    return next((place for place, name in enumerate(classes) if str(place) in names - {name}), None)
+
+
+def _has_class_names(name: str, root: PathLike | None) -> bool:
+    kind, _, place = name.partition(":")
+    if kind == "npz":
+        with opened_npz(Path(place)) as file:
+            return "classes" in file and plain_array(file, "classes").size > 0
+    return kind == "folder" or has_class_names(_parquet_part_files(parquet_folder(name, root), "train")[0])
 
 
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
@@ -113,12 +171,8 @@ def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Decoded:
 
 
 def _parquet_part(name: str, base: Path, split: str) -> Decoded:
-    folder, found = _parquet_files(base)
-    files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
-    if not files and not _names_parts(folder, found):
-        files = found  # all are of the part that is asked for
-    if not files:
-        raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
+    folder, _ = _parquet_files(base)
+    files = _parquet_part_files(base, split)
     identity = f"{folder.resolve()} one part"
 
     def read() -> Encoded:
@@ -128,6 +182,16 @@ def _parquet_part(name: str, base: Path, split: str) -> Decoded:
         return encoded
 
     return load_decoded(name, fingerprint(identity, folder, files), read)
+
+
+def _parquet_part_files(base: Path, split: str) -> list[Path]:
+    folder, found = _parquet_files(base)
+    files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
+    if not files and not _names_parts(folder, found):
+        files = found  # all are of the part that is asked for
+    if not files:
+        raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
+    return files
 
 
 def _names_parts(folder: Path, found: list[Path]) -> bool:

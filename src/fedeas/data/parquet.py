@@ -113,6 +113,12 @@ def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
     return Encoded(pictures, labels, test_pictures, test_labels, classes)
 
 
+def has_class_names(path: Path) -> bool:
+    """Whether a file names its classes; otherwise it has their numbers alone."""
+    schema, features = _schema(path)
+    return _class_names(features, _label_column(schema, features, path), path) is not None
+
+
 def _schema(path: Path) -> tuple[Any, Features]:
     """The columns of a file, and what the Hub's metadata say of them."""
     import pyarrow.parquet as pq

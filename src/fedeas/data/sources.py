@@ -96,6 +96,8 @@ class Dataset:
     """What a user should know of how the dataset was read."""
     normalisation: Normalisation | None = field(default=None, repr=False)
     """Mean and deviation of each channel, if they do not follow from the training part because there is none."""
+    has_class_names: bool = field(default=True, repr=False)
+    """False if a client's own data came without names of classes: `classes` are then the numbers of the labels."""
 
     @property
     def num_classes(self) -> int:
@@ -286,6 +288,7 @@ def _from_code(name: str) -> Dataset:
 
 def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> Dataset:
     """Training and test part, checked, from whatever `path` names in errors."""
+    named = bool(classes)
     images, test_images = (channels_first(arrays[key], f"{path}: {key}") for key in ("images", "test_images"))
     labels = checked_labels(path, arrays["labels"], classes, "labels")
     classes = classes or numbers_upto(labels)
@@ -298,7 +301,8 @@ def _from_arrays(name: str, path: str, arrays: dict[str, NDArray[Any]], classes:
         shapes = [" x ".join(map(str, part.shape[1:])) for part in (images, test_images)]
         raise InputError(f"{path}: training images are {shapes[0]}, test images {shapes[1]}; bring all to one size")
     notes = notes_on_repeated(count_repeated(images, test_images), len(test_images))
-    return Dataset(name, frozen(images), labels, frozen(test_images), test_labels, classes, notes=notes)
+    parts = frozen(images), labels, frozen(test_images), test_labels
+    return Dataset(name, *parts, classes, notes=notes, has_class_names=named)
 
 
 def npz_arrays(

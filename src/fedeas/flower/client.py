@@ -31,7 +31,7 @@ from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.one_part import load_own
+from fedeas.data.one_part import as_in_run, load_own, misleading_label
 from fedeas.data.sources import Dataset, load_dataset
 from fedeas.errors import FedEASError, InputError
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
@@ -146,6 +146,7 @@ class Participant:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         if self.config.generates:
             self._check_generator()
+        self._warn_of_misleading_labels()
         if self.node.privacy:
             check_fits(self.algorithm, self.model)
             self.ledger.check(self.node.privacy, self.config.rounds.total)
@@ -160,6 +161,15 @@ class Participant:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
         return about
+
+    def _warn_of_misleading_labels(self) -> None:
+        """Warn in the node's log if own data have labels alone, and a label's number is the name of another class."""
+        known = self.about.classes
+        if self.node.data and not self.dataset.has_class_names and (label := misleading_label(known)) is not None:
+            log.warning(
+                "%s: has no names of classes; label %d is class %s, because the run's order is %s; add the names if "
+                "you mean others", self.node.data, label, known[label], ", ".join(known),
+            )  # fmt: skip
 
     def _check_generator(self) -> None:
         """Refuse a generator that differs from the run's, or that needs images of classes that may be absent.
@@ -290,23 +300,7 @@ class Participant:
         if not self.node.data:
             return _shared_split(self.config).dataset
         own = load_own(self.node.data, self.node.data_root)
-        names, known = own.classes, self.about.classes
-        if all(name.isdigit() and int(name) < len(known) for name in names) and not set(names) <= set(known):
-            names = tuple(known[int(name)] for name in names)  # a file without names uses the federation's numbers
-        wrong = sorted(set(names) - set(known))
-        if wrong:
-            raise InputError(
-                f"{self.node.data}: class {', '.join(wrong)} is not one of the run's classes, which are "
-                f"{', '.join(known)}; rename or remove its images"
-            )
-        if own.shape != self.about.shape:
-            raise InputError(
-                f"{self.node.data}: has images of {own.shape}, and the run's are {self.about.shape}; resize them"
-            )
-        place = np.array([known.index(name) for name in names])
-        return dataclasses.replace(
-            own, name=self.config.data.dataset, labels=place[own.labels], classes=self.about.classes
-        )
+        return dataclasses.replace(as_in_run(own, self.about.classes, self.about.shape), name=self.config.data.dataset)
 
     @cached_property
     def samples(self) -> tuple[NDArray[np.uint8], IntArray]:
