@@ -4,6 +4,8 @@ import dataclasses
 import json
 import logging
 import math
+import signal
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +27,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedeas.config import RunConfig, load_config
 from fedeas.core.provenance import Seen
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError, RunError
+from fedeas.errors import InputError, RunError, StoppedError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.flower import app as flower_app
@@ -35,6 +37,7 @@ from fedeas.flower.client import About, Participant
 from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
+from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
 from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
@@ -587,6 +590,44 @@ def test_a_killed_server_resumes_from_its_checkpoint(tmp_path, local, monkeypatc
     run = run_on(grid, config(*settings, "engine.name=flower"), store)
     assert_same(run, local(*settings))
     assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4]
+
+
+class StoppedGrid(StraightGrid):
+    """Sets `stopped` when this message comes, which client 0 never answers."""
+
+    def __init__(self, folder, action, stopped):
+        super().__init__(folder, CLIENTS)
+        self.action, self.stopped = action, stopped
+
+    def delivered(self, message):
+        name = super().delivered(message)
+        if message.metadata.message_type == self.action and whose(self, message) == 0:
+            self.replies.pop(name, None)
+            self.stopped.set()
+        return name
+
+
+@pytest.mark.parametrize("action", ["query.hello", "query.settle", "train"])
+def test_a_stopped_server_does_not_wait_for_clients_and_its_run_can_be_resumed(tmp_path, local, action):
+    stopped, store = threading.Event(), RunStore(tmp_path / "runs")
+    grid = StoppableGrid(StoppedGrid(tmp_path / "nodes", action, stopped), stopped)
+    settings = [LOCAL_POLICY, "rounds.participation=1.0"]
+    with pytest.raises(StoppedError):
+        run_on(grid, config(*settings, "engine.name=flower"), store)
+    whole = StraightGrid(tmp_path / "nodes", CLIENTS)
+    assert_same(run_on(whole, config(*settings, "engine.name=flower"), store), local(*settings))
+
+
+def test_ctrl_c_stops_the_server_and_is_then_handled_as_before():
+    stopped, before = threading.Event(), signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), set_at_the_end(stopped):
+            signal.raise_signal(signal.SIGINT)
+        assert stopped.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_new_run_does_not_use_the_states_of_an_earlier_one(tmp_path):

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from waiting import LIMIT
 
 from fedeas.config import load_config
+from fedeas.errors import StoppedError
 from fedeas.federation.run import execute
 from fedeas.report import write_report
 from fedeas.runs.store import RunStore
@@ -91,6 +93,26 @@ def test_the_command_line_starts_a_simulation_also_with_code_of_ones_own(tmp_pat
     assert_same_run(asked, tmp_path / "flower", tmp_path)
     write_report(RunStore(tmp_path / "flower").all(), tmp_path / "r.html")
     assert "the counts stayed with the clients" in (tmp_path / "r.html").read_text()
+
+
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+from fedeas.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_process_of_a_simulation_in_one_line(tmp_path):
+    asked = ["run", *BASE, "rounds.total=500", "--engine", "flower", "--runs", str(tmp_path)]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *asked]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "round 1 of" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT)
+    assert process.returncode == StoppedError.exit_code
+    assert [line for line in said.splitlines() if "stopped after round" in line] == said.splitlines()
 
 
 def test_a_simulation_uses_the_cores_that_this_process_may_use(tmp_path, monkeypatch):

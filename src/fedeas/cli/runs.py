@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +40,7 @@ Reference = Annotated[
 NONE_CAN_BE_SHOWN = "none of these runs can be shown; the reasons are above"
 RUNS = Path("runs")
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal
+SECONDS_TO_END = 5.0  # for an interrupted simulation
 Trackers = Sequence[Callable[[], Tracker]]
 
 
@@ -230,7 +233,22 @@ def _simulate(config: RunConfig, store: RunStore, on_round: Any, pause: Deadline
         raise InputError("--minutes does not go with engine flower, whose nodes keep their own state")
     with extra_for("engine flower", "flower"):
         from fedeas.flower.app import simulate
-    return simulate(config, store, on_round)
+    try:
+        return simulate(config, store, on_round)
+    except (KeyboardInterrupt, SystemExit):  # Ray makes SystemExit of SIGTERM
+        _end_soon()
+        raise KeyboardInterrupt from None
+
+
+def _end_soon() -> None:
+    """End this process after a few seconds, if it has not ended by then.
+
+    Threads of Flower may wait forever for clients that Ray has ended. The server's part has stopped, and its files are
+    whole.
+    """
+    last = threading.Timer(SECONDS_TO_END, os._exit, (StoppedError.exit_code,))
+    last.daemon = True
+    last.start()
 
 
 @contextmanager

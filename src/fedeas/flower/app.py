@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from fedeas.flower.printed_log import print_log
 from fedeas.flower.revealed_counts import Share
 from fedeas.flower.run_errors import told_in_one_line
 from fedeas.flower.server import FlowerClients
+from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import header_of, packed, unpacked
@@ -230,16 +232,17 @@ def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = Non
     shared = identified(config.model_copy(update={"engine": config.engine.model_copy(update=threads)}))
     if store.at(shared).finished:
         return store.at(shared)
-    here, failed = ServerApp(), list[FedEASError]()
+    here, failed, stopped = ServerApp(), list[FedEASError](), threading.Event()
 
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            run_on(grid, shared, store, on_round, window=MessageWindow(IN_SIMULATION * cores()))
+            stoppable = cast(Grid, StoppableGrid(grid, stopped))
+            run_on(stoppable, shared, store, on_round, window=MessageWindow(IN_SIMULATION * cores()))
         except FedEASError as error:
             failed.append(error)
 
-    with simulated_machine(store.root / ".clients") as resources:
+    with set_at_the_end(stopped), simulated_machine(store.root / ".clients") as resources:
         run_simulation(here, client, num_supernodes=shared.partition.clients, backend_config=resources)
     if failed:
         raise failed[0]
