@@ -201,6 +201,10 @@ def test_other_errors_are_not_hidden(run, monkeypatch):
         run("run", "partition.clients=3", "engine.processes=1", *SMALL)
 
 
+def interrupted(*arguments):
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_says_after_which_round_and_the_same_command_resumes(run, monkeypatch):
     command = ("run", "partition.clients=3", "engine.processes=1", "rounds.total=3", *SMALL[1:])
     shown = PlainLines.__call__
@@ -215,6 +219,11 @@ def test_ctrl_c_says_after_which_round_and_the_same_command_resumes(run, monkeyp
     assert code == 130
     assert "after round 2 of 3" in err
     monkeypatch.setattr(PlainLines, "__call__", shown)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalEngine, "map", interrupted)
+        code, _, err = run(*command)
+    assert code == 130
+    assert "first round" not in err
     code, out, _ = run(*command)
     assert code == 0
     assert "round 3 of 3" in out

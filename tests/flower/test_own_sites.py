@@ -1,6 +1,7 @@
 """Clients with their own data, a server without training data, and a generator that comes as a file."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 from flower.grids import StraightGrid
+from flwr.app import Context, RecordDict
 
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
 from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
+from fedeas.flower.app import _serve as serve
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
@@ -128,6 +131,27 @@ def test_an_owner_may_choose_a_fitted_generator_if_every_class_is_there(tmp_path
     with pytest.raises(RunError, match=r"could not do its part; its node's log has the reason"):
         run(tmp_path, site, "generator=gaussian", generator="gaussian(components=4)")
     assert "needs images of every class" in caplog.text
+
+
+def test_the_server_says_that_a_run_was_finished_before_though_a_clients_data_have_changed(tmp_path, site, caplog):
+    caplog.set_level("INFO")
+    mine = tmp_path / "sites"
+    mine.mkdir()
+    for client in range(CLIENTS):
+        (mine / f"{client}.npz").write_bytes((site / f"{client}.npz").read_bytes())
+    grid = Sites(tmp_path / "nodes", CLIENTS)
+    grid.site = mine
+    asked = config(site, f"generator={GENERATORS[0].format(site)}")
+    context = Context(1, 0, {}, RecordDict(), {"settings": asked.model_dump_json(), "runs": str(tmp_path / "runs")})
+    serve(grid, context)
+    assert "was finished before" not in caplog.text
+    (mine / "0.npz").write_bytes((site / "1.npz").read_bytes())
+    serve(grid, context)
+    assert "was finished before, only shown; remove this folder" in caplog.text
+    shutil.rmtree(tmp_path / "runs")
+    caplog.clear()
+    serve(grid, context)
+    assert "was finished before" not in caplog.text
 
 
 # ---- the classes of a client's data

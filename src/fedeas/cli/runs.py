@@ -220,11 +220,11 @@ def _execute(
                 start = None if quiet else on_start
                 run = execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
         except KeyboardInterrupt:
-            when = f"after round {last:,} of {config.rounds.total:,}" if last else "before its first round was done"
+            when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None
     if not quiet:
-        before = run.finished and not last
-        print(f"{run.path}: was finished before, only shown" if before else run.path, file=sys.stderr)
+        note = ": was finished before, only shown; remove this folder to train again"
+        print(f"{run.path}{note if run.finished and not last else ''}", file=sys.stderr)
     return run
 
 

@@ -176,12 +176,18 @@ def _serve(grid: Grid, context: Context) -> None:
     metered = MeteredGrid(grid)
     metrics = MetricsFile.of(config.label, config.rounds.total, metered)
 
+    rounds = 0
+
     def progress(record: Record) -> None:
+        nonlocal rounds
+        rounds += 1
         _log_round(config.rounds.total, record)
         if metrics is not None:
             metrics.write(record)
 
     run = run_on(cast(Grid, metered), config, RunStore(given.get("runs") or "runs"), progress, members)
+    if not rounds:
+        log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
     log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
 
 

@@ -187,6 +187,10 @@ def check_a_client_is_no_operator(deployment, key):
     stranger = SuperLink(replace(deployment.connection, key=key))
     with pytest.raises(InputError, match="has another key"):
         stranger.start_run(Bundle.of(APP), {})
+    with pytest.raises(InputError, match="give the operator's port"):
+        SuperLink(replace(deployment.connection, address=deployment.nodes_address)).run_status(99)
+    with pytest.raises(InputError, match="knows no run 99"):
+        deployment.superlink.run_status(99)
     assert not deployment.superlink.unfinished_runs()
 
 

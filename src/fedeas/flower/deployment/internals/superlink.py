@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from flwr.common.serde import fab_to_proto, user_config_to_proto
@@ -131,7 +131,12 @@ class SuperLink:
     def run_status(self, run_id: int) -> RunStatus:
         """The status of a run."""
         with self._control() as control:
-            runs = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict
+            try:
+                runs = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict
+            except httpx.HTTPStatusError as error:
+                if not _is_not_found(error.response):
+                    raise
+                runs = {}
         if run_id not in runs:
             raise InputError(f"the SuperLink at {self.address} knows no run {run_id}; see `fedeas flower status`")
         status = runs[run_id].status
@@ -188,12 +193,22 @@ class _WithKey:
         return call_next(context)
 
 
+def _is_not_found(response: httpx.Response) -> bool:
+    """Whether the SuperLink does not have what was asked for; at the nodes' port, the answer has no code of its own."""
+    return response.status_code == httpx.codes.NOT_FOUND and "code" in _said(response)
+
+
 def _reason(response: httpx.Response) -> str:
     """The first line of what the SuperLink says."""
+    text = str(_said(response).get("detail", response.text))
+    return text.partition("\n")[0][:200] or f"status {response.status_code}"
+
+
+def _said(response: httpx.Response) -> dict[str, Any]:
+    """The code and the details of an error, if the SuperLink gives them."""
     response.read()
     try:
         said = json.loads(response.text)
-        text = said.get("detail", said) if isinstance(said, dict) else said
     except ValueError:
-        text = response.text
-    return str(text).partition("\n")[0][:200] or f"status {response.status_code}"
+        return {}
+    return said if isinstance(said, dict) else {}
