@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ import typer
 
 from fedeas.cli.runs import read_config
 from fedeas.core.extras import extra_for
-from fedeas.errors import InputError, RunError
+from fedeas.errors import FedEASError, InputError, RunError
 
 if TYPE_CHECKING:
     from fedeas.flower.deployment.connection import Scalar
@@ -132,6 +133,7 @@ def run(
     except KeyboardInterrupt:
         raise RunError("the run continues; `fedeas flower status` shows it, `fedeas flower stop` ends it") from None
     if outcome.error is not None:
+        _name_unfinished(superlink)
         raise outcome.error
     shown.print_error()
     print(f"run {outcome.run_id}: {outcome.status}")
@@ -279,6 +281,13 @@ def _show_clients(superlink: SuperLink, wait: float) -> None:
 def _show_runs(superlink: SuperLink) -> None:
     for run_id in superlink.unfinished_runs():
         print(f"  run {run_id}: {superlink.run_status(run_id).status}")
+
+
+def _name_unfinished(superlink: SuperLink) -> None:
+    """Say which other runs have not ended: one of them may be working on the same run directory."""
+    with suppress(FedEASError):  # the run's own error matters more
+        for run_id in superlink.unfinished_runs():
+            print(f"run {run_id} has not ended: `fedeas flower status` shows it, `fedeas flower stop` ends it")
 
 
 class _ShownLog:

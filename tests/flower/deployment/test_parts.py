@@ -35,7 +35,7 @@ from fedeas.flower.deployment.connection import toml_of
 from fedeas.flower.deployment.environment import environment
 from fedeas.flower.deployment.internals import executor, sign_off
 from fedeas.flower.deployment.internals.polling import LONGEST_POLL, quicken
-from fedeas.flower.deployment.internals.superlink import RunStatus
+from fedeas.flower.deployment.internals.superlink import RunStatus, SuperLink
 from fedeas.flower.deployment.loopback import Loopback
 from fedeas.flower.deployment.processes import Process
 
@@ -284,9 +284,27 @@ def test_a_run_cannot_choose_the_code_of_a_node(tmp_path):
 # ---- what a command says
 
 
-def test_a_stopped_run_says_how_it_is_resumed(tmp_path, capsys, monkeypatch):
-    connection = tmp_path / "connection.toml"
-    connection.write_text('address = "127.0.0.1:1"\nroot-certificate = "ca.pem"\nkey = "operator.key"\n')
+@pytest.fixture
+def connection(tmp_path):
+    """The connection file of a SuperLink that does not answer."""
+    path = tmp_path / "connection.toml"
+    path.write_text('address = "127.0.0.1:1"\nroot-certificate = "ca.pem"\nkey = "operator.key"\n')
+    return path
+
+
+def test_a_refused_run_names_the_runs_that_have_not_ended(connection, capsys, monkeypatch):
+    """One of them may be working on the same run directory."""
+    refused = RunStatus(4, "finished:failed", "fedeas ends with exit code 2: another process is working on this run")
+    monkeypatch.setattr(operator, "run_app", lambda *given: refused)
+    monkeypatch.setattr(SuperLink, "unfinished_runs", lambda self: [3])
+    code, said = call(capsys, "flower", "run", "--connection", connection, "rounds.total=1")
+    assert code == 2
+    assert "another process is working" in said
+    assert "run 3" in said
+    assert "fedeas flower stop" in said
+
+
+def test_a_stopped_run_says_how_it_is_resumed(connection, capsys, monkeypatch):
     monkeypatch.setattr(operator, "run_app", lambda *given: RunStatus(7, "finished:stopped", ""))
     code, said = call(capsys, "flower", "run", "--connection", connection, "rounds.total=1")
     assert code == 1
