@@ -14,6 +14,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import held_out, set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
+from fedeas.generators.kinds import HeldOut
 from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool
 from fedeas.generators.registry import parse_generator
 from fedeas.generators.settings import GeneratorContext
@@ -129,6 +130,8 @@ def test_disjoint_held_out_images_are_used_equally_often(plan):
 def test_disjoint_images_need_the_plan_of_all_clients():
     context = GeneratorContext("real", REAL, CLASSES, ("a", "b", "c"), held_out=(REAL, CLASSES))
     source = parse_generator("held-out(disjoint=true)")
+    assert [parse_generator(each.spec) for each in (source, HeldOut())] == [source, HeldOut()]
+    assert HeldOut().spec == "held-out"  # runs are known by it
     with pytest.raises(InputError, match="plan of all clients"):
         source.ready(context)
     plans = np.eye(3, dtype=np.int64), np.ones((2, 3), dtype=np.int64)

@@ -21,10 +21,10 @@ def random_numbers_of(job: ClientJob) -> Iterator[None]:
     if job.trainer is not None:
         yield
         return
-    device, seed = job.data.labels.device, stream_seed("training", job.seed, job.round, job.client)
+    device = job.data.labels.device
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(stream_seed("training", job.seed, job.round, job.client))
         if on_gpu:
-            torch.cuda.manual_seed(seed)
+            torch.cuda.manual_seed(stream_seed("training-gpu", job.seed, job.round, job.client))
         yield

@@ -339,6 +339,11 @@ class HeldOut(GeneratorSettings):
     disjoint: bool = False
 
     @property
+    def spec(self) -> str:
+        """The name alone, unless no two clients get the same image."""
+        return f"{self.name()}(disjoint=true)" if self.disjoint else self.name()
+
+    @property
     def is_fitted(self) -> bool:
         """It consists of the run's images."""
         return True
