@@ -54,6 +54,7 @@ FLEET_POLICIES = (
     "greedy(budget=fedeas(beta=4), target=global)",
     "optimal(budget=fedeas(beta=4))",
     "kl(budget=fedeas(beta=4))",
+    "round-bias(budget=fedeas(beta=4))",
 )
 
 
