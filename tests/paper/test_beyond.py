@@ -1,9 +1,10 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
+import numpy as np
 import pytest
 
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import WHOLE, comparisons_in, sheets_in
+from fedeas.paper.beyond import ASIDE, DISJOINT, GAUSSIAN, WHOLE, comparisons_in, sheets_in
 from fedeas.paper.profiles import HEADLINE, PROFILES
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of, counts_of, distinct_images
@@ -93,7 +94,37 @@ def test_other_settings_compare_fewer_methods_at_every_budget(profile, place):
 def test_cifar100_compares_what_further_settings_of_other_profiles_do():
     usual, own = (study(profile, "clean") for profile in ("fashion", "cifar100"))
     further, here = sheets_in(usual, usual.beyond[1]), sheets_in(own, own.beyond[0])
-    assert [list(sheet.rows) for sheet in here] == [list(sheet.rows) for sheet in further]
+    ranked = [[name for name in sheet.rows if name not in ASIDE] for sheet in here]
+    assert ranked == [list(sheet.rows) for sheet in further]
+
+
+@pytest.mark.parametrize(("profile", "titles"), [("fashion", {DISJOINT, GAUSSIAN}), ("cifar100", {DISJOINT})])
+def test_fedeas_gets_other_images_at_every_budget_and_nothing_else_changes(profile, titles):
+    chosen = study(profile, "clean")
+    usual = [each for each in comparisons_in(chosen, chosen.beyond[0]) if not each.equal_steps]
+    assert len(usual) == len(chosen.profile.betas)
+    for compared in usual:
+        base = compared.runs["FedEAS"]
+        for title in titles:
+            other = compared.runs[title]
+            assert other.fingerprint != base.fingerprint
+            assert other.model_copy(update={"generator": base.generator}).fingerprint == base.fingerprint
+
+
+@pytest.mark.parametrize("profile", ["fashion", "cifar100"])
+def test_disjoint_images_repeat_only_where_a_class_has_too_few(profile):
+    chosen = study(profile, "clean")
+    for compared in comparisons_in(chosen, chosen.beyond[0]):
+        if not compared.equal_steps:
+            run = compared.runs[DISJOINT]
+            asked = allocation_of(run).n.sum(axis=0)
+            assert distinct_images(run) == np.minimum(asked, run.data.held_out // asked.size).sum()
+            assert distinct_images(run) >= distinct_images(compared.runs["FedEAS"])
+
+
+@pytest.mark.parametrize("profile", ["digits", "smoke", "full"])
+def test_only_studies_with_real_images_ask_what_other_images_do(profile):
+    assert not any({DISJOINT, GAUSSIAN} & sheet.rows.keys() for sheet in BEYOND.sheets(study(profile, "clean")))
 
 
 @pytest.mark.parametrize("profile", ["digits", "fashion", "cifar100"])

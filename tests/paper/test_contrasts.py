@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedeas.paper.beyond import DISJOINT
 from fedeas.paper.contrasts import Contrast, contrast_in, contrasts_markdown
-from fedeas.paper.findings import Compared, Findings
+from fedeas.paper.findings import NOTHING, Compared, Findings
 from fedeas.runs.comparison import Difference
 
 SEEDS = 4
@@ -40,6 +41,14 @@ def test_against_fedeas_it_is_the_comparison_itself_and_budgets_are_averaged(fir
     assert (found.mean, found.spread) == pytest.approx((expected.mean, expected.spread), abs=1e-9)
 
 
+@given(levels, levels)
+@pytest.mark.parametrize("pair", [(LOSS.method, "KL"), ("FedEAS", "KL")])
+def test_the_other_way_round_a_contrast_changes_its_sign(pair, with_loss, without):
+    found = experiment(compared(LOSS.method, with_loss), compared("KL", without))
+    one, other = contrast_in(found, Contrast(*pair)), contrast_in(found, Contrast(*reversed(pair)))
+    assert (one.mean, one.spread) == pytest.approx((-other.mean, other.spread), abs=1e-9)
+
+
 def test_a_contrast_waits_for_all_seeds_and_budgets_and_leaves_controls_out():
     made = [compared(LOSS.method, [1.0] * SEEDS), compared("KL", [0.0] * SEEDS)]
     whole = experiment(*made)
@@ -53,6 +62,17 @@ def test_a_contrast_waits_for_all_seeds_and_budgets_and_leaves_controls_out():
 
 def test_the_ceiling_is_told_without_being_a_comparison():
     central = compared("Central training", [5.0, 6.0, 5.0, 6.0])
-    shown = contrasts_markdown([replace(experiment(), ceiling=(central,))])
+    shown = contrasts_markdown([replace(experiment(), aside=(central,))])
     assert "+5.50" in shown
-    assert "+5.50" not in contrasts_markdown([replace(experiment(), ceiling=(central,), protocol="paper")])
+    assert "+5.50" not in contrasts_markdown([replace(experiment(), aside=(central,), protocol="paper")])
+
+
+def test_a_side_question_is_told_at_each_budget_that_has_all_its_seeds():
+    whole, part = [1.25] * (SEEDS - 1) + [1.5], [3.0] * (SEEDS - 1)
+    first = compared(DISJOINT, whole)
+    shown = contrasts_markdown([replace(experiment(budgets=2), aside=(first, compared(DISJOINT, part, "beta = 12")))])
+    assert "beta = 4" in shown
+    assert "beta = 12" not in shown
+    assert contrasts_markdown([replace(experiment(budgets=2), aside=(compared(DISJOINT, part),))]) == NOTHING
+    both = replace(experiment(budgets=2), aside=(first, compared(DISJOINT, whole, "beta = 12")))
+    assert contrasts_markdown([both]).count("+1.31") == 3  # at each budget, and their mean

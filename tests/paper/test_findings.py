@@ -12,9 +12,11 @@ from rich.markdown import Markdown
 
 from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import artefacts
+from fedeas.paper.beyond import ASIDE, comparisons_in
 from fedeas.paper.contrasts import contrasts_markdown
 from fedeas.paper.economies import economies_markdown
 from fedeas.paper.findings import (
+    Findings,
     clauses,
     conclusions,
     findings_markdown,
@@ -68,13 +70,42 @@ def smoke_results(seeds_of):
     for config in artefacts("beyond")[0].configs(study("smoke", "clean")):
         for run in with_seeds(config, seeds_of(config)):
             accuracy = 0.5 + 0.01 * (config.policy != "fedeas(beta=2)") + 0.001 * run.seed
-            summary = {"accuracy": accuracy, "final": accuracy, "steps": 100, "window": [3, 3]}
-            results.add(PackedRun(Path(run.directory), run, {"summary": summary, "generator": None}))
+            results.add(packed_run(run, accuracy))
     return results
+
+
+def packed_run(config, accuracy):
+    summary = {"accuracy": accuracy, "final": accuracy, "steps": 100, "window": [3, 3]}
+    return PackedRun(Path(config.directory), config, {"summary": summary, "generator": None})
 
 
 def smoke_findings(seeds_of):
     return findings_of(study("smoke", "clean"), smoke_results(seeds_of))[0]
+
+
+def test_side_questions_change_no_verdict_answer_or_advice():
+    chosen = study("fashion", "clean")
+    where = chosen.beyond[0]
+    pairs = [(title, run) for each in comparisons_in(chosen, where) for title, run in each.runs.items()]
+    configs = {run.fingerprint: (title, run) for title, run in pairs}.values()
+    without = of_runs([run for title, run in configs if title not in ASIDE], chosen, where)
+    beside = of_runs([run for _, run in configs], chosen, where)
+    assert without.is_finished
+    assert not without.aside
+    assert {each.method for each in beside.aside} == ASIDE.keys()
+    assert (beside.compared, beside.planned) == (without.compared, without.planned)
+    for told in (findings_markdown, lambda each: answers_markdown([each]), lambda each: advice_markdown([each])):
+        assert told(beside) == told(without)
+
+
+def of_runs(configs, chosen, where):
+    """What runs of all planned seeds show, whose accuracy depends on policy and generator."""
+    results = Results([])
+    for config in configs:
+        level = 0.5 + 0.01 * (len(config.policy) % 7) + 0.01 * (len(config.generator) % 5)
+        for run in with_seeds(config, chosen.profile.planned_seeds):
+            results.add(packed_run(run, level + 0.001 * (run.seed % 3) * (1 + len(config.policy) % 4)))
+    return Findings.of(chosen, results, where)
 
 
 def test_an_experiment_is_finished_when_all_comparisons_have_their_seeds():

@@ -23,7 +23,17 @@ BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
 SAMPLING = "FedAvg, balanced sampling"
+DISJOINT = "FedEAS, disjoint images"
+GAUSSIAN = "FedEAS, Gaussian images"
 CEILING = "Central training"
+ASIDE = {
+    DISJOINT: "With disjoint images no two clients get the same one, as long as there are enough; they are not ranked.",
+    GAUSSIAN: "Gaussian images come from a generator that was fitted to all training images; they are not ranked.",
+    CEILING: f"{CEILING} has all real images in one place and is not ranked.",
+}
+"""Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
+comparisons, which verdicts and advice rest on."""
+
 WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
 SERVER = "The images at the server"
@@ -47,6 +57,7 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
         replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
+        *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
 
@@ -61,6 +72,14 @@ def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> s
 def _without_images(study: Study) -> list[Method]:
     central = [replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []
     return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
+
+
+def _with_other_images(study: Study, ours: Method) -> list[Method]:
+    """FedEAS with other images than the real ones that stand for generated ones: what do these do to its accuracy?"""
+    if not study.profile.held_out:
+        return []
+    others = {DISJOINT: "held-out(disjoint=true)", GAUSSIAN: "gaussian"}
+    return [replace(ours, title=title, generator=generator) for title, generator in others.items()]
 
 
 def _balanced(method: Method) -> Method:
@@ -94,9 +113,10 @@ class Comparison(NamedTuple):
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
-    betas = study.profile.betas
-    if where != study.beyond[0] or not study.profile.compares_most:
-        compared = EVERYWHERE | ({LARGEST} if study.profile.largest_everywhere else set())
+    betas, is_first = study.profile.betas, where == study.beyond[0]
+    if not is_first or not study.profile.compares_most:
+        compared = EVERYWHERE | {DISJOINT} if is_first else EVERYWHERE
+        compared |= {LARGEST} if study.profile.largest_everywhere else set()
         return [_comparison(study, where, beta, compared) for beta in betas]
     usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
     return [*usual, *(_control(study, where, beta) for beta in betas)]
@@ -142,9 +162,8 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
         note += " Images made are the different real images that a method uses."
     if SERVER in compared.runs:
         note += f" The server trains for {_server_steps(compared.runs[SERVER]):,} more steps before the first round."
-    if CEILING in compared.runs:
-        note += " Central training has all real images in one place and is not ranked."
-    return Sheet(title, columns, rows, ranked=(study.level,), aside=(CEILING,), note=note, by_method=True)
+    note += "".join(f" {about}" for name, about in ASIDE.items() if name in compared.runs)
+    return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=note, by_method=True)
 
 
 def _server_steps(run: RunConfig) -> int:

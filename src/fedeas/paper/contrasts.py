@@ -7,13 +7,10 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import mean_cell, mean_of
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING, WHOLE
+from fedeas.paper.beyond import BALANCED_TITLE, CEILING, DISJOINT, GAUSSIAN, WHOLE
 from fedeas.paper.findings import NOTHING, Findings
 from fedeas.paper.methods import FEDAVG, FEDEAS
 from fedeas.runs.comparison import Difference
-
-Levels = Mapping[tuple[str, str], Mapping[int, float]]
-"""By table and method: differences to FedEAS, by seed."""
 
 
 class Contrast(NamedTuple):
@@ -32,28 +29,46 @@ CONTRASTS = (
     Contrast(CEILING, FEDEAS.title),
 )
 
+SIDE = (Contrast(DISJOINT, FEDEAS.title), Contrast(WHOLE, DISJOINT), Contrast(DISJOINT, GAUSSIAN))
+"""What other images do to FedEAS; shown at each budget, because the budget decides how many images repeat. Real images
+are compared with generated ones where both repeat least."""
+
 
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
     """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
-    usual = [each for each in (*found.compared, *found.ceiling) if not each.is_control]
-    levels = {(each.table, each.method): each.by_seed for each in usual}
-    tables = dict.fromkeys(table for table, method in levels if method == contrast.method)
-    budgets = [_difference(levels, table, contrast) for table in tables]
+    budgets = by_budget(found, contrast)
+    return _complete(found, list(budgets.values())) if len(budgets) == found.budgets else None
+
+
+def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]]:
+    """The difference of the two methods by budget and seed, wherever both have been run."""
+    usual = [each for each in (*found.compared, *found.aside) if not each.is_control]
+    levels: dict[tuple[str, str], dict[int, float]] = {}  # each a difference to FedEAS, whose own level is 0
+    for each in usual:
+        levels[each.table, each.method] = dict(each.by_seed)
+        levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
+    pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
+    differences = {
+        table: {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+        for table, (own, other) in pairs.items()
+    }
+    return {table: by_seed for table, by_seed in differences.items() if by_seed}
+
+
+def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The mean over these budgets; None while seeds are missing."""
     difference = mean_of(budgets)
-    complete = difference is not None and difference.seeds >= found.planned_seeds and len(budgets) == found.budgets
-    return difference if complete else None
-
-
-def _difference(levels: Levels, table: str, contrast: Contrast) -> dict[int, float]:
-    """By seed; each level is a difference to FedEAS already."""
-    own = levels[table, contrast.method]
-    if contrast.instead_of == FEDEAS.title:
-        return dict(own)
-    other = levels.get((table, contrast.instead_of), {})
-    return {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+    return difference if difference is not None and difference.seeds >= found.planned_seeds else None
 
 
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
+    """What one choice adds over experiments, and below it what other images do to FedEAS in single ones."""
+    clean = [each for each in experiments if each.protocol == "clean"]
+    tables = [table for table in (_over_experiments(clean), _at_budgets(clean)) if table]
+    return "\n\n".join(tables) if tables else NOTHING
+
+
+def _over_experiments(experiments: Sequence[Findings]) -> str:
     """A row for each contrast: its mean over experiments, and its lowest and highest experiment."""
     rows = [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]
     heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
@@ -61,15 +76,36 @@ def contrasts_markdown(experiments: Sequence[Findings]) -> str:
         "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets is "
         "the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
     )
-    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else NOTHING
+    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
+
+
+def _at_budgets(experiments: Sequence[Findings]) -> str:
+    """A row for each side question and experiment: its mean over all budgets, and each budget that has all seeds."""
+    rows = [row for contrast in SIDE for found in experiments if (row := _side_row(contrast, found))]
+    heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+    about = (
+        "Differences in points of accuracy where real held-out images stand for generated ones. Intervals have seeds "
+        "as units, and each is taken alone. A budget is shown once all its seeds have been run, the mean once all "
+        "budgets have been."
+    )
+    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
+
+
+def _side_row(contrast: Contrast, found: Findings) -> list[str]:
+    budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
+    cells = [f"{cell} at {table}" for table, difference in budgets.items() if (cell := mean_cell(difference))]
+    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), "; ".join(cells)] if cells else []
+
+
+def _name(contrast: Contrast) -> str:
+    return f"{contrast.method}, instead of {contrast.instead_of}"
 
 
 def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
-    clean = [each for each in experiments if each.protocol == "clean"]
-    found = {each.title: difference for each in clean if (difference := contrast_in(each, contrast)) is not None}
+    found = {each.title: difference for each in experiments if (difference := contrast_in(each, contrast)) is not None}
     if not found:
         return []
     overall = Difference.of([each.mean for each in found.values()])
     ordered = sorted(found, key=lambda title: found[title].mean)
     ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
-    return [f"{contrast.method}, instead of {contrast.instead_of}", str(len(found)), mean_cell(overall), *ends]
+    return [_name(contrast), str(len(found)), mean_cell(overall), *ends]

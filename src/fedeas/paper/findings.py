@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.core.sentences import listed, markdown_table
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
+from fedeas.paper.beyond import ASIDE, BALANCED_TITLE, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
 from fedeas.paper.measures import gain, steps
 from fedeas.paper.methods import FEDAVG, FEDEAS
 from fedeas.paper.profiles import PROFILES
@@ -78,7 +78,7 @@ class Findings:
         clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
         setup: the network, and where the images come from.
-        ceiling: central training against FedEAS, which is no comparison: it has all data in one place.
+        aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
     """
 
     dataset: str
@@ -89,17 +89,17 @@ class Findings:
     clients: str = ""
     budgets: int = 1
     setup: str = ""
-    ceiling: tuple[Compared, ...] = ()
+    aside: tuple[Compared, ...] = ()
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
-        """The comparisons in a setting; central training, which has all data, is not compared."""
+        """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
         profile = chosen.profile
         pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
-        ranked = [(each, title) for each, title in pairs if title not in (CEILING, FEDEAS.title)]
-        compared, ceiling = (
+        ranked = [(each, title) for each, title in pairs if title not in (*ASIDE, FEDEAS.title)]
+        compared, aside = (
             tuple(_compared(chosen, results, of, among=len(ranked)))
-            for of in (ranked, [(each, title) for each, title in pairs if title == CEILING])
+            for of in (ranked, [(each, title) for each, title in pairs if title in ASIDE])
         )
         planned = tuple((_name(each), title) for each, title in ranked)
         return Findings(
@@ -107,7 +107,7 @@ class Findings:
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
             setup=_setup(chosen, where),
-            ceiling=ceiling,
+            aside=aside,
         )  # fmt: skip
 
     @property

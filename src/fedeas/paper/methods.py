@@ -92,6 +92,6 @@ def run_name(method: Method) -> str:
     source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
-        source += [method.generator.partition("(")[0], *re.findall(r"each=\d+", method.generator)]
+        source += [method.generator.partition("(")[0], *re.findall(r"each=\d+|disjoint", method.generator)]
     words = "-".join([method.algorithm, *generation, *source])
     return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")
