@@ -59,8 +59,9 @@ class PulledClients:
             unraised = self._unraised(going)
             levels = raised_level(unraised, self.sizes[going] - self.real[going])
             self.levels[going] = levels
-            worth = _rows_times(np.maximum(unraised - levels[:, None], 0.0), self.shares)
-            more = (worth - self.price) * Response.of(unraised <= levels[:, None], self.shares).growth
+            # A client's sum has the same bits alone and among others, which that of a matrix product need not have.
+            worth = (np.maximum(unraised - levels[:, None], 0.0) * self.shares).sum(axis=1)
+            more = (worth - self.price) * Growth.of(unraised <= levels[:, None], self.shares).samples
             grows = more > LEAST_GROWTH * self.sizes[going]
             going = going[grows]
             if not going.size:
@@ -92,6 +93,22 @@ class PulledClients:
         return np.asarray(self._unraised(taking) <= self.levels[taking, None])
 
 
+class Growth(NamedTuple):
+    """By how much the samples of clients grow if the price falls by 1, and the level with each sample."""
+
+    samples: FloatArray
+    level: FloatArray
+
+    @staticmethod
+    def of(raised: BoolArray, shares: FloatArray) -> Growth:
+        """The growth of clients, by the classes that each of them raises."""
+        others = np.where(raised, 0.0, shares)
+        rest = others.sum(axis=1)
+        level = rest / np.maximum(raised.sum(axis=1), 1)
+        falls = (others * others).sum(axis=1) + rest * level  # of the worth of a sample, with each sample
+        return Growth(np.divide(1.0, falls, out=np.zeros_like(falls), where=falls > 0), level)
+
+
 class Response(NamedTuple):
     """How clients that take samples answer to other pulls y and another price p, if they raise the same classes.
 
@@ -108,11 +125,9 @@ class Response(NamedTuple):
     @staticmethod
     def of(raised: BoolArray, shares: FloatArray) -> Response:
         """The response of clients, by the classes that each of them raises."""
-        others, number = ~raised, np.maximum(raised.sum(axis=1), 1).astype(np.float64)
-        rest = _rows_times(others, shares)
-        falls = _rows_times(others, shares**2) + rest**2 / number
-        growth = np.divide(1.0, falls, out=np.zeros_like(falls), where=falls > 0)
-        return Response(growth, np.where(raised, -(rest / number)[:, None], shares), raised.astype(np.float64), number)
+        growth, number = Growth.of(raised, shares), np.maximum(raised.sum(axis=1), 1).astype(np.float64)
+        lean = np.where(raised, -growth.level[:, None], shares)
+        return Response(growth.samples, lean, raised.astype(np.float64), number)
 
     def leaning(self, scale: float) -> FloatArray:
         """By how much M grows with each y / `scale` and with p, divided by `growth`."""
@@ -139,8 +154,3 @@ class Response(NamedTuple):
         mean = (self.raised @ step[:-1]) / self.number
         found[:-1] += scale**2 * (self.raised.sum(axis=0) * step[:-1] - mean @ self.raised)
         return np.asarray(found)
-
-
-def _rows_times(rows: FloatArray | BoolArray, shares: FloatArray) -> FloatArray:
-    """`rows @ shares`, but so that a row's number has the same bits alone and among others."""
-    return np.asarray((rows * shares).sum(axis=1))
