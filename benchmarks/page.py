@@ -110,7 +110,7 @@ GROUPS = (
     ),
     Group(
         "Feedback",
-        "A short trial of the policy [feedback](policies.md#feedback), by accuracy.",
+        "A trial of the policy [feedback](policies.md#feedback), by accuracy.",
         ("feedback",),
     ),
 )
