@@ -19,7 +19,7 @@ from fedeas.paper.studies import study
 from fedeas.runs.comparison import paired_difference, signed
 from fedeas.runs.store import RunStore
 
-SEEDS, STAGES, HELD_OUT, BETA = 3, 3, 100, 1.4
+SEEDS, STAGES, HELD_OUT, BETA = 10, 3, 100, 1.4
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Does the planner hold under many sessions, and a plan under a cap on memory? Started by hand: it loads the machine.
 
-``python benchmarks/load.py sessions``, ``capped`` or ``fleet`` measures one of the three.
+``python benchmarks/load.py sessions``, ``capped``, ``fleet`` or ``coupled`` measures one of them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ FLEET_POLICIES = (
     "kl(budget=fedeas(beta=4))",
 )
 
+COUPLED_POLICY = "round-bias(budget=fedeas(beta=4))"
+
 
 def fleet() -> None:
     """One budget for ten million clients, in as many passes as it takes, under the same cap."""
@@ -64,6 +66,15 @@ def fleet() -> None:
         write(path, CLIENTS)
         rows = [capped_plan(path, policy) for policy in FLEET_POLICIES]
     save("load-fleet", "One budget for all clients, in a process that gets no more memory than the cap", rows)
+
+
+def coupled() -> None:
+    """The same for a policy in which what a client takes depends on what all clients have together."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counts.parquet"
+        write(path, CLIENTS)
+        row = capped_plan(path, COUPLED_POLICY)
+    save("load-coupled", "One budget for clients that depend on each other, under the same cap", [row])
 
 
 def capped_plan(path: Path, policy: str) -> dict[str, object]:
@@ -176,8 +187,9 @@ def _wait(address: str) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or ("sessions", "capped", "fleet"):
-        {"sessions": sessions, "capped": capped, "fleet": fleet}[name]()
+    kinds = {"sessions": sessions, "capped": capped, "fleet": fleet, "coupled": coupled}
+    for name in sys.argv[1:] or kinds:
+        kinds[name]()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ GROUPS = (
     Group(
         "Planning",
         "How long a plan takes, from a small table to millions of clients, and how much memory.",
-        ("start", "allocate", "search", "stream", "load-capped", "load-fleet"),
+        ("start", "allocate", "search", "stream", "load-capped", "load-fleet", "load-coupled"),
     ),
     Group(
         "The planner page",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from fedeas import FedEAS, FullBalance, LabelCounts, RoundBias, read_counts, write_counts
+from fedeas import FedEAS, Feedback, FullBalance, LabelCounts, read_counts, write_counts
 from fedeas.data.partition import Partition
 from fedeas.paper import claims
 from fedeas.paper.published import example_counts
@@ -108,13 +108,13 @@ def test_too_little_memory_for_a_plan_names_what_needs_less(run, counts_file, tm
     def fail(*arguments):
         raise MemoryError("Unable to allocate 130 MiB")
 
-    monkeypatch.setattr(RoundBias, "allocate", fail)
-    code, _, err = run("plan", counts_file, "--policy", "round-bias", "--out", tmp_path / "plan.csv")
+    monkeypatch.setattr(Feedback, "allocate", fail)
+    code, _, err = run("plan", counts_file, "--policy", "feedback", "--out", tmp_path / "plan.csv")
     assert code == 3
     assert len(err.splitlines()) == 1
     assert all(word in err for word in ("130 MiB", "Parquet", "kl", "fedeas"))
     assert "batches" not in err
-    assert "round-bias" not in err
+    assert "feedback" not in err
     assert not (tmp_path / "plan.csv").exists()
 
 

@@ -10,6 +10,7 @@ from fedeas import (
     KL,
     BySize,
     FedEAS,
+    Feedback,
     FullBalance,
     Greedy,
     LabelCounts,
@@ -24,12 +25,12 @@ from fedeas import (
 from fedeas.cli import main
 from fedeas.planning import fleet, request, streaming
 from fedeas.planning.passes import Rounding
-from fedeas.planning.policies import optimal
+from fedeas.planning.policies import coupled, optimal
 from fedeas.planning.policies.prices import round_to
 from fedeas.planning.streaming import can_stream, placement, plan_in_passes
 from fedeas.planning.tables import CountTable, read_allocation
 
-kinds = st.sampled_from([Greedy, Optimal, KL])
+kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias])
 spreading = st.sampled_from([Uniform, MissingOnly, BySize, Pool])
 targets = st.sampled_from(["uniform", "global"])
 
@@ -105,6 +106,17 @@ def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
     assert_same(counts, KL(budget=budget, target="global", smoothing=smoothing))
 
 
+@settings(max_examples=40)
+@given(targets, label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0.1, 0.5, 0.9, 1.0]),
+       st.sampled_from([1, 8, 2**18]), st.integers(1, 5))  # fmt: skip
+@example("uniform", LabelCounts([[5, 1], [1, 5], [5, 1]]), 4, 0.5, 1, 1)  # ties
+@example("global", LabelCounts([[5, 1], [5, 1], [5, 1]]), 7, 0.5, 8, 2)  # all clients match the target
+def test_so_it_is_for_round_bias(target, counts, budget, participation, cells, rows):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupled, "BLOCK_CELLS", cells)
+        assert_same(counts, RoundBias(budget=budget, participation=participation, target=target), rows)
+
+
 @pytest.mark.parametrize("open_clients", [0, 5, 100_000])
 @pytest.mark.parametrize(
     "policy",
@@ -115,6 +127,9 @@ def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
         Optimal(budget=FedEAS(6), target="global"),
         KL(budget=FedEAS(6)),
         KL(budget=FedEAS(6), target="global"),
+        RoundBias(budget=FedEAS(6)),
+        RoundBias(budget=FedEAS(6), target="global", participation=0.9),
+        RoundBias(budget=FedEAS(6), participation=1.0),
     ],
     ids=lambda policy: policy.spec,
 )
@@ -149,7 +164,7 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "policy",
     [
-        RoundBias(budget=5),
+        Feedback(budget=5),
         Pool(distinct=KL(budget=5)),
         KL(budget=Uniform(budget=FullBalance())),
     ],

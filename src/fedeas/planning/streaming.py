@@ -1,8 +1,8 @@
 """Plan one budget for a fleet whose table does not fit into memory, in several passes.
 
-Greedy, Optimal and KL take the samples whose gain is above one price for all clients. The price is found by reading the
-table several times; other policies need less (`fedeas.planning.spreading`). A last pass writes the allocation. It is
-the one that the policy gives for the table in memory.
+Greedy, Optimal, KL and RoundBias take the samples whose gain is above one price for all clients. The price is found by
+reading the table several times; other policies need less (`fedeas.planning.spreading`). A last pass writes the
+allocation. It is the one that the policy gives for the table in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried
-from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool
+from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool, RoundBias
 from fedeas.planning.policies.baselines import Spread
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
 from fedeas.planning.policies.kl import DivergenceCurves
@@ -33,7 +33,7 @@ from fedeas.planning.spreading import spread
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
-IN_PASSES = Greedy, Optimal, KL, Spread, BySize, Pool
+IN_PASSES = Greedy, Optimal, KL, RoundBias, Spread, BySize, Pool
 
 
 def can_stream(policy: Policy) -> bool:
@@ -57,16 +57,25 @@ def placement(parts: ReadParts, policy: Policy) -> Placer:
         raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
     if isinstance(policy, Spread | BySize | Pool):
         return spread(parts, policy)
-    assert isinstance(policy, Greedy | Optimal | KL)
+    assert isinstance(policy, Greedy | Optimal | KL | RoundBias)
     fleet = TableSurvey.of(parts, policy.budget)
     check_searchable(fleet.total)
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
         return plan_whole(parts, policy)
+    if isinstance(policy, RoundBias):
+        return _round_bias(parts, fleet, policy)
     if isinstance(policy, Greedy):
         return _greedy(parts, fleet) if policy.target == "uniform" else _greedy_in_steps(parts, fleet, policy)
     if isinstance(policy, Optimal) and policy.target == "uniform":
         return _optimal(parts, fleet)
     return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
+
+
+def _round_bias(parts: ReadParts, fleet: TableSurvey, policy: RoundBias) -> Placer:
+    """Real numbers at one price and with one pull for each class, rounded."""
+    found = policy.best(lambda: (part.n for part in parts()), fleet.held, fleet.clients, fleet.total)
+    rounding = Rounding(lambda: (found.samples_of(part.n) for part in parts()), fleet.total)
+    return lambda part: rounding.next_part(found.samples_of(part.n))
 
 
 def _relaxed_curves(policy: KL | Optimal, fleet: TableSurvey, part: LabelCounts) -> RelaxedCurves:

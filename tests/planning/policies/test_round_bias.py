@@ -4,14 +4,13 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas import KL, FedEAS, LabelCounts, PolicyError, RoundBias
 from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
-from fedeas.planning.policies.round_bias import on_simplex
 from fedeas.planning.policies.targets import target_shares
 
 targets = st.sampled_from(["uniform", "global"])
@@ -24,7 +23,7 @@ def test_the_closed_form_is_the_mean_over_all_rounds(counts, target, participati
     policy = RoundBias(budget=budget, participation=participation, target=target)
     plan = policy.allocate(counts)
     after, wanted = counts.n + plan.n, target_shares(counts, target)
-    number = policy.participants(counts)
+    number = policy.participants(len(counts))
     usual = number * after.sum() / len(counts)
     rounds = [after[list(some)].sum(axis=0) for some in combinations(range(len(counts)), number)]
     bias = np.mean([(((labels - labels.sum() * wanted) / usual) ** 2).sum() for labels in rounds])
@@ -47,7 +46,7 @@ def test_for_a_real_federation_the_certificate_is_tight(participation):
     counts, policy = example_counts(), RoundBias(budget=FedEAS(12), participation=participation)
     plan = policy.allocate(counts)
     assert plan.total == FedEAS(12).allocate(counts).total
-    assert plan.gap <= 1e-4 * policy.bias(counts)
+    assert plan.gap <= 1e-5 * policy.bias(counts)
     others = (FedEAS(12), KL(budget=FedEAS(12)))
     assert policy.bias(counts, plan) < min(policy.bias(counts, other.allocate(counts)) for other in others)
 
@@ -68,16 +67,3 @@ def test_the_global_target_leaves_a_long_tail_as_it_is():
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(PolicyError):
         RoundBias(budget=3, **wrong)
-
-
-@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.floats(1e-3, 1e6))
-@example([1e9, 1e9, -1e9], 1e-3)
-def test_the_nearest_point_of_the_simplex_lowers_all_entries_that_stay_above_zero_equally(entries, total):
-    point = np.array(entries)
-    found = on_simplex(point, total)
-    lowered = point - found
-    assert (found >= 0).all()
-    assert found.sum() == pytest.approx(total, rel=1e-6, abs=1e-5)  # numbers of 1e9 are exact to 1e-7
-    level = lowered[found > 0].min()
-    assert lowered[found > 0] == pytest.approx(level, abs=1e-5)
-    assert (point[found == 0] <= level + 1e-5).all()

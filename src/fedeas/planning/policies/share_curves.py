@@ -42,7 +42,7 @@ class ShareCurves:
         """The best allocation in which client k gets `samples[k]` samples; ties go to the first classes."""
         size = (self.counts.sizes + samples).astype(np.float64)[:, None]
         apart = self.counts.n - self.shares * size
-        raised = np.maximum(_level(apart, samples)[:, None] - apart, 0.0)
+        raised = np.maximum(raised_level(apart, samples)[:, None] - apart, 0.0)
         whole = np.floor(np.maximum(raised - 1e-14 * size, 0.0)).astype(np.int64)  # rounding errors never round up
         each, rest = np.divmod(samples - whole.sum(axis=1), self.counts.num_classes)
         rank = np.argsort(np.argsort(apart + whole, axis=1, kind="stable"), axis=1)
@@ -57,7 +57,7 @@ class ShareCurves:
         """The same for real numbers of samples, which need not be whole for any class."""
         size = (self.sizes + samples)[:, None]
         apart = self.counts.n - self.shares * size
-        raised = np.maximum(_level(apart, samples)[:, None] - apart, 0.0)
+        raised = np.maximum(raised_level(apart, samples)[:, None] - apart, 0.0)
         return self._weighted((self.counts.n + raised) / size)
 
     def matched(self, more: float = 0.0) -> FloatArray:
@@ -115,10 +115,10 @@ class ShareCurves:
         return np.asarray(self.sizes * ((after - self.shares) ** 2).sum(axis=1))
 
 
-def _level(apart: FloatArray, samples: FloatArray | IntArray) -> FloatArray:
+def raised_level(apart: FloatArray, samples: FloatArray | IntArray) -> FloatArray:
     """The level to which the smallest entries of each row are raised by `samples` in all.
 
-    >>> _level(np.array([[0.0, 1.0, 9.0]]), np.array([3]))
+    >>> raised_level(np.array([[0.0, 1.0, 9.0]]), np.array([3]))
     array([2.])
     """
     rising = np.sort(apart, axis=1)
