@@ -25,10 +25,17 @@ SHARED = "shared(of={generator})"
 SAMPLING = "FedAvg, balanced sampling"
 DISJOINT = "FedEAS, disjoint images"
 GAUSSIAN = "FedEAS, Gaussian images"
+GENERATED = "FedEAS, generated images"
+REAL = "FedEAS, real images"
 CEILING = "Central training"
+_APART = (
+    "For generated and real images, a part of the training images goes to no client: the real ones. Neither is ranked."
+)
 ASIDE = {
     DISJOINT: "With disjoint images no two clients get the same one, as long as there are enough; they are not ranked.",
     GAUSSIAN: "Gaussian images come from a generator that was fitted to all training images; they are not ranked.",
+    GENERATED: _APART,
+    REAL: _APART,
     CEILING: f"{CEILING} has all real images in one place and is not ranked.",
 }
 """Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
@@ -75,11 +82,13 @@ def _without_images(study: Study) -> list[Method]:
 
 
 def _with_other_images(study: Study, ours: Method) -> list[Method]:
-    """FedEAS with other images than the real ones that stand for generated ones: what do these do to its accuracy?"""
-    if not study.profile.held_out:
-        return []
-    others = {DISJOINT: "held-out(disjoint=true)", GAUSSIAN: "gaussian"}
-    return [replace(ours, title=title, generator=generator) for title, generator in others.items()]
+    """FedEAS with other images, to see what is lost because images are generated, or because real ones repeat."""
+    apart = replace(ours, held_out=True)
+    if study.profile.held_out:
+        others = {DISJOINT: "held-out(disjoint=true)", GAUSSIAN: "gaussian"}
+    else:
+        others = {GENERATED: "{generator}", REAL: "held-out"} if study.protocol == "clean" else {}
+    return [replace(apart, title=title, generator=generator) for title, generator in others.items()]
 
 
 def _balanced(method: Method) -> Method:
@@ -162,7 +171,8 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
         note += " Images made are the different real images that a method uses."
     if SERVER in compared.runs:
         note += f" The server trains for {_server_steps(compared.runs[SERVER]):,} more steps before the first round."
-    note += "".join(f" {about}" for name, about in ASIDE.items() if name in compared.runs)
+    notes = dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
+    note = " ".join([note, *notes])
     return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=note, by_method=True)
 
 
