@@ -64,7 +64,7 @@ CountColumn = Annotated[str | None, typer.Option(help="Column with the counts of
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go to the error output.")]
 
 # Seconds for each count of a table, roughly, on two cores.
-SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 2e-5
+SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 1e-5
 
 DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
 
