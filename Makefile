@@ -65,4 +65,4 @@ site: setup
 	@echo "open site/index.html"
 
 clean:
-	rm -rf .venv demo reproduced site .site-cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo reproduced site .site-cache jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis
