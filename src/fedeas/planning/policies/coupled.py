@@ -36,6 +36,9 @@ MAX_STEPS, MAX_HALVINGS = 60, 30
 ENOUGH = 1e-24
 """Newton's method ends when a step promises less, relative to the value without samples."""
 
+ROUNDING = 1e-15
+"""A step that promises less, in the same relation, but no less than the step before, corrects rounding errors alone."""
+
 NEAR = 1e-9
 """Steps that promise less, in the same relation, are judged by the slope to which they lead."""
 
@@ -119,16 +122,16 @@ def _blocks(read: Read) -> Iterator[IntArray]:
 
 def _climb(read: Read, wanted: Wanted, without: _Without) -> _Point:
     """Newton's method, from no pull and half of the highest price."""
-    point = _Point(read, wanted, np.zeros(wanted.shares.size), without.price / 2)
+    point, before = _Point(read, wanted, np.zeros(wanted.shares.size), without.price / 2), np.inf
     for _ in range(MAX_STEPS):
         step = point.newton_step()
         gain = float(point.slope @ step)
-        if gain <= ENOUGH * without.value:
+        if gain <= ENOUGH * without.value or before <= gain <= ROUNDING * without.value:
             break
         ahead = _ahead(point, step, gain, is_near=gain <= NEAR * without.value)
         if ahead is None:
             break
-        point = ahead
+        point, before = ahead, gain
     return point
 
 
