@@ -12,6 +12,7 @@ from fedeas.paper.studies import study
 from fedeas.planning.scores import synthetic_share
 
 (BEYOND,) = artefacts("beyond")
+CLEAN = ("clean", "clean")
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
@@ -123,6 +124,27 @@ def test_disjoint_images_repeat_only_where_a_class_has_too_few(profile):
             assert distinct_images(run) >= distinct_images(compared.runs["FedEAS"])
 
 
+def test_a_trained_generator_is_compared_on_the_clients_that_real_images_are_compared_on():
+    real, generated = (
+        comparisons_in(chosen, chosen.beyond[0]) for chosen in map(study, ("fashion", "fashion-generated"), CLEAN)
+    )
+    for theirs, ours in zip(real, generated, strict=False):
+        assert ours.beta == theirs.beta
+        assert ours.runs["FedAvg"].fingerprint == theirs.runs["FedAvg"].fingerprint
+        assert ours.runs[REAL].fingerprint == theirs.runs["FedEAS"].fingerprint
+        assert ours.runs[GENERATED].fingerprint == ours.runs["FedEAS"].fingerprint
+        for title in ours.runs.keys() - {"FedAvg", REAL, GENERATED}:
+            alike = ours.runs[title].model_copy(update={"generator": theirs.runs[title].generator})
+            assert "diffusion" in ours.runs[title].generator
+            assert alike.fingerprint == theirs.runs[title].fingerprint
+
+
+def test_runs_of_two_profiles_have_one_name_exactly_if_they_are_the_same():
+    runs = [run for profile in ("fashion", "fashion-generated") for run in BEYOND.configs(study(profile, "clean"))]
+    assert len({run.label for run in runs}) == len({run.fingerprint for run in runs})
+    assert len({(run.label, run.fingerprint) for run in runs}) == len({run.label for run in runs})
+
+
 @pytest.mark.parametrize("profile", ["digits", "full"])
 def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_clients_and_plan(profile):
     chosen = study(profile, "clean")
@@ -140,7 +162,7 @@ def test_the_papers_protocol_has_no_side_questions(profile):
     assert not any(ASIDE.keys() & sheet.rows.keys() for sheet in BEYOND.sheets(study(profile, "paper")))
 
 
-@pytest.mark.parametrize("profile", ["digits", "fashion", "cifar100"])
+@pytest.mark.parametrize("profile", ["digits", "fashion", "fashion-generated", "cifar100"])
 def test_budgets_are_about_5_and_15_and_40_percent_of_the_data(profile):
     chosen = study(profile, "clean")
     plans = [each.runs["FedEAS"] for each in comparisons_in(chosen, setting(HEADLINE)) if not each.equal_steps]

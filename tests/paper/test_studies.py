@@ -101,7 +101,7 @@ def test_partitions_are_redrawn_on_request():
 
 
 def test_errors_for_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="full, digits, fashion, smoke, cifar100"):
+    with pytest.raises(InputError, match="full, digits, fashion, fashion-generated, smoke, cifar100"):
         study("short")
     with pytest.raises(InputError, match="table1, table2"):
         artefacts("table9")

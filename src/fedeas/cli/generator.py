@@ -43,7 +43,7 @@ TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generato
 @generator.command()
 def train(
     dataset: Dataset,
-    preset: Annotated[str, typer.Option(help="digits, quick, compact or paper; else one that suits.")] = "",
+    preset: Annotated[str, typer.Option(help="digits, quick, small, compact or paper; else one that suits.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; weights/DATASET-PRESET by default.")] = None,
     minutes: Annotated[float, typer.Option(min=0.0, help="Stop after this long; 0 for no limit.")] = 0.0,
     updates: Annotated[int, typer.Option(min=0, help="Updates in all; 0 for the preset's number.")] = 0,

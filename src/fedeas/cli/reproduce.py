@@ -100,7 +100,7 @@ def reproduce_ledger(as_markdown: AsMarkdown = False, results: KeptResults = RES
 
 @reproduce.command("findings")
 def reproduce_findings(
-    profile: Annotated[str, typer.Option(help="full, digits, fashion or cifar100.")] = "digits",
+    profile: Annotated[str, typer.Option(help="full, digits, fashion, fashion-generated or cifar100.")] = "digits",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "clean",
     as_markdown: AsMarkdown = False,
     results: KeptResults = RESULTS,
@@ -162,7 +162,7 @@ def _print(text: str, as_markdown: bool) -> None:
 
 def reproduce_artefact(
     context: typer.Context,
-    profile: Annotated[str, typer.Option(help="full; on a CPU digits, fashion or cifar100; smoke.")] = "full",
+    profile: Annotated[str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,

@@ -11,6 +11,7 @@ import numpy as np
 from fedeas.config import RunConfig
 from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.methods import FEDAVG, FEDEAS, Method, at_one_budget
+from fedeas.paper.profiles import HELD_OUT
 from fedeas.paper.published import Setting
 from fedeas.paper.run_plans import allocation_of, counts_of
 from fedeas.paper.studies import Study
@@ -84,10 +85,10 @@ def _without_images(study: Study) -> list[Method]:
 def _with_other_images(study: Study, ours: Method) -> list[Method]:
     """FedEAS with other images, to see what is lost because images are generated, or because real ones repeat."""
     apart = replace(ours, held_out=True)
-    if study.profile.held_out:
-        others = {DISJOINT: "held-out(disjoint=true)", GAUSSIAN: "gaussian"}
+    if study.profile.places_real_images:
+        others = {DISJOINT: f"{HELD_OUT}(disjoint=true)", GAUSSIAN: "gaussian"}
     else:
-        others = {GENERATED: "{generator}", REAL: "held-out"} if study.protocol == "clean" else {}
+        others = {GENERATED: "{generator}", REAL: HELD_OUT} if study.protocol == "clean" else {}
     return [replace(apart, title=title, generator=generator) for title, generator in others.items()]
 
 
@@ -124,7 +125,7 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
     betas, is_first = study.profile.betas, where == study.beyond[0]
     if not is_first or not study.profile.compares_most:
-        compared = EVERYWHERE | {DISJOINT} if is_first else EVERYWHERE
+        compared = EVERYWHERE | {DISJOINT, GENERATED, REAL} if is_first else EVERYWHERE
         compared |= {LARGEST} if study.profile.largest_everywhere else set()
         return [_comparison(study, where, beta, compared) for beta in betas]
     usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
@@ -167,7 +168,7 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     share = scores.synthetic_share(counts_of(base), allocation_of(base))
     note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
     note += "An image of a pool is made once and placed at many clients."
-    if study.profile.held_out:
+    if study.profile.places_real_images:
         note += " Images made are the different real images that a method uses."
     if SERVER in compared.runs:
         note += f" The server trains for {_server_steps(compared.runs[SERVER]):,} more steps before the first round."

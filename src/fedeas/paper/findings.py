@@ -33,7 +33,8 @@ BALANCED = (f"{FEDEAS.title}, {BALANCED_TITLE}",)
 """Balanced softmax with the images of FedEAS; `contrasts` has what it adds to other methods."""
 
 EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
-    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("full", "clean"), ("cifar100", "clean"),
+    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("fashion-generated", "clean"),
+    ("full", "clean"), ("cifar100", "clean"),
 )  # fmt: skip
 """Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own."""
 
@@ -161,7 +162,8 @@ def _setup(chosen: Study, where: Setting) -> str:
     """The network of a study, and where its images come from."""
     config = chosen.config(where, FEDEAS)
     real = "real held-out images instead of generated ones"
-    return f"{config.model.name}, {real if chosen.profile.held_out else f'images of generator {config.generator}'}"
+    images = real if chosen.profile.places_real_images else f"images of generator {config.generator}"
+    return f"{config.model.name}, {images}"
 
 
 def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:

@@ -92,6 +92,7 @@ def run_name(method: Method) -> str:
     source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
-        source += [method.generator.partition("(")[0], *re.findall(r"each=\d+|disjoint", method.generator)]
+        kind, _, settings = method.generator.partition("(")
+        source += [kind, *re.findall(r"each=\d+|disjoint|(?<=of=)[\w-]+", settings)]
     words = "-".join([method.algorithm, *generation, *source])
     return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")

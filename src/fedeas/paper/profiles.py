@@ -13,6 +13,9 @@ from fedeas.planning.policies import FedEAS
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
+HELD_OUT = "held-out"
+"""The generator that gives real images which were held out."""
+
 PAPERS_BUDGET = FedEAS(float(published().totals.beta)).spec
 
 
@@ -97,13 +100,23 @@ class Profile:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     start: str = SCRATCH
 
+    @property
+    def places_real_images(self) -> bool:
+        """Whether policies place real images that no client has, as if a generator were perfect."""
+        return self.generator == HELD_OUT
 
-HELD_OUT_SAYS = (
+
+SMALL_CNN_SAYS = (
     "{dataset} with the small CNN: 150 rounds of two local epochs with learning rate 0.05.{parts} 10,000 of the "
-    "{images} training images go to no client. They are the images that policies place, as if a generator were "
-    "perfect; two clients may get the same one."
+    "{images} training images go to no client. "
 )
-"""A description of training in which real images stand for synthetic ones."""
+REAL_SAYS = "They are the images that policies place, as if a generator were perfect; two clients may get the same one."
+"""Ends a description of training in which real images stand for synthetic ones."""
+
+GENERATED_SAYS = (
+    "Policies place images of a small diffusion model, which was trained on all training images. Clients are the same "
+    "as in profile fashion, where they get real images."
+)
 
 OWN_PARTS = " Own split: training and test part are not the official ones; 1,000 test images of each class were drawn."
 
@@ -124,17 +137,24 @@ DIGITS = Profile(
     largest_everywhere=True,
 )  # fmt: skip
 
+FASHION_SAYS = SMALL_CNN_SAYS.format(dataset="Fashion-MNIST", images="60,000", parts=OWN_PARTS)
+
 FASHION = Profile(
     "fashion",
-    HELD_OUT_SAYS.format(dataset="Fashion-MNIST", images="60,000", parts=OWN_PARTS),
-    (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, "held-out", "gaussian", "fp32", dataset="fashion-mnist",
+    FASHION_SAYS + REAL_SAYS,
+    (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps=20,
     planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
 
+FASHION_GENERATED = replace(
+    FASHION, name="fashion-generated", says=FASHION_SAYS + GENERATED_SAYS, generator="diffusion",
+    beyond=(HEADLINE,), compares_most=False, largest_everywhere=True,
+)  # fmt: skip
+
 CIFAR100 = replace(
     FASHION, name="cifar100", dataset="cifar100",
-    says=HELD_OUT_SAYS.format(dataset="CIFAR-100", images="50,000", parts=""),
+    says=SMALL_CNN_SAYS.format(dataset="CIFAR-100", images="50,000", parts="") + REAL_SAYS,
     betas=(1.2, 2, 5.2), equal_steps=16, beyond=(HEADLINE,), compares_most=False,
 )  # fmt: skip
 
@@ -146,4 +166,4 @@ SMOKE = Profile(
     algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
 )  # fmt: skip
 
-PROFILES = {each.name: each for each in (FULL, DIGITS, FASHION, SMOKE, CIFAR100)}
+PROFILES = {each.name: each for each in (FULL, DIGITS, FASHION, FASHION_GENERATED, SMOKE, CIFAR100)}

@@ -18,8 +18,8 @@ from fedeas.config import (
 )
 from fedeas.data.known import known_dataset
 from fedeas.errors import InputError
-from fedeas.paper.methods import Method, run_name
-from fedeas.paper.profiles import FULL, OTHER, PROFILES, SCRATCH, STARTS, Precision, Profile
+from fedeas.paper.methods import FEDAVG, Method, run_name
+from fedeas.paper.profiles import FULL, HELD_OUT, OTHER, PROFILES, SCRATCH, STARTS, Precision, Profile
 from fedeas.paper.published import Setting, setting
 from fedeas.runs.accuracy_curves import RoundRange
 
@@ -80,7 +80,8 @@ class Study:
         """The title of a setting, as it is run in this study."""
         if not self.profile.dataset:
             return where.title
-        return f"{self.profile.dataset}, K={self.profile.clients[where.clients]}, alpha={where.alpha}"
+        images = ", generated images" if self.profile.held_out and not self.profile.places_real_images else ""
+        return f"{self.profile.dataset}, K={self.profile.clients[where.clients]}, alpha={where.alpha}{images}"
 
     @property
     def is_the_papers(self) -> bool:
@@ -138,9 +139,16 @@ class Study:
 
     def _run_name(self, method: Method) -> str:
         """A name that leaves out what all runs of the profile have, so that runs that are the same have one name."""
-        usual = self._generator(method) == self.profile.generator
         apart = method.held_out and not self.profile.held_out
-        return run_name(replace(method, held_out=apart, generator="" if usual else method.generator))
+        return run_name(replace(method, held_out=apart, generator=self._generator_to_name(method)))
+
+    def _generator_to_name(self, method: Method) -> str:
+        """The generator as names of runs show it; empty for the usual one."""
+        usual = HELD_OUT if self.profile.held_out else self.profile.generator
+        generator = self._generator(method)
+        if generator == usual or method.policy == FEDAVG.policy:
+            return ""
+        return method.generator if self.profile.generator == usual else generator
 
     def _generator(self, method: Method) -> str:
         return method.generator.format(generator=self.profile.generator, other=self.profile.other_generator)
@@ -193,7 +201,7 @@ def study(
     precision: Precision | None = None,
     redraw: bool = False,
 ) -> Study:
-    """The study of this profile: ``full``, ``digits``, ``fashion``, ``cifar100`` or ``smoke``."""
+    """The study of a profile in `PROFILES`, by its name."""
     if profile not in PROFILES:
         raise InputError(f"no profile is called {profile!r}; choose one of {', '.join(PROFILES)}")
     chosen = PROFILES[profile]
