@@ -107,8 +107,10 @@ def main() -> None:
 
 
 def draw_results(images: Path) -> None:
-    """The figures of docs/results.md, from the finished runs in results/ alone."""
+    """The figures of docs/results.md and docs/beyond.md, from the finished runs in results/ alone."""
+    from fedeas.paper.figures.gains import gains_figure
     from fedeas.paper.figures.gallery import figures, overview
+    from fedeas.paper.findings import all_findings
     from fedeas.paper.results import Results
     from fedeas.paper.studies import study
     from fedeas.paper.workbook import Workbook
@@ -116,6 +118,7 @@ def draw_results(images: Path) -> None:
 
     found = Results([ROOT / "results"])
     plots.save(overview(found), images / "results-overview.png")
+    plots.save(gains_figure(all_findings(found)), images / "beyond-gains.png")
     for artefact in ("references", "fig4"):
         for name, figure in figures(artefact, Workbook(study("full", "clean"), found)):
             plots.save(figure, images / f"{name}.png")

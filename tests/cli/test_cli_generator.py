@@ -139,7 +139,10 @@ def test_a_check_without_a_folder_writes_nothing(run, fast, tmp_path, monkeypatc
     ("arguments", "message"),
     [
         ("train nothing", "nothing"),
-        ("train digits --preset huge", "no preset is called 'huge'; choose one of digits, quick, small, compact, paper"),
+        (
+            "train digits --preset huge",
+            "no preset is called 'huge'; choose one of digits, quick, small, compact, paper",
+        ),
         ("train digits --preset digits --protocol dirty", "protocol must be clean or merged, not 'dirty'"),
         ("train digits --preset digits --device abacus", "device 'abacus' cannot be used"),
         ("train digits --preset digits --start none.safetensors", "none.safetensors: no such file"),

@@ -65,7 +65,9 @@ def test_initial_weights_depend_on_the_seed_alone():
 def test_images_that_cannot_be_halved_are_refused():
     with pytest.raises(InputError, match="images of 8 x 6 cannot be halved 2 times; use a smaller preset"):
         PRESETS["compact"].network.build((3, 8, 6), 10)
-    with pytest.raises(InputError, match="no preset is called 'huge'; choose one of digits, quick, small, compact, paper"):
+    with pytest.raises(
+        InputError, match="no preset is called 'huge'; choose one of digits, quick, small, compact, paper"
+    ):
         preset("huge")
 
 

@@ -41,7 +41,9 @@ def test_more_comparisons_widen_the_interval_and_never_turn_a_verdict(mean, spre
     assert difference.verdict_among(comparisons) in (difference.verdict, Verdict.UNDECIDED)
 
 
-@pytest.mark.parametrize(("dataset", "experiments"), [("digits", 5), ("fashion-mnist", 5), ("cifar10", 3), ("cifar100", 1)])
+@pytest.mark.parametrize(
+    ("dataset", "experiments"), [("digits", 5), ("fashion-mnist", 5), ("cifar10", 3), ("cifar100", 1)]
+)
 def test_experiments_have_all_their_comparisons_and_seeds(packed, dataset, experiments):
     found = [each for each in packed if each.dataset == dataset]
     assert len(found) == experiments

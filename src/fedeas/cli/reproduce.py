@@ -137,12 +137,19 @@ def reproduce_economies(as_markdown: AsMarkdown = False, results: KeptResults = 
 def reproduce_answers(
     only_means: Annotated[bool, typer.Option("--means", help="Only each method's mean over experiments.")] = False,
     as_markdown: AsMarkdown = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a figure of the gains over FedEAS.")] = None,
     results: KeptResults = RESULTS,
     folder: Folder = RUNS,
 ) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
     found = all_findings(_scan(folder, results))
     _print(means_markdown(found) if only_means else answers_markdown(found), as_markdown)
+    if out is not None:
+        from fedeas.paper.figures.gains import gains_figure
+        from fedeas.plotting.figures import save_all
+
+        make_folder(out)
+        save_all([("beyond-gains", gains_figure(found))], out)
 
 
 def _scan(folder: Path, results: Path) -> Results:
@@ -162,7 +169,9 @@ def _print(text: str, as_markdown: bool) -> None:
 
 def reproduce_artefact(
     context: typer.Context,
-    profile: Annotated[str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")] = "full",
+    profile: Annotated[
+        str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")
+    ] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,

@@ -79,6 +79,7 @@ class Findings:
         clients: number and skew of the clients.
         budgets: how many budgets methods are compared at.
         setup: the network, and where the images come from.
+        places_real_images: whether policies place real images instead of generated ones.
         aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
     """
 
@@ -90,6 +91,7 @@ class Findings:
     clients: str = ""
     budgets: int = 1
     setup: str = ""
+    places_real_images: bool = False
     aside: tuple[Compared, ...] = ()
 
     @staticmethod
@@ -108,6 +110,7 @@ class Findings:
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
             setup=_setup(chosen, where),
+            places_real_images=profile.places_real_images,
             aside=aside,
         )  # fmt: skip
 
