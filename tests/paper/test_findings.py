@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.markdown import Markdown
 
-from fedeas.paper.answers import answers_markdown
+from fedeas.paper.answers import answers_markdown, overall
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import ASIDE, comparisons_in
+from fedeas.paper.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
 from fedeas.paper.contrasts import contrasts_markdown
 from fedeas.paper.economies import economies_markdown
 from fedeas.paper.findings import (
@@ -48,6 +48,13 @@ def test_experiments_have_all_their_comparisons_and_seeds(packed, dataset, exper
     found = [each for each in packed if each.dataset == dataset]
     assert len(found) == experiments
     assert all(each.is_finished for each in found)
+
+
+def test_on_fashion_mnist_generated_images_give_the_verdicts_of_real_ones(packed):
+    places = ("K=100, alpha=0.1", "K=100, alpha=0.1, generated images")
+    real, generated = (overall(each) for each in packed if each.dataset == "fashion-mnist" and each.clients in places)
+    assert len(generated) == len(EVERYWHERE | {LARGEST}) - 1  # all but FedEAS itself
+    assert {name: each.verdict for name, each in generated.items()} == {name: real[name].verdict for name in generated}
 
 
 def test_every_comparison_belongs_to_exactly_one_clause(packed):
