@@ -15,7 +15,7 @@ from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
-from fedeas.paper.answers import answers_markdown, means_markdown
+from fedeas.paper.answers import answers_markdown
 from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from fedeas.paper.claims import Status, count_claims
 from fedeas.paper.contrasts import contrasts_markdown
@@ -135,7 +135,6 @@ def reproduce_economies(as_markdown: AsMarkdown = False, results: KeptResults = 
 
 @reproduce.command("answers")
 def reproduce_answers(
-    only_means: Annotated[bool, typer.Option("--means", help="Only each method's mean over experiments.")] = False,
     as_markdown: AsMarkdown = False,
     out: Annotated[Path | None, typer.Option(help="Folder for a figure of the gains over FedEAS.")] = None,
     results: KeptResults = RESULTS,
@@ -143,7 +142,7 @@ def reproduce_answers(
 ) -> None:
     """Answer what `beyond` asks, from all its experiments: are images needed, and an allocation for each client?"""
     found = all_findings(_scan(folder, results))
-    _print(means_markdown(found) if only_means else answers_markdown(found), as_markdown)
+    _print(answers_markdown(found), as_markdown)
     if out is not None:
         from fedeas.paper.figures.gains import gains_figure
         from fedeas.plotting.figures import save_all

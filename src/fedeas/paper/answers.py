@@ -245,13 +245,6 @@ def _heading(experiments: Sequence[Findings]) -> str:
     return f"**{experiments[0].dataset}**" + (f" ({'; '.join(setups)})" if setups else "")
 
 
-def means_markdown(experiments: Sequence[Findings]) -> str:
-    """Each method's mean difference to FedEAS, as a table."""
-    heads, *rows = _means(experiments)
-    about = "Differences to FedEAS in points of accuracy, with as many images at most and under the clean protocol."
-    return f"{markdown_table(heads, rows)}\n\n{about}"
-
-
 def _means(experiments: Sequence[Findings]) -> list[list[str]]:
     """A row for each method that has a mean over experiments."""
     rows = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
