@@ -3,7 +3,7 @@
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
     python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*' '*'
-    python benchmarks/beyond.py --profile full --merge RUNS more.runs.gz
+    python benchmarks/beyond.py --profile full --merge RUNS more.runs.xz
 
 The third line makes the runs whose labels match, those of the first pattern first. The last line makes no runs but
 adds those that were made elsewhere, from run directories or packed files.
@@ -20,16 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from many_runs import make_runs, on_device, selected
+from pack_runs import add, finished_runs, packed_runs
 
 from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
-from fedeas.errors import InputError
 from fedeas.paper.artefacts import artefacts
 from fedeas.paper.profiles import PROFILES
 from fedeas.paper.results import Results
 from fedeas.paper.studies import PROTOCOLS, study, with_seeds
-from fedeas.runs.packed import ENDING, pack, unpack
-from fedeas.runs.store import Run, RunStore
+from fedeas.runs.packed import ENDING
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond"
 NAMES = {"full": "cifar10"}
@@ -53,11 +52,6 @@ def configs(
     return [on_device(config, device, root) for config in found]
 
 
-def packed_runs(packed: Path) -> list[Run]:
-    """The runs of a packed file, which need not exist."""
-    return unpack(packed) if packed.exists() else []
-
-
 def missing(wanted: Sequence[RunConfig], packed: Path, *folders: Path) -> list[RunConfig]:
     """The runs that are neither in the packed file nor in these folders."""
     there = Results(folders)
@@ -66,25 +60,11 @@ def missing(wanted: Sequence[RunConfig], packed: Path, *folders: Path) -> list[R
     return [config for config in wanted if not there.has(config)]
 
 
-def pack_more(profile: str, sources: Sequence[Path], packed: Path) -> None:
-    """Add the profile's finished runs in these folders and packed files; a run that is there already stays as it is."""
-    before = {run.config.fingerprint: run for run in packed_runs(packed)}
-    found = [run for source in sources for run in finished_runs(source)]
+def pack_more(profile: str, places: Sequence[Path], packed: Path) -> None:
+    """Add the profile's finished runs in these folders and packed files, without their rounds."""
+    found = [run for place in places for run in finished_runs(place)]
     ours = [run for run in found if run.config.unpinned.method in methods_of(profile)]
-    after = {run.config.fingerprint: run for run in ours} | before
-    make_folder(packed.parent)
-    pack(after.values(), packed)
-    added, others = len(after) - len(before), len(found) - len(ours)
-    print(f"{packed}: {added} runs added, {len(after)} in all; {others} of other experiments left out")
-
-
-def finished_runs(source: Path) -> list[Run]:
-    """The finished runs of a packed file, or of a folder of run directories."""
-    if source.name.endswith(ENDING):
-        return unpack(source)
-    if not source.is_dir():
-        raise InputError(f"{source}: no such folder; give folders of runs, or files that end in {ENDING}")
-    return [run for run in RunStore(source).all() if run.finished]
+    print(f"{add(ours, packed, with_rounds=False)}; {len(found) - len(ours)} of other experiments left out")
 
 
 def methods_of(profile: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""benchmarks/beyond.py and many_runs.py go on where they stopped."""
+"""benchmarks/beyond.py and many_runs.py go on where they stopped, and pack_runs.py adds runs to a packed file."""
 
 import os
 import shutil
@@ -12,10 +12,12 @@ from waiting import wait_until
 
 from fedeas.errors import InputError
 from fedeas.runs.packed import PackedRun, pack, unpack
+from fedeas.runs.store import RunStore
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import beyond
 import many_runs
+import pack_runs
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def make(configs, runs):
 
 
 def test_packed_runs_are_neither_repeated_nor_lost(two_runs, tmp_path):
-    packed = tmp_path / "results" / "smoke.runs.gz"
+    packed = tmp_path / "results" / "smoke.runs.xz"
     for config in two_runs:  # each on a machine of its own, whose run directories are not kept
         (left, *_) = beyond.missing(two_runs, packed)
         assert left == config
@@ -43,17 +45,17 @@ def test_packed_runs_are_neither_repeated_nor_lost(two_runs, tmp_path):
 def test_runs_of_other_experiments_are_not_packed(two_runs, tmp_path):
     other = two_runs[0].model_copy(update={"rounds": two_runs[0].rounds.model_copy(update={"total": 1})})
     make([other], tmp_path / "runs")
-    beyond.pack_more("smoke", [tmp_path / "runs"], tmp_path / "smoke.runs.gz")
-    assert unpack(tmp_path / "smoke.runs.gz") == []
+    beyond.pack_more("smoke", [tmp_path / "runs"], tmp_path / "smoke.runs.xz")
+    assert unpack(tmp_path / "smoke.runs.xz") == []
 
 
 def test_kept_runs_of_other_tables_are_not_repeated(two_runs, tmp_path):
     make(two_runs[:1], tmp_path / "kept")
-    assert beyond.missing(two_runs, tmp_path / "smoke.runs.gz", tmp_path / "kept") == two_runs[1:]
+    assert beyond.missing(two_runs, tmp_path / "smoke.runs.xz", tmp_path / "kept") == two_runs[1:]
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(two_runs, tmp_path):
-    packed = tmp_path / "smoke.runs.gz"
+    packed = tmp_path / "smoke.runs.xz"
     packed.write_bytes(b"damaged")
     with pytest.raises(InputError):
         beyond.missing(two_runs, packed)
@@ -70,7 +72,7 @@ def contents(packed):
 
 def test_runs_made_elsewhere_are_merged_and_those_that_are_there_stay(two_runs, tmp_path):
     first, second = two_runs
-    packed, more = tmp_path / "smoke.runs.gz", tmp_path / "more.runs.gz"
+    packed, more = tmp_path / "smoke.runs.xz", tmp_path / "more.runs.xz"
     other = first.model_copy(update={"rounds": first.rounds.model_copy(update={"total": 1})})
     pack([packed_run(first, 0.1)], packed)
     pack([packed_run(first, 0.2), packed_run(second, 0.3), packed_run(other, 0.4)], more)
@@ -83,8 +85,37 @@ def test_runs_made_elsewhere_are_merged_and_those_that_are_there_stay(two_runs, 
 
 def test_a_misspelt_folder_of_runs_is_refused(tmp_path):
     with pytest.raises(InputError):
-        beyond.pack_more("smoke", [tmp_path / "nowhere"], tmp_path / "smoke.runs.gz")
-    assert not (tmp_path / "smoke.runs.gz").exists()
+        beyond.pack_more("smoke", [tmp_path / "nowhere"], tmp_path / "smoke.runs.xz")
+    assert not (tmp_path / "smoke.runs.xz").exists()
+
+
+def call_pack_runs(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["pack_runs", *map(str, words)])
+    pack_runs.main()
+
+
+def test_run_directories_are_packed_and_become_run_directories_again(two_runs, tmp_path, monkeypatch):
+    make(two_runs, tmp_path / "runs")
+    first, second = made = RunStore(tmp_path / "runs").all()
+    packed, again = tmp_path / "some.runs.xz", tmp_path / "again.runs.xz"
+    for places in ([first.path], [second.path], [tmp_path / "runs"]):
+        call_pack_runs(monkeypatch, packed, *places)
+    call_pack_runs(monkeypatch, packed, "--unpack", tmp_path / "unpacked")
+    back = RunStore(tmp_path / "unpacked").all()
+    assert [(run.config, run.summary(), run.rounds()) for run in back] == [
+        (run.config, run.summary(), run.rounds()) for run in made
+    ]
+    assert all(run.is_kept for run in back)
+    call_pack_runs(monkeypatch, again, tmp_path / "unpacked")
+    assert again.read_bytes() == packed.read_bytes()
+
+
+@pytest.mark.parametrize("words", [["some.gz", "runs"], ["some.runs.xz"]], ids=["another ending", "nothing to do"])
+def test_a_call_that_makes_no_sense_is_refused(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        call_pack_runs(monkeypatch, *words)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_are_selected_in_the_order_of_the_patterns_and_each_once(two_runs):

@@ -13,6 +13,7 @@ from fedeas.federation.run import identified
 from fedeas.paper import Places, reproduce, results, workbook
 from fedeas.paper.artefacts import ARTEFACTS, artefacts
 from fedeas.paper.beyond import comparisons_in
+from fedeas.paper.figures.gallery import curves_at_equal_budget
 from fedeas.paper.methods import FEDAVG, FEDEAS, METHODS
 from fedeas.paper.profiles import PROFILES
 from fedeas.paper.published import setting
@@ -187,15 +188,17 @@ def test_a_damaged_run_is_left_out_of_the_figures(everything, tmp_path, caplog):
     assert "left out of the figures" in caplog.text
 
 
-def test_a_packed_run_has_no_curve_but_is_not_called_damaged(everything, tmp_path, caplog):
-    shutil.copytree(everything / "runs", tmp_path / "runs")
-    run = RunStore(tmp_path / "runs").at(identified(SMOKE.config(setting("c10-k100-a0.1"), FEDEAS)))
-    (tmp_path / "results").mkdir()
-    pack([run], tmp_path / "results" / "some.runs.gz")
-    shutil.rmtree(run.path)
-    call("references", *places(tmp_path), "--show")
-    assert (tmp_path / "out" / "references-courses.png").exists()
-    assert not caplog.text
+def curves_drawn(folder):
+    return len(curves_at_equal_budget(workbook.Workbook(SMOKE, Results([folder]))).axes[0].lines)
+
+
+def test_packed_runs_have_curves_if_their_rounds_were_packed(everything, tmp_path, caplog):
+    runs = RunStore(everything / "runs").all()
+    for with_rounds, expected in ((True, curves_drawn(everything / "runs")), (False, 0)):
+        pack(runs, tmp_path / "some.runs.xz", with_rounds)
+        assert curves_drawn(tmp_path) == expected
+    assert curves_drawn(everything / "runs") > 3
+    assert not caplog.text  # runs without rounds are not called damaged
 
 
 class Done:

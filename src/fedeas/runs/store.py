@@ -94,6 +94,11 @@ class Run:
             raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
         return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
 
+    @property
+    def has_rounds(self) -> bool:
+        """Whether its rounds are recorded; they may have been left out where many runs are packed."""
+        return True
+
     def rounds(self) -> list[Record]:
         """The records in all complete lines of ``rounds.jsonl``, or of its packed form; a cut-off line is ignored."""
         path, lines = self._lines()
@@ -107,7 +112,7 @@ class Run:
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
             return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        return packed, unzipped_lines(packed)
+        return packed, _unzipped_lines(packed)
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
         """Refuse records with a gap, and fewer records than were written."""
@@ -293,7 +298,7 @@ def _check_length(checkpoint: Path) -> None:
         raise damaged(checkpoint, error, "remove this file to start the run again") from None
 
 
-def unzipped_lines(path: Path) -> list[bytes]:
+def _unzipped_lines(path: Path) -> list[bytes]:
     """The complete lines of a file that gzip compressed."""
     try:
         return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]

@@ -33,7 +33,6 @@ from fedeas.paper.workbook import Workbook
 from fedeas.planning.policies import FedEAS
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured
-from fedeas.runs.packed import PackedRun
 from fedeas.runs.store import Run
 
 Draw = Callable[[Workbook], Figure]
@@ -163,9 +162,9 @@ def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) ->
 
 
 def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
-    """The curves of the runs that can be read; packed ones have none."""
+    """The curves of the runs that can be read; some were packed without their rounds."""
     for run in runs:
-        if isinstance(run, PackedRun):
+        if not run.has_rounds:
             continue
         try:
             yield AccuracyCurve.of(run.rounds())
