@@ -19,6 +19,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "weights" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -77,36 +78,40 @@ def fuzzed() -> str:
     )
 
 
-def shrink(image: Path) -> None:
-    """Write a figure with a palette of 256 colours, a third of its size; photographs keep all their colours."""
-    from PIL import Image
-
-    with Image.open(image) as figure:
-        if figure.mode == "P" or image.stem.endswith("-samples"):
-            return
-        small = figure.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(image, optimize=True)
-
-
 def main() -> None:
     """Render all pages and figures in place."""
     for path in PAGES:
         path.write_text(rendered(path.read_text()))
-    images = ROOT / "docs" / "images"
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder)
+        draw_plans(drawn)
+        draw_results(drawn)
+        for figure in sorted(drawn.glob("*.png")):
+            shrink(figure, ROOT / "docs" / "images" / f"{figure.stem}.webp")
+
+
+def shrink(figure: Path, image: Path) -> None:
+    """Write a figure as WebP with 128 colours: it looks the same and is much smaller."""
+    from PIL import Image
+
+    with Image.open(figure) as drawn:
+        small = drawn.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    small.convert("RGB").save(image, lossless=True, quality=100, method=6)
+
+
+def draw_plans(folder: Path) -> None:
+    """The figures that need label counts alone."""
     from fedeas.cli import main as fedeas
     from fedeas.paper.figures.counts import COUNT_FIGURES
     from fedeas.plotting import figures as plots
 
     for name, draw in COUNT_FIGURES.items():
-        plots.save(draw(), images / f"{name}.png")
-    with contextlib.suppress(SystemExit):
-        fedeas(["plan", "--example", "--plot", str(images / "plan.png")])
-    draw_results(images)
-    for image in images.glob("*.png"):
-        shrink(image)
+        plots.save(draw(), folder / f"{name}.png")
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        fedeas(["plan", "--example", "--plot", str(folder / "plan.png")])
 
 
-def draw_results(images: Path) -> None:
+def draw_results(folder: Path) -> None:
     """The figures of docs/results.md, from the finished runs in results/ alone."""
     from fedeas.paper.figures.gallery import figures, overview
     from fedeas.paper.results import Results
@@ -115,10 +120,10 @@ def draw_results(images: Path) -> None:
     from fedeas.plotting import figures as plots
 
     found = Results([ROOT / "results"])
-    plots.save(overview(found), images / "results-overview.png")
+    plots.save(overview(found), folder / "results-overview.png")
     for artefact in ("references", "fig4"):
         for name, figure in figures(artefact, Workbook(study("full", "clean"), found)):
-            plots.save(figure, images / f"{name}.png")
+            plots.save(figure, folder / f"{name}.png")
 
 
 if __name__ == "__main__":
