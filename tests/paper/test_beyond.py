@@ -38,7 +38,7 @@ def test_at_equal_work_only_the_steps_change():
     for table, control in zip(tables, controls, strict=True):
         for name, row in control.rows.items():
             (run,), (usual,) = (found[3].configs for found in (row, table.rows[name]))
-            assert run.train.steps == PROFILES["digits"].equal_steps
+            assert run.train.steps == PROFILES["digits"].equal_steps[HEADLINE]
             assert usual.train.steps == 0
             assert run.train.model_copy(update={"steps": 0}) == usual.train
             assert (allocation_of(run).n == allocation_of(usual).n).all()

@@ -101,8 +101,11 @@ EVERYWHERE = frozenset(
 )
 """The methods that are compared in all settings; the others are compared in the first one alone."""
 
-CONTROL = frozenset({"FedAvg", "FedEAS", "KL", "Pool to the mean", WHOLE, LARGEST})
-"""The methods that are also compared at equal work, in the first setting."""
+POOLS_CONTROL = frozenset({"FedEAS", "Pool to the mean", WHOLE, LARGEST})
+"""The methods that are also compared at equal work: clients of a pool have more images, and so take more steps."""
+
+CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}
+"""The methods that are compared so in the first setting."""
 
 BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
 """The methods that are compared so at the middle budget alone."""
@@ -122,19 +125,26 @@ class Comparison(NamedTuple):
 
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
-    """One for each budget; in the first setting also one for each in which all clients take equally many steps."""
-    betas, is_first = study.profile.betas, where == study.beyond[0]
-    if not is_first or not study.profile.compares_most:
-        compared = EVERYWHERE | {DISJOINT, GENERATED, REAL} if is_first else EVERYWHERE
-        compared |= {LARGEST} if study.profile.largest_everywhere else set()
-        return [_comparison(study, where, beta, compared) for beta in betas]
-    usual = [_comparison(study, where, beta, methods_at(study, where, beta).keys()) for beta in betas]
-    return [*usual, *(_control(study, where, beta) for beta in betas)]
+    """One for each budget, and in some settings one for each in which all clients take equally many steps."""
+    betas = study.profile.betas
+    controls = betas if where.id in study.profile.equal_steps else ()
+    usual = [_comparison(study, where, beta, _methods_compared(study, where, beta)) for beta in betas]
+    return [*usual, *(_control(study, where, beta) for beta in controls)]
+
+
+def _methods_compared(study: Study, where: Setting, beta: float) -> Set[str]:
+    """The titles of the methods that are compared at this budget."""
+    is_first = where == study.beyond[0]
+    if is_first and study.profile.compares_most:
+        return methods_at(study, where, beta).keys()
+    compared = EVERYWHERE | {DISJOINT, GENERATED, REAL} if is_first else EVERYWHERE
+    return compared | {LARGEST} if study.profile.largest_everywhere else compared
 
 
 def _control(study: Study, where: Setting, beta: float) -> Comparison:
     betas = study.profile.betas
-    compared = CONTROL | (BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset())
+    middle = BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset[str]()
+    compared = CONTROL | middle if where == study.beyond[0] else POOLS_CONTROL
     return _comparison(study, where, beta, compared, equal_steps=True)
 
 
@@ -158,7 +168,8 @@ def sheets_in(study: Study, where: Setting) -> list[Sheet]:
 
 
 def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
-    how = f", {study.profile.equal_steps} steps for each client and round" if compared.equal_steps else ""
+    steps_each = study.profile.equal_steps.get(where.id)
+    how = f", {steps_each} steps for each client and round" if compared.equal_steps else ""
     base = compared.runs[FEDEAS.title]
     columns = (
         "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",

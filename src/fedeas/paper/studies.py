@@ -159,7 +159,7 @@ class Study:
         if method.loss:
             changed["loss"] = method.loss
         if method.equal_steps:
-            changed["steps"] = self.profile.equal_steps
+            changed["steps"] = self.profile.equal_steps[where.id]
         if method.central:
             changed["epochs"] = max(1, round(usual.epochs * float(where.participation)))
         return TrainConfig.model_validate(usual.model_dump() | changed)
