@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import ASIDE, DISJOINT, GAUSSIAN, GENERATED, REAL, WHOLE, comparisons_in, sheets_in
+from fedeas.paper.beyond import ASIDE, DISJOINT, GAUSSIAN, GENERATED, LARGEST, REAL, WHOLE, comparisons_in, sheets_in
 from fedeas.paper.profiles import HEADLINE, PROFILES
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of, counts_of, distinct_images
@@ -32,13 +32,14 @@ def test_only_pools_share_images():
         assert config.generator.startswith("shared(") == config.policy.startswith("pool(")
 
 
-def test_at_equal_work_only_the_steps_change():
-    sheets = sheets_in(study("digits", "clean"), setting(HEADLINE))
+@pytest.mark.parametrize("place", PROFILES["digits"].equal_steps)
+def test_at_equal_work_only_the_steps_change(place):
+    sheets = sheets_in(study("digits", "clean"), setting(place))
     tables, controls = sheets[: len(sheets) // 2], sheets[len(sheets) // 2 :]
     for table, control in zip(tables, controls, strict=True):
         for name, row in control.rows.items():
             (run,), (usual,) = (found[3].configs for found in (row, table.rows[name]))
-            assert run.train.steps == PROFILES["digits"].equal_steps[HEADLINE]
+            assert run.train.steps == PROFILES["digits"].equal_steps[place]
             assert usual.train.steps == 0
             assert run.train.model_copy(update={"steps": 0}) == usual.train
             assert (allocation_of(run).n == allocation_of(usual).n).all()
@@ -88,9 +89,12 @@ def test_other_settings_compare_fewer_methods_at_every_budget(profile, place):
     chosen = study(profile, "clean")
     most, *_ = sheets_in(chosen, setting(HEADLINE))
     sheets = sheets_in(chosen, setting(place))
-    assert len(sheets) == len(chosen.profile.betas)
-    for sheet in sheets:
+    usual, controls = sheets[: len(chosen.profile.betas)], sheets[len(chosen.profile.betas) :]
+    for sheet in usual:
         assert {"FedAvg", "FedEAS", "Greedy", "KL", "Pool to the mean"} <= sheet.rows.keys() < most.rows.keys()
+    assert len(controls) == len(chosen.profile.betas) * (place in chosen.profile.equal_steps)
+    for sheet in controls:
+        assert sheet.rows.keys() == {"FedEAS", "Pool to the mean", WHOLE, LARGEST}
 
 
 def test_cifar100_compares_what_further_settings_of_other_profiles_do():
