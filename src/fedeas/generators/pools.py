@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
@@ -137,4 +139,11 @@ class HeldOutImages:
     def _order(self, label: int, client: int) -> tuple[IntArray, int]:
         """The images of a class, in the order in which a client takes them, and where in it the client starts."""
         whose, start = (client, 0) if self._starts is None else (0, int(self._starts[client, label]))
-        return stream("held-out", whose, label).permutation(self._members[label]), start
+        members = self._members[label]
+        return members[_shuffled(whose, label, members.size)], start
+
+
+@lru_cache(maxsize=1 << 14)
+def _shuffled(client: int, label: int, size: int) -> NDArray[np.int32]:
+    """The order in which a client takes the images of a class."""
+    return stream("held-out", client, label).permutation(size).astype(np.int32)

@@ -37,7 +37,7 @@ class Results:
     def add(self, run: Run) -> None:
         """Add a run that has finished since the folders were read."""
         self._summaries[run.path] = run.summary()
-        self._runs.setdefault(run.config.unpinned.method, {}).setdefault(run.config.seed, []).append(run)
+        self._runs.setdefault(run.method, {}).setdefault(run.config.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
         """The finished runs of this config with any seed, if they used the current weights and generator."""

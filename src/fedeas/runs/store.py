@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,6 +70,11 @@ class Run:
     def finished(self) -> bool:
         """Whether the run is finished."""
         return (self.path / "summary.json").is_file()
+
+    @cached_property
+    def method(self) -> str:
+        """The same for all seeds of a method, whatever version of data, weights or code they used."""
+        return self.config.unpinned.method
 
     @property
     def checkpoint(self) -> Path:

@@ -31,11 +31,11 @@ from fedeas.federation.run import execute
 from fedeas.gpu.devices import torch_threads
 from fedeas.runs.store import RunStore
 
-RUN = ["train.lr=0.05", "train.batch_size=32", "train.epochs=1", "rounds.total=3", "partition.clients=6"]
+RUN = ["train.lr=0.05", "train.batch_size=32", "train.steps=3", "rounds.total=3", "partition.clients=6"]
 METHODS = [
     pytest.param("fedavg", "no-generation", marks=pytest.mark.slow),
     pytest.param("fedprox(mu=0.5)", "fedeas(beta=3)", marks=pytest.mark.slow),
-    ("scaffold", "uniform(budget=fedeas(beta=3))"),
+    pytest.param("scaffold", "uniform(budget=fedeas(beta=3))", marks=pytest.mark.slow),
     pytest.param("moon", "missing-only(budget=60)", marks=pytest.mark.slow),
     ("fedgen(ensemble_epochs=2)", "full-balance"),
     pytest.param("fedmix(lam=0.2, mash=4)", "by-size(budget=60)", marks=pytest.mark.slow),
