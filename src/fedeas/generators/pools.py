@@ -143,7 +143,7 @@ class HeldOutImages:
         return members[_shuffled(whose, label, members.size)], start
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _shuffled(client: int, label: int, size: int) -> NDArray[np.int32]:
     """The order in which a client takes the images of a class."""
     return stream("held-out", client, label).permutation(size).astype(np.int32)
