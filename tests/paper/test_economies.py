@@ -50,7 +50,7 @@ def test_gains_are_those_of_the_comparisons(rows, packed):
     first = {}
     for found in packed:
         if found.protocol == "clean":
-            first.setdefault(found.dataset, found)
+            first.setdefault((found.dataset, found.setup), found)
     expected = [
         f"{signed(each.difference.mean, 2)} ({each.difference.range_text(2)})"
         for found in first.values()
