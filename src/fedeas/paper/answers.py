@@ -213,12 +213,17 @@ def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[
     """A method's mean difference in each experiment that counts."""
     found: dict[str, list[float]] = {}
     for each in experiments:
-        whole = overall(each).get(method)
-        if whole is None or each.protocol != "clean":
-            continue
-        if whole.verdict.is_given and whole.budgets == each.budgets:
-            found.setdefault(each.dataset, []).append(whole.difference.mean)
+        if each.protocol == "clean" and (difference := whole_difference(each, method)) is not None:
+            found.setdefault(each.dataset, []).append(difference.mean)
     return found
+
+
+def whole_difference(found: Findings, method: str) -> Difference | None:
+    """A method's mean difference to FedEAS over all budgets of an experiment, once all its runs are there."""
+    whole = overall(found).get(method)
+    if whole is None or not whole.verdict.is_given or whole.budgets < found.budgets:
+        return None
+    return whole.difference
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:

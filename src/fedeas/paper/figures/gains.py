@@ -9,13 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedeas.paper.answers import METHODS, STEPS, mean_of_experiments, overall
+from fedeas.paper.answers import METHODS, STEPS, mean_of_experiments, whole_difference
 from fedeas.paper.beyond import SERVER
 from fedeas.paper.figures.style import WIDTH, say_not_run
 from fedeas.paper.findings import Findings
 from fedeas.paper.methods import FEDAVG
 from fedeas.plotting import figures as plots
-from fedeas.runs.comparison import Difference
 
 USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title) and name != SERVER)
 """The methods that give images to clients. Those that do not lose so much that their rows would squeeze the others."""
@@ -32,7 +31,7 @@ REAL = "open marks: real images instead of generated ones"
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
     """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval."""
     found = [each for each in experiments if each.protocol == "clean" and each.compared]
-    rows = [name for name in USES if any(_difference(each, name) for each in found)]
+    rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
     figure = plots.new_figure(WIDTH, 1.6 + 0.42 * max(len(rows), 2))
     axes = figure.subplots()
     axes.set_title("Gain over FedEAS with at most as many images, clean protocol")
@@ -57,7 +56,7 @@ def _draw_row(
     axes: Any, height: int, name: str, found: Sequence[Findings], looks: Mapping[str, tuple[str, str]]
 ) -> None:
     """Experiments of one dataset share a colour; each is a little lower than the one before, so that none hides."""
-    shown = [(each, difference) for each in found if (difference := _difference(each, name)) is not None]
+    shown = [(each, difference) for each in found if (difference := whole_difference(each, name)) is not None]
     for (each, difference), offset in zip(shown, np.linspace(*POINTS, len(shown)), strict=True):
         colour, marker = looks[each.dataset]
         fill = "white" if each.places_real_images else colour
@@ -67,13 +66,6 @@ def _draw_row(
         low, high = mean.interval
         whiskers = [[mean.mean - low], [high - mean.mean]]
         axes.errorbar(mean.mean, height + MEAN, xerr=whiskers, fmt="|", markersize=10, capsize=3, color=plots.INK)
-
-
-def _difference(found: Findings, name: str) -> Difference | None:
-    """A method's mean difference to FedEAS in an experiment, once all its runs are there."""
-    whole = overall(found).get(name)
-    complete = whole is not None and whole.verdict.is_given and whole.budgets == found.budgets
-    return whole.difference if whole is not None and complete else None
 
 
 def _keys(looks: Mapping[str, tuple[str, str]]) -> list[Line2D]:
