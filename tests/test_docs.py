@@ -61,6 +61,11 @@ def anchors(page):
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
+def test_no_merge_was_left_half_done():
+    marks = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
+    assert not [page for page in PAGES if marks.search(page.read_text())]
+
+
 def test_every_rendered_block_has_its_end():
     for page in PAGES:
         text = page.read_text()

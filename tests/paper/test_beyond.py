@@ -1,10 +1,24 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from fedeas.paper.artefacts import artefacts
-from fedeas.paper.beyond import ASIDE, DISJOINT, GAUSSIAN, GENERATED, LARGEST, REAL, WHOLE, comparisons_in, sheets_in
+from fedeas.paper.beyond import (
+    ASIDE,
+    DISJOINT,
+    FURTHER_LOSSES,
+    GAUSSIAN,
+    GENERATED,
+    LARGEST,
+    REAL,
+    ROUND_BIAS,
+    WHOLE,
+    comparisons_in,
+    sheets_in,
+)
 from fedeas.paper.profiles import HEADLINE, PROFILES
 from fedeas.paper.published import setting
 from fedeas.paper.run_plans import allocation_of, counts_of, distinct_images
@@ -159,6 +173,20 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
         assert real.model_copy(update={"generator": generated.generator}).fingerprint == generated.fingerprint
         assert (allocation_of(real).n == allocation_of(generated).n).all()
         assert counts_of(real).total + real.data.held_out == counts_of(compared.runs["FedEAS"]).total
+
+
+def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget():
+    chosen = study("digits", "clean")
+    for compared in comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]:
+        usual = compared.runs["FedEAS"]
+        for title, loss in itertools.product(("FedAvg", "FedEAS"), FURTHER_LOSSES):
+            base, run = compared.runs[title], compared.runs[f"{title}, {loss}"]
+            assert run.train.loss.startswith(FURTHER_LOSSES[loss])
+            assert run.model_copy(update={"train": base.train}).fingerprint == base.fingerprint
+        moved = compared.runs[ROUND_BIAS]
+        assert moved.model_copy(update={"policy": usual.policy}).fingerprint == usual.fingerprint
+        assert allocation_of(moved).total == allocation_of(usual).total
+        assert (allocation_of(moved).n != allocation_of(usual).n).any()
 
 
 @pytest.mark.parametrize("profile", ["digits", "smoke", "full"])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.config import RunConfig
+from fedeas.core.sentences import listed
 from fedeas.paper.measures import accuracy, final, steps
 from fedeas.paper.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from fedeas.paper.profiles import HELD_OUT
@@ -29,14 +30,19 @@ GAUSSIAN = "FedEAS, Gaussian images"
 GENERATED = "FedEAS, generated images"
 REAL = "FedEAS, real images"
 CEILING = "Central training"
+ROUND_BIAS = "RoundBias"
+FURTHER_LOSSES = {"FedLC": "fedlc", "FedRS": "fedrs"}
 _APART = (
     "For generated and real images, a part of the training images goes to no client: the real ones. Neither is ranked."
 )
+_FURTHER = f"{listed([*FURTHER_LOSSES, ROUND_BIAS])} were compared last and are not ranked."
 ASIDE = {
     DISJOINT: "With disjoint images no two clients get the same one, as long as there are enough; they are not ranked.",
     GAUSSIAN: "Gaussian images come from a generator that was fitted to all training images; they are not ranked.",
     GENERATED: _APART,
     REAL: _APART,
+    **{f"{title}, {loss}": _FURTHER for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES},
+    ROUND_BIAS: _FURTHER,
     CEILING: f"{CEILING} has all real images in one place and is not ranked.",
 }
 """Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
@@ -65,6 +71,7 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
         replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
+        *_further(study, where, ours),
         *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
@@ -80,6 +87,19 @@ def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> s
 def _without_images(study: Study) -> list[Method]:
     central = [replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []
     return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
+
+
+def _further(study: Study, where: Setting, ours: Method) -> list[Method]:
+    """The other losses that know the counts, without images and with those of FedEAS, and one more allocation."""
+    if not study.profile.compares_further or study.protocol != "clean":
+        return []
+    policy = f"round-bias(budget={ours.policy}, participation={where.participation})"
+    losses = [
+        replace(method, title=f"{method.title}, {name}", loss=loss)
+        for method in (FEDAVG, ours)
+        for name, loss in FURTHER_LOSSES.items()
+    ]
+    return [*losses, Method(ROUND_BIAS, policy=policy)]
 
 
 def _with_other_images(study: Study, ours: Method) -> list[Method]:

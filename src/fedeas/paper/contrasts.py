@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import mean_cell, mean_of
-from fedeas.paper.beyond import BALANCED_TITLE, CEILING, DISJOINT, GAUSSIAN, GENERATED, REAL, WHOLE
+from fedeas.paper.beyond import (
+    BALANCED_TITLE,
+    CEILING,
+    DISJOINT,
+    FURTHER_LOSSES,
+    GAUSSIAN,
+    GENERATED,
+    REAL,
+    ROUND_BIAS,
+    WHOLE,
+)
 from fedeas.paper.findings import NOTHING, Findings
 from fedeas.paper.methods import FEDAVG, FEDEAS
 from fedeas.runs.comparison import Difference
@@ -34,8 +44,15 @@ SIDE = (
     Contrast(WHOLE, DISJOINT),
     Contrast(DISJOINT, GAUSSIAN),
     Contrast(REAL, GENERATED),
+    *(Contrast(f"{title}, {loss}", title) for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES),
+    *(Contrast(f"{FEDEAS.title}, {loss}", f"{FEDEAS.title}, {BALANCED_TITLE}") for loss in FURTHER_LOSSES),
+    Contrast(ROUND_BIAS, FEDEAS.title),
 )
-"""What other images do to FedEAS; shown at each budget, because the budget decides how many images repeat."""
+"""What other images do to FedEAS, and what the other losses and RoundBias do, in single experiments. Shown at each
+budget, because the budget decides how many images repeat."""
+
+
+SAME = "the same at each"
 
 
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
@@ -66,7 +83,7 @@ def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Differ
 
 
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
-    """What one choice adds over experiments, and below it what other images do to FedEAS in single ones."""
+    """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
     clean = [each for each in experiments if each.protocol == "clean"]
     tables = [table for table in (_over_experiments(clean), _at_budgets(clean)) if table]
     return "\n\n".join(tables) if tables else NOTHING
@@ -96,8 +113,12 @@ def _at_budgets(experiments: Sequence[Findings]) -> str:
 
 def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
-    cells = [f"{cell} at {table}" for table, difference in budgets.items() if (cell := mean_cell(difference))]
-    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), "; ".join(cells)] if cells else []
+    cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
+    if not cells:
+        return []
+    each = [f"{cell} at {table}" for table, cell in cells.items()]
+    alike = len(each) > 1 and len(set(cells.values())) == 1  # as without images
+    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), SAME if alike else "; ".join(each)]
 
 
 def _name(contrast: Contrast) -> str:

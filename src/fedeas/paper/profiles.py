@@ -70,6 +70,7 @@ class Profile:
         budget: the FedEAS policy whose total the other policies match.
         beyond: settings of ``beyond``; under the paper's protocol, the first one alone.
         compares_most: whether it compares more methods in the first one than in the others.
+        compares_further: whether it compares FedLC, FedRS and RoundBias there, too, as side questions.
         largest_everywhere: whether it compares the pool to the largest class in all of them, too.
         betas: FedEAS's beta for its budgets.
         planned_seeds: seeds that ``beyond`` needs to be finished.
@@ -94,6 +95,7 @@ class Profile:
     budget: str = PAPERS_BUDGET
     beyond: tuple[str, ...] = (HEADLINE,)
     compares_most: bool = True
+    compares_further: bool = False
     largest_everywhere: bool = False
     betas: tuple[float, ...] = (4, 12)
     planned_seeds: int = 3
@@ -136,7 +138,7 @@ DIGITS = Profile(
     MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
     dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5),
     planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
-    largest_everywhere=True,
+    compares_further=True, largest_everywhere=True,
     equal_steps={HEADLINE: 7, "c10-k100-a0.05": 7, "c10-k100-a0.3": 5, "c10-k20-a0.1": 10},
 )  # fmt: skip
 
