@@ -52,7 +52,7 @@ SIDE = (
 budget, because the budget decides how many images repeat."""
 
 
-SAME = "the same at each"
+NO_BUDGET = "without images there is no budget"
 
 
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
@@ -116,9 +116,9 @@ def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
     if not cells:
         return []
-    each = [f"{cell} at {table}" for table, cell in cells.items()]
-    alike = len(each) > 1 and len(set(cells.values())) == 1  # as without images
-    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), SAME if alike else "; ".join(each)]
+    each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
+    has_images = contrast.instead_of != FEDAVG.title
+    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each if has_images else NO_BUDGET]
 
 
 def _name(contrast: Contrast) -> str:
