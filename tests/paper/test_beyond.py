@@ -175,8 +175,9 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
         assert counts_of(real).total + real.data.held_out == counts_of(compared.runs["FedEAS"]).total
 
 
-def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget():
-    chosen = study("digits", "clean")
+@pytest.mark.parametrize("profile", ["digits", "fashion"])
+def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget(profile):
+    chosen = study(profile, "clean")
     for compared in comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]:
         usual = compared.runs["FedEAS"]
         for title, loss in itertools.product(("FedAvg", "FedEAS"), FURTHER_LOSSES):

@@ -28,6 +28,7 @@ from fedeas.paper.recommendation import advice_markdown
 from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
 from fedeas.paper.reproduction import reproduce as make
 from fedeas.paper.results import Results
+from fedeas.paper.robustness import robustness_markdown
 from fedeas.paper.run_queue import stays_here
 from fedeas.paper.studies import Protocol, study
 from fedeas.paper.tables import markdown
@@ -131,6 +132,14 @@ def reproduce_contrasts(as_markdown: AsMarkdown = False, results: KeptResults = 
 def reproduce_economies(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
     """Show what images of each client's own and one pool for all cost, and what they gain."""
     _print(economies_markdown(_scan(folder, results)), as_markdown)
+
+
+@reproduce.command("robustness")
+def reproduce_robustness(
+    as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS
+) -> None:
+    """Show how far the gains of `beyond` carry: elsewhere, without one dataset, at small and large budgets."""
+    _print(robustness_markdown(all_findings(_scan(folder, results))), as_markdown)
 
 
 @reproduce.command("answers")

@@ -43,6 +43,8 @@ QUESTIONS = (
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
+USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title) and name != SERVER)
+"""The methods that give images to clients."""
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
 
@@ -67,10 +69,10 @@ class Overall(NamedTuple):
 @cache
 def overall(found: Findings) -> dict[str, Overall]:
     """Each method of the questions, if it has been compared; the verdicts hold together with 95 % (Bonferroni)."""
-    planned = {name: tables for name in METHODS if (tables := _planned(found, name))}
+    planned = {name: tables for name in METHODS if (tables := planned_tables(found, name))}
     means = dict[str, Overall]()
     for name, tables in planned.items():
-        values = [each.by_seed for each in _comparisons(found, name)]
+        values = [each.by_seed for each in comparisons_of(found, name)]
         if (difference := mean_of(values)) is not None:
             complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
             means[name] = Overall(difference, verdict_among(len(planned), difference, complete), len(values))
@@ -87,15 +89,15 @@ def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
     return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 
 
-def _planned(found: Findings, name: str) -> list[str]:
+def planned_tables(found: Findings, name: str) -> list[str]:
     """The tables in which a method will be compared, one for each budget."""
     wanted = name.removesuffix(STEPS), name.endswith(STEPS)
     return [table for table, method in found.planned if (method, table.endswith(EQUAL_STEPS)) == wanted]
 
 
-def _comparisons(found: Findings, name: str) -> list[Compared]:
+def comparisons_of(found: Findings, name: str) -> list[Compared]:
     """The comparisons of a method that have been made."""
-    tables = _planned(found, name)
+    tables = planned_tables(found, name)
     return [each for each in found.compared if each.table in tables and each.method == name.removesuffix(STEPS)]
 
 
@@ -108,11 +110,24 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 def goal(experiments: Sequence[Findings]) -> str:
     """Which methods gain the goal over experiments, with an interval above zero, and what they gain at equal steps."""
     reached = [name for name in METHODS if not name.endswith(STEPS) and _reaches_goal(experiments, name)]
-    lines = []
-    for name in reached:
-        controls = [f"{EQUAL_STEPS}: {text}" for text in mean_text(experiments, f"{name}{STEPS}")]
-        lines.append("; with ".join([f"{name}: {next(mean_text(experiments, name))}", *controls]))
+    lines = [
+        "; ".join([f"{name}: {next(mean_text(experiments, name))}", *_at_equal_steps(experiments, name)])
+        for name in reached
+    ]
     return "\n  - ".join(["**Yes**" if reached else f"**{NOT_SHOWN}**", *lines])
+
+
+def _at_equal_steps(experiments: Sequence[Findings], method: str) -> Iterator[str]:
+    """What a method gains with all steps and with equal ones, in the experiments that have both."""
+    pairs = [[whole_difference(each, name) for name in (method, method + STEPS)] for each in clean(experiments)]
+    both = [(usual.mean, control.mean) for usual, control in pairs if usual and control]
+    usual, control, lost = (
+        Difference.of(values)
+        for values in ([one for one, _ in both], [other for _, other in both], [other - one for one, other in both])
+    )
+    if usual is not None and control is not None and lost is not None and lost.interval is not None:
+        texts = (mean_cell(each) for each in (usual, control, lost))
+        yield "on the {} with {}: {} with all steps, {} with equal ones, so {}".format(len(both), EQUAL_STEPS, *texts)
 
 
 def _reaches_goal(experiments: Sequence[Findings], method: str) -> bool:
@@ -192,16 +207,21 @@ def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
     whole = overall(found).get(method)
     if whole is not None and whole.verdict is verdict:
         return ""
-    budgets = [each.budget for each in _comparisons(found, method) if each.verdict is verdict]
+    budgets = [each.budget for each in comparisons_of(found, method) if each.verdict is verdict]
     return f" at {listed(budgets)}" if budgets else None
 
 
 def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Difference | None:
     """A method's mean difference over the experiments that have compared it under the clean protocol at all budgets.
 
-    Experiments are the units of its interval, not seeds: it says what to expect in another experiment like these.
+    Experiments are the units of its interval, not seeds: it says where the mean over many experiments like these lies.
     """
-    return Difference.of([each for means in _by_dataset(experiments, method).values() for each in means])
+    return Difference.of(gains_of(experiments, method))
+
+
+def gains_of(experiments: Sequence[Findings], method: str) -> list[float]:
+    """A method's mean difference to FedEAS in each clean experiment that has all its runs."""
+    return [each for gains in _by_dataset(experiments, method).values() for each in gains]
 
 
 def mean_of_datasets(experiments: Sequence[Findings], method: str) -> Difference | None:
@@ -212,10 +232,15 @@ def mean_of_datasets(experiments: Sequence[Findings], method: str) -> Difference
 def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[float]]:
     """A method's mean difference in each experiment that counts."""
     found: dict[str, list[float]] = {}
-    for each in experiments:
-        if each.protocol == "clean" and (difference := whole_difference(each, method)) is not None:
+    for each in clean(experiments):
+        if (difference := whole_difference(each, method)) is not None:
             found.setdefault(each.dataset, []).append(difference.mean)
     return found
+
+
+def clean(experiments: Sequence[Findings]) -> list[Findings]:
+    """The experiments with the clean protocol; means are over these."""
+    return [each for each in experiments if each.protocol == "clean"]
 
 
 def whole_difference(found: Findings, method: str) -> Difference | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedeas.core.sentences import markdown_table
-from fedeas.paper.answers import mean_cell, mean_of
+from fedeas.paper.answers import clean, mean_cell, mean_of
 from fedeas.paper.beyond import (
     BALANCED_TITLE,
     CEILING,
@@ -84,8 +84,7 @@ def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Differ
 
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
-    clean = [each for each in experiments if each.protocol == "clean"]
-    tables = [table for table in (_over_experiments(clean), _at_budgets(clean)) if table]
+    tables = [table for table in (_over_experiments(clean(experiments)), _at_budgets(clean(experiments))) if table]
     return "\n\n".join(tables) if tables else NOTHING
 
 

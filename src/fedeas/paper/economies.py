@@ -26,8 +26,17 @@ TIMED = "cifar10"
 HEADS = ("beta", "method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
 
 
+WITH_LESS = "A pool of a smaller budget beside FedEAS at its largest"
+HEADS_WITH_LESS = (
+    "experiment", "images made for FedEAS", "for the pool", "steps of the pool", "the pool minus FedEAS (95 %)"
+)  # fmt: skip
+
+
 def economies_markdown(results: Results) -> str:
-    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, at every budget."""
+    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, at every budget.
+
+    A last table compares pools of smaller budgets with FedEAS at its largest.
+    """
     studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
     tables = [f"**{each.title(each.beyond[0])}**\n\n{markdown_table(HEADS, _rows(each, results))}" for each in studies]
     about = (
@@ -35,7 +44,8 @@ def economies_markdown(results: Results) -> str:
         "size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a client "
         "that makes its own needs the generator instead. Steps are those of all clients in all rounds."
     )
-    return "\n\n".join([*tables, about])
+    with_less = markdown_table(HEADS_WITH_LESS, [row for each in studies for row in _rows_with_less(each, results)])
+    return "\n\n".join([*tables, about, f"**{WITH_LESS}**", with_less])
 
 
 def _rows(chosen: Study, results: Results) -> Iterator[list[str]]:
@@ -46,6 +56,26 @@ def _rows(chosen: Study, results: Results) -> Iterator[list[str]]:
             yield [beta, FEDEAS.title, *_costs(base), *_worth(base, results), ""]
             gained = Difference.of(_values(results, gain, pool, base))
             yield [beta, WHOLE, *_costs(pool), *_worth(pool, results), mean_cell(gained)]
+
+
+def _rows_with_less(chosen: Study, results: Results) -> Iterator[list[str]]:
+    """The pools of smaller budgets, each beside FedEAS at its largest budget."""
+    *smaller, largest = (each for each in comparisons_in(chosen, chosen.beyond[0]) if not each.equal_steps)
+    base = largest.runs[FEDEAS.title]
+    for compared in smaller:
+        pool = compared.runs[WHOLE]
+        gained = mean_cell(Difference.of(_values(results, gain, pool, base)))
+        made = [
+            f"{distinct_images(run):,} at beta = {beta:g}"
+            for run, beta in ((base, largest.beta), (pool, compared.beta))
+        ]
+        work = [mean(values) for run in (pool, base) if (values := _values(results, steps, run))]
+        yield [
+            chosen.title(chosen.beyond[0]),
+            *made,
+            f"{work[0] / work[1]:.1f} times" if len(work) == 2 else "",
+            gained,
+        ]
 
 
 def _costs(run: RunConfig) -> list[str]:

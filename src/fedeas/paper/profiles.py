@@ -149,18 +149,18 @@ FASHION = Profile(
     FASHION_SAYS + REAL_SAYS,
     (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps={HEADLINE: 20},
-    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
+    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"), compares_further=True,
 )  # fmt: skip
 
 FASHION_GENERATED = replace(
     FASHION, name="fashion-generated", says=FASHION_SAYS + GENERATED_SAYS, generator="diffusion",
-    beyond=(HEADLINE,), compares_most=False, largest_everywhere=True, equal_steps={},
+    beyond=(HEADLINE,), compares_most=False, compares_further=False, largest_everywhere=True, equal_steps={},
 )  # fmt: skip
 
 CIFAR100 = replace(
     FASHION, name="cifar100", dataset="cifar100",
     says=SMALL_CNN_SAYS.format(dataset="CIFAR-100", images="50,000", parts="") + REAL_SAYS,
-    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False,
+    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False, compares_further=False,
 )  # fmt: skip
 
 SMOKE = Profile(

@@ -95,6 +95,18 @@ class Difference(Measured):
         return self.mean - half, self.mean + half
 
     @property
+    def interval_of_another(self) -> tuple[float, float] | None:
+        """Where one more value would lie, with 95 % (prediction interval); None where `interval` is.
+
+        >>> [round(end, 2) for end in Difference(2.0, 0.5, 4).interval_of_another]
+        [0.22, 3.78]
+        """
+        if self.interval is None:
+            return None
+        half = (self.interval[1] - self.mean) * math.sqrt(self.seeds + 1)
+        return self.mean - half, self.mean + half
+
+    @property
     def verdict(self) -> Verdict:
         """Higher or lower only if the interval does not contain 0."""
         return self.verdict_among(1)
@@ -113,7 +125,7 @@ class Difference(Measured):
         >>> Difference(2.0, 0.5, 4).range_text(1), Difference(2.0, None, 1).range_text(1)
         ('1.2 to 2.8', '')
         """
-        return "" if self.interval is None else " to ".join(fixed(end, decimals) for end in self.interval)
+        return ends_text(self.interval, decimals)
 
 
 def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
@@ -124,6 +136,17 @@ def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> D
     (1.5, 2, 'no difference shown')
     """
     return Difference.of([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+
+
+def sign_test(values: Sequence[float]) -> float:
+    """The two-sided p-value of the signs, if both were equally likely; zeros do not count.
+
+    >>> sign_test([1, 2, 3, 4, -1]), sign_test([1, -1])
+    (0.375, 1.0)
+    """
+    above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
+    count, most = above + below, max(above, below)
+    return min(1.0, sum(math.comb(count, number) for number in range(most, count + 1)) / 2.0 ** (count - 1))
 
 
 @dataclass(frozen=True)
@@ -228,6 +251,15 @@ def fixed(value: float, decimals: int) -> str:
     ('−1,234.5', '0.0')
     """
     return f"{value:z,.{decimals}f}".replace("-", "−")
+
+
+def ends_text(interval: tuple[float, float] | None, decimals: int) -> str:
+    """Format the ends of an interval; empty if there is none.
+
+    >>> ends_text((-1.25, 2), 1)
+    '−1.2 to 2.0'
+    """
+    return "" if interval is None else " to ".join(fixed(end, decimals) for end in interval)
 
 
 def signed(value: float, decimals: int) -> str:

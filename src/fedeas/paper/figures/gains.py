@@ -9,15 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedeas.paper.answers import METHODS, STEPS, mean_of_experiments, whole_difference
-from fedeas.paper.beyond import SERVER
+from fedeas.paper.answers import STEPS, USES, clean, mean_of_experiments, whole_difference
 from fedeas.paper.figures.style import WIDTH, say_not_run
 from fedeas.paper.findings import Findings
-from fedeas.paper.methods import FEDAVG
 from fedeas.plotting import figures as plots
-
-USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title) and name != SERVER)
-"""The methods that give images to clients. Those that do not lose so much that their rows would squeeze the others."""
 
 SHADES = (plots.BLUE, plots.VERMILLION, plots.GREEN, plots.PURPLE, plots.ORANGE, plots.SKY)
 MARKERS = "osD^vP"
@@ -29,8 +24,11 @@ REAL = "open marks: real images instead of generated ones"
 
 @plots.styled
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
-    """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval."""
-    found = [each for each in experiments if each.protocol == "clean" and each.compared]
+    """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval.
+
+    Methods that give no images to clients are left out: they lose so much that their rows would squeeze the others.
+    """
+    found = [each for each in clean(experiments) if each.compared]
     rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
     figure = plots.new_figure(WIDTH, 1.6 + 0.42 * max(len(rows), 2))
     axes = figure.subplots()

@@ -1,0 +1,67 @@
+"""How far the gains of ``beyond`` carry: to one more experiment, without one dataset, at small and at large budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fedeas.core.sentences import markdown_table
+from fedeas.paper.answers import (
+    STEPS,
+    USES,
+    clean,
+    comparisons_of,
+    gains_of,
+    mean_cell,
+    mean_of_experiments,
+    planned_tables,
+)
+from fedeas.paper.findings import NOTHING, Findings
+from fedeas.runs.comparison import Difference, ends_text, sign_test
+
+HEADS = (
+    "instead of FedEAS", "experiments above FedEAS", "one more experiment (95 %)",
+    "at the smallest budgets (95 %)", "at the largest budgets (95 %)",
+)  # fmt: skip
+ABOUT = (
+    "p: how likely at least as many experiments would lie on one side of FedEAS by chance (sign test, two-sided). "
+    "One more experiment: where the gain in a further experiment like these would lie (prediction interval). The other "
+    "intervals are those of means over experiments. The last table leaves out all experiments on one dataset."
+)
+
+
+def robustness_markdown(experiments: Sequence[Findings]) -> str:
+    """A table of what to expect elsewhere and at other budgets, and one of the means without each dataset."""
+    compared = [name for name in USES if not name.endswith(STEPS) and gains_of(experiments, name)]
+    if not compared:
+        return NOTHING
+    datasets = list(dict.fromkeys(each.dataset for each in clean(experiments) if each.compared))
+    elsewhere = markdown_table(HEADS, [_row(name, experiments) for name in compared])
+    heads = [HEADS[0], *(f"without {dataset} (95 %)" for dataset in datasets)]
+    without = markdown_table(heads, [_without_each(name, experiments, datasets) for name in compared])
+    return "\n\n".join([elsewhere, without, ABOUT])
+
+
+def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference | None:
+    """The mean over clean experiments of the difference at their smallest (`end` 0) or largest (-1) budget."""
+    return Difference.of(list(_at_end(clean(experiments), method, end)))
+
+
+def _at_end(experiments: Sequence[Findings], method: str, end: int) -> Iterable[float]:
+    for found in experiments:
+        tables = planned_tables(found, method)
+        made = {each.table: each for each in comparisons_of(found, method) if each.verdict.is_given}
+        if tables and tables[end] in made:
+            yield made[tables[end]].difference.mean
+
+
+def _row(method: str, experiments: Sequence[Findings]) -> list[str]:
+    gains, mean = gains_of(experiments, method), mean_of_experiments(experiments, method)
+    above = f"{sum(gain > 0 for gain in gains)} of {len(gains)} (p = {sign_test(gains):.2g})"
+    another = ends_text(mean.interval_of_another, 2) if mean is not None else ""
+    return [method, above, another, *(mean_cell(at_end(experiments, method, end)) for end in (0, -1))]
+
+
+def _without_each(method: str, experiments: Sequence[Findings], datasets: Sequence[str]) -> list[str]:
+    """A method's mean over experiments, without those on each dataset in turn."""
+    others = [[found for found in experiments if found.dataset != dataset] for dataset in datasets]
+    return [method, *(mean_cell(mean_of_experiments(each, method)) for each in others)]
