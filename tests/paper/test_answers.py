@@ -149,6 +149,20 @@ def test_the_goal_is_a_point_more_with_an_interval_above_zero(levels, reached):
     assert found.startswith("**Yes**") == reached
 
 
+def test_what_equal_steps_leave_of_a_gain_is_told_for_the_experiments_that_have_both():
+    pool = POOLED.methods[0].removesuffix(STEPS)
+    both = []
+    for usual, equal in ((2.0, 1.0), (3.0, 1.5), (4.0, 3.5)):
+        found, control = experiment("one", pool, level=usual), experiment("one", pool, "beta = 4, equal steps", equal)
+        planned = (*found.planned, *control.planned)
+        both.append(replace(found, compared=(*found.compared, *control.compared), planned=planned))
+    alone = experiment("other", pool, level=4.0)
+    said = goal([*both, alone])
+    assert "on the 3 with equal steps: +3.02 (0.54 to 5.50) with all steps, +2.02 (−1.27 to 5.31)" in said
+    assert "so −1.00 (−2.24 to 0.24)" in said
+    assert "equal steps" not in goal([experiment("one", pool, level=2.0), alone])
+
+
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))
 def test_the_mean_of_experiments_has_experiments_as_units(levels):
     found = mean_of_experiments([experiment("one", level=level) for level in levels], "Uniform")

@@ -1,23 +1,37 @@
 """The table of costs agrees with the plans and with the comparisons, which are computed elsewhere."""
 
+from statistics import mean
+
 import pytest
 
-from fedeas.paper.beyond import WHOLE
-from fedeas.paper.economies import HEADS, economies_markdown
+from fedeas.paper.beyond import WHOLE, comparisons_in
+from fedeas.paper.economies import HEADS, HEADS_WITH_LESS, economies_markdown
+from fedeas.paper.measures import accuracy
+from fedeas.paper.studies import study
 from fedeas.runs.comparison import signed
 
 PIXELS = {"digits": 8 * 8, "fashion-mnist": 28 * 28, "cifar10": 32 * 32 * 3, "cifar100": 32 * 32 * 3}
 
 
 @pytest.fixture(scope="module")
-def rows(kept):
-    """The rows of all tables, each with the dataset of its table."""
+def parts(kept):
+    """Titles and tables of the experiments, one after the other; what they mean; title and table of smaller budgets."""
+    return economies_markdown(kept).split("\n\n")
+
+
+@pytest.fixture(scope="module")
+def rows(parts):
+    """The rows of the experiments' tables, each with the dataset of its table."""
     found = []
-    for title, table in batched(economies_markdown(kept).split("\n\n")[:-1]):
+    for title, table in batched(parts[:-3]):
         dataset = title.strip("*").partition(",")[0].lower().replace("cifar-10", "cifar10")
-        cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-        found += [{**dict(zip(HEADS, row, strict=False)), "dataset": dataset} for row in cells]
+        found += [{**row, "dataset": dataset} for row in rows_of(table, HEADS)]
     return found
+
+
+def rows_of(table, heads):
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return [dict(zip(heads, row, strict=False)) for row in cells]
 
 
 def batched(parts):
@@ -58,3 +72,15 @@ def test_gains_are_those_of_the_comparisons(rows, packed):
         if each.method == WHOLE and not each.is_control
     ]
     assert [row[HEADS[-1]] for row in rows[1::2]] == expected
+
+
+def test_a_pool_of_a_smaller_budget_is_compared_with_fedeas_at_its_largest(parts, kept):
+    rows = [row for row in rows_of(parts[-1], HEADS_WITH_LESS) if row["experiment"].startswith("digits")]
+    chosen = study("digits", "clean")
+    *smaller, largest = [each for each in comparisons_in(chosen, chosen.beyond[0]) if not each.equal_steps]
+    assert [row["for the pool"].split("beta = ")[1] for row in rows] == [f"{each.beta:g}" for each in smaller]
+    for row, pool in zip(rows, smaller, strict=True):
+        assert row["images made for FedEAS"].endswith(f"beta = {largest.beta:g}")
+        assert number(row["for the pool"].split(" at")[0]) < number(row["images made for FedEAS"].split(" at")[0])
+        levels = [mean(kept.values([run], accuracy).values()) for run in (pool.runs[WHOLE], largest.runs["FedEAS"])]
+        assert row[HEADS_WITH_LESS[-1]].startswith(f"{signed(levels[0] - levels[1], 2)} (")

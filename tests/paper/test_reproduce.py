@@ -356,7 +356,10 @@ def test_the_summary_and_the_ledger_need_no_runs(tmp_path, capsys):
         assert "CIFAR-100" in capsys.readouterr().out  # among what was not run
 
 
-READERS = (["table1", "--show"], ["summary"], ["ledger"], ["findings"], ["advice"], ["answers"])
+READERS = (
+    ["table1", "--show"], ["summary"], ["ledger"], ["findings"], ["advice"], ["answers"], ["contrasts"], ["economies"],
+    ["robustness"],
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])

@@ -7,10 +7,11 @@ from itertools import product
 from statistics import mean
 
 from fedeas.core.sentences import markdown_table
-from fedeas.paper.answers import mean_text, overall, where_shown
+from fedeas.paper.answers import mean_cell, mean_text, overall, where_shown
 from fedeas.paper.beyond import BALANCED_TITLE
 from fedeas.paper.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from fedeas.paper.methods import FEDEAS
+from fedeas.paper.robustness import at_end
 from fedeas.planning.advice import Advice, Shown
 from fedeas.runs.comparison import Verdict
 
@@ -43,8 +44,15 @@ def _evidence(experiments: Sequence[Findings], policy: str, methods: Sequence[st
         return Shown()
     judged = [(each.dataset, found) for each in experiments if (found := _verdicts(each, methods))]
     higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
-    gained = next(mean_text(experiments, methods[0]), "") if len(methods) == 1 else ""
+    gained = _gained(experiments, methods[0]) if len(methods) == 1 else ""
     return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), gained) if higher else Shown()
+
+
+def _gained(experiments: Sequence[Findings], method: str) -> str:
+    """A method's mean over experiments, and at their smallest and largest budgets; empty without intervals."""
+    ends = ((at_end(experiments, method, 0), "smallest"), (at_end(experiments, method, -1), "largest"))
+    sizes = [f"{text} at the {size} budgets" for each, size in ends if (text := mean_cell(each))]
+    return ", ".join([*mean_text(experiments, method), *sizes])
 
 
 def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fedeas.core.sentences import markdown_table
 from fedeas.paper.answers import (
@@ -14,6 +14,7 @@ from fedeas.paper.answers import (
     mean_cell,
     mean_of_experiments,
     planned_tables,
+    whole_difference,
 )
 from fedeas.paper.findings import NOTHING, Findings
 from fedeas.runs.comparison import Difference, ends_text, sign_test
@@ -42,16 +43,14 @@ def robustness_markdown(experiments: Sequence[Findings]) -> str:
 
 
 def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference | None:
-    """The mean over clean experiments of the difference at their smallest (`end` 0) or largest (-1) budget."""
-    return Difference.of(list(_at_end(clean(experiments), method, end)))
+    """The mean difference at the smallest (`end` 0) or largest (-1) budget of each experiment of `gains_of`."""
+    counted = [found for found in clean(experiments) if whole_difference(found, method) is not None]
+    return Difference.of([_by_table(found, method)[planned_tables(found, method)[end]] for found in counted])
 
 
-def _at_end(experiments: Sequence[Findings], method: str, end: int) -> Iterable[float]:
-    for found in experiments:
-        tables = planned_tables(found, method)
-        made = {each.table: each for each in comparisons_of(found, method) if each.verdict.is_given}
-        if tables and tables[end] in made:
-            yield made[tables[end]].difference.mean
+def _by_table(found: Findings, method: str) -> dict[str, float]:
+    """A method's difference to FedEAS at each budget."""
+    return {each.table: each.difference.mean for each in comparisons_of(found, method)}
 
 
 def _row(method: str, experiments: Sequence[Findings]) -> list[str]:
