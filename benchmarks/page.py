@@ -10,9 +10,9 @@ from measure import RESULTS
 
 TITLE = """# Performance
 
-Rendered by `make bench` from `benchmarks/results/`; each table was measured on the machine named under it. A table was
-measured in one run, except those of whole federated runs: each of their rows was measured by itself, some with earlier
-versions.
+This page shows how fast FedEAS is and how much memory it needs. `make bench` renders it from `benchmarks/results/`;
+each table was measured on the machine named under it. A table was measured in one run of its script, except those of
+whole federated runs: each of their rows was measured by itself, some with earlier versions.
 """
 
 
