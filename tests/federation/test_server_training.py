@@ -31,11 +31,21 @@ def test_clients_get_no_images_and_the_start_is_better(tmp_path):
     assert server.rounds()[0]["accuracy"] > usual.rounds()[0]["accuracy"] + 0.1
 
 
+def test_the_summary_says_what_the_server_trained_on(tmp_path):
+    summary = run(tmp_path, "train.server_epochs=3", "train.batch_size=32").summary()
+    whole, rest = divmod(summary["total"], 32)
+    assert summary["server"]["images"] == summary["total"] > 32
+    assert summary["server"]["steps"] == 3 * (whole + (rest > 0))
+    assert "server" not in run(tmp_path, "policy=no-generation").summary()
+
+
 def test_a_resumed_run_does_not_train_at_the_server_again(tmp_path):
     whole = run(tmp_path / "whole", "train.server_epochs=2")
     run(tmp_path / "parts", "train.server_epochs=2", pause=lambda record: True)
     parts = run(tmp_path / "parts", "train.server_epochs=2")
     assert [each["accuracy"] for each in parts.rounds()] == [each["accuracy"] for each in whole.rounds()]
+    for name in ("images", "steps"):
+        assert parts.summary()["server"][name] == whole.summary()["server"][name]
 
 
 def test_dropout_at_the_server_is_repeatable():
@@ -58,11 +68,11 @@ def test_dropout_at_the_server_is_repeatable():
     [
         ("gaussian", lambda plan: plan.total),
         ("shared(of=gaussian)", lambda plan: plan.distinct),
-        ("shared(of=gaussian, each=30)", lambda plan: distinct_in_pool(plan.n, 30).sum()),
+        ("shared(of=gaussian, each=60)", lambda plan: distinct_in_pool(plan.n, 60).sum()),
     ],
 )
 def test_every_image_of_the_plan_is_trained_on_once(generator, made):
-    policy = "pool(distinct=60)" if "shared" in generator else "fedeas(beta=1)"
+    policy = "pool(distinct=600)" if "shared" in generator else "fedeas(beta=1)"
     config = load_config(None, [*BASE, "train.server_epochs=1", f"generator={generator}", f"policy={policy}"])
     parts = Parts.of(config, torch.device("cpu"))
     clients = LocalClients.of(parts)

@@ -21,6 +21,7 @@ from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
+from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
 from fedeas.federation.server_training import train_on_server
 from fedeas.federation.split import held_out, refuse_own_data
@@ -34,7 +35,7 @@ from fedeas.generators.settings import GeneratorContext
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import parse_policy
-from fedeas.runs.store import Record, Run
+from fedeas.runs.store import SERVER_TRAINING, Record, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,7 @@ class LocalClients:
         refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
         parse_generator(config.generator).check_plan(allocation.n)
+        check_pool_size(config, data.counts, allocation)
         plan = allocation.n
         generator = ready_generator(config, data.dataset, parts.device, bank, plan) if allocation.total else None
 
@@ -93,7 +95,7 @@ class LocalClients:
         if isinstance(generator, BankedGenerator | KeptPool):
             journal = NotingGenerator(generator, run.noted_images(), run.note_images)
         if self.parts.config.train.server_epochs and generator is not None and not done:
-            train_on_server(self.parts, self.allocation, generator)
+            run.write_json(SERVER_TRAINING, train_on_server(self.parts, self.allocation, generator))
         worker = replace(self.worker, generator=journal or generator)
         if self.parts.device.type == "cuda":
             worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())

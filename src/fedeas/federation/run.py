@@ -134,7 +134,9 @@ class Federation:
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
-            run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
+            trained_before = run.server_training()
+            told: Record = {} if trained_before is None else {"server": trained_before}
+            run.write_json("summary.json", {**self._summary(rounds, ready.budget, tally), **told})
 
     def _initial_state(self, ready: ReadyClients) -> Arrays:
         """The server's state before the first round, after the algorithm's exchange with the clients."""

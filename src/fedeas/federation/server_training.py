@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.algorithms.random_numbers import random_numbers_of
 from fedeas.core.arrays import IntArray
+from fedeas.core.log import log
 from fedeas.data.client import ClientData
 from fedeas.federation.parts import Parts
 from fedeas.generators.base import Generator, GeneratorWrapper, Images, plan_addresses
 from fedeas.generators.pools import SharedPool, numbers_in_pool
 from fedeas.planning.counts import Allocation
+from fedeas.runs.store import Record
 
 
-def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> None:
-    """Train the run's model, in place, for ``train.server_epochs`` passes over all different images of a plan."""
-    config = parts.config
+def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Record:
+    """Train the run's model, in place, for ``train.server_epochs`` passes over all different images of a plan.
+
+    Returns how many images these are, and the steps and seconds that the training took.
+    """
+    config, started = parts.config, time.perf_counter()
     data = images_of(parts, plan, generator)
     train = config.train.model_copy(update={"epochs": config.train.server_epochs, "steps": 0})
     broadcast = model_arrays(parts.model)
@@ -27,7 +34,10 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Non
     )
     with random_numbers_of(job):
         reply, _ = FedAvg().client_update(job)
-    reply.awaited()  # raises if the loss is not finite
+    metrics = reply.awaited().metrics  # raises if the loss is not finite
+    images, steps = len(data.labels), int(float(metrics["steps"]))
+    log.info("the server trained for %d steps on %d images", steps, images)
+    return {"images": images, "steps": steps, "seconds": round(time.perf_counter() - started, 6)}
 
 
 def images_of(parts: Parts, plan: Allocation, generator: Generator) -> ClientData:

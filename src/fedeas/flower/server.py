@@ -13,6 +13,7 @@ from fedeas.core.log import log
 from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
+from fedeas.federation.pool_size import check_pool_size
 from fedeas.flower.client import About
 from fedeas.flower.engine import FlowerEngine, checked_count
 from fedeas.flower.revealed_counts import Numbers, shares
@@ -63,6 +64,7 @@ class FlowerClients:
         allocation = self.policy.allocate(counts)
         others = [not introduction.get("own_generator") for introduction in told]
         parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
+        check_pool_size(self.parts.config, counts, allocation)
         run.save_allocation(counts, allocation)
         generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
         return generated, budget_record(counts, allocation)
