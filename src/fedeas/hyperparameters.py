@@ -163,9 +163,9 @@ class BalancedSoftmax(CrossEntropy):
 class FedLC(CrossEntropy):
     """Cross-entropy with the margin tau n_c^(-1/4) taken off the logit of class c (Zhang et al., ICML 2022).
 
-    The margin has no limit as a count goes to zero. A missing class has a margin of 100 tau: with tau = 1 it is left out
-    of the softmax, and the client neither learns nor unlearns it. Synthetic images of the class make its margin finite. As in common practice
-    the sum runs over all classes; in the article it leaves out the sample's own.
+    The margin has no limit as a count goes to zero. A missing class has a margin of 100 tau: with tau = 1 it is left
+    out of the softmax, and the client neither learns nor unlearns it. Synthetic images of the class make its margin
+    small. As in common practice the sum runs over all classes; in the article it leaves out the sample's own.
 
     Args:
         tau: weight of the margins; 0 is cross-entropy.

@@ -14,6 +14,7 @@ from fedeas.paper.beyond import (
     FURTHER_LOSSES,
     GAUSSIAN,
     GENERATED,
+    LARGEST,
     REAL,
     ROUND_BIAS,
     WHOLE,
@@ -36,6 +37,7 @@ CONTRASTS = (
         for title in (FEDAVG.title, FEDEAS.title, "KL", "Pool to the mean")
     ),
     Contrast(WHOLE, "Pool to the mean"),
+    Contrast(LARGEST, "Pool to the mean"),
     Contrast(CEILING, FEDEAS.title),
 )
 

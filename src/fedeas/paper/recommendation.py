@@ -62,12 +62,12 @@ def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
-    """What each experiment recommends, a row each, and what follows from all of them."""
+    """What all experiments recommend together, and what each one does, a row each."""
     table = markdown_table(("experiment", "comparisons; seeds", *ADVICE_HEADS), map(_advice_row, experiments))
     running = [each.title for each in experiments if not each.is_finished]
     remarks = ["\n  - ".join(["Recommended:", *advice_of(experiments).clauses])]
     remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
-    return "\n".join([table, "", *(f"- {line}" for line in remarks)])
+    return "\n".join([*(f"- {line}" for line in remarks), "", table])
 
 
 ADVICE_HEADS = ("if a server makes the images", "if clients make their own", "balanced softmax")
