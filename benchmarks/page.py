@@ -113,6 +113,12 @@ GROUPS = (
         "A trial of the policy [feedback](policies.md#feedback), by accuracy.",
         ("feedback",),
     ),
+    Group(
+        "A long tail",
+        "A trial of the [targets](policies.md#kl) `uniform` and `global`, by accuracy: some classes have far fewer images "
+        "than others in the whole federation. The generator was trained on equally many images of each class.",
+        ("long-tail",),
+    ),
 )
 
 
