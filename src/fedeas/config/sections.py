@@ -181,7 +181,8 @@ class EngineConfig(Section):
 class ContentConfig(Section):
     """SHA-256 digests of the parts of a run: data, split, initial weights, and generator.
 
-    The last three are of a user's own code (``python:module:name``), and empty without it.
+    ``policy``, ``algorithm`` and ``model`` are digests of a user's own code (``python:module:name``); they are empty if
+    the built-in ones are used.
 
     A run fills them in when it starts. If a config gives a digest and the content differs, the run is refused.
     """
