@@ -74,7 +74,7 @@ def placement(parts: ReadParts, policy: Policy) -> Placer:
 def _round_bias(parts: ReadParts, fleet: TableSurvey, policy: RoundBias) -> Placer:
     """Real numbers at one price and with one pull for each class, rounded."""
     found = policy.best(lambda: (part.n for part in parts()), fleet.held, fleet.clients, fleet.total)
-    rounding = Rounding(lambda: (found.samples_of(part.n) for part in parts()), fleet.total)
+    rounding = policy.rounding(lambda: (found.samples_of(part.n) for part in parts()), fleet.clients, fleet.total)
     return lambda part: rounding.next_part(found.samples_of(part.n))
 
 

@@ -9,24 +9,26 @@ it is from the shares t of the target. In a round S of K clients take part, each
 The first term is the client's own imbalance, which averages out the more clients take part; the second is that of the
 whole federation, which does not. Divided by the square of the mean number of samples in a round this is the expected
 squared bias of a round. The number of all samples is fixed by the budget, so it is a convex quadratic function of the
-allocation (`fedeas.planning.policies.coupled` finds its minimum).
+allocation (`fedeas.planning.policies.coupled` finds its minimum in real numbers, and
+`fedeas.planning.policies.coupled_rounding` rounds them).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedeas.core.arrays import IntArray, row_blocks
+from fedeas.core.arrays import FloatArray, IntArray, row_blocks
 from fedeas.core.limits import number
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.coupled import BLOCK_CELLS, Found, Read, Wanted, best_samples
+from fedeas.planning.policies.coupled_rounding import CoupledRounding
 from fedeas.planning.policies.optimal import CertifiedAllocation
-from fedeas.planning.policies.prices import round_to
 from fedeas.planning.policies.pulled_clients import apart_from
 from fedeas.planning.policies.targets import Target, shares_towards, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
@@ -60,7 +62,9 @@ class RoundBias(Budgeted):
         check_searchable(total)
         found = self.best(lambda: iter([counts.n]), counts.n.sum(axis=0), counts.num_clients, total)
         blocks = row_blocks(counts.num_clients, counts.num_classes, BLOCK_CELLS)
-        rounded = round_to(np.concatenate([found.samples_of(counts.n[rows]) for rows in blocks]), total)
+        parts = [found.samples_of(counts.n[rows]) for rows in blocks]
+        rounding = self.rounding(lambda: iter(parts), counts.num_clients, total)
+        rounded = np.concatenate([rounding.next_part(part) for part in parts])
         gap = max(self.bias(counts, Allocation(rounded)) - found.bound, 0.0)
         return CertifiedAllocation(rounded, self.spec, gap, "the bias of a round")
 
@@ -77,6 +81,11 @@ class RoundBias(Budgeted):
         found = best_samples(lambda: iter([held[None]]), Wanted(shares, 0.0, total))
         each = found.samples_of(held[None]) / clients
         return Found(lambda counts: np.repeat(each, len(counts), axis=0), weights.joint * found.bound)
+
+    def rounding(self, samples: Callable[[], Iterator[FloatArray]], clients: int, total: int) -> CoupledRounding:
+        """Round real numbers of samples, which are read in parts, so that it costs little bias."""
+        weights = self._weights(clients, total + clients)  # their ratio is the same for any number of samples
+        return CoupledRounding(samples, total, weights.own / (weights.own + weights.joint))
 
     def participants(self, clients: int) -> int:
         """S, the clients of a round, at least one."""
