@@ -98,6 +98,14 @@ def test_a_policy_that_is_left_out_of_a_comparison_is_named(run, tmp_path, optio
     assert "missing-only" in "".join(run("plan", tmp_path / "full.csv", "--compare", *options)[1:])
 
 
+@pytest.mark.parametrize("policy", ["pool", "kl", "uniform"])
+def test_advice_is_for_the_budget_that_was_asked_for_whatever_the_policy_makes_of_it(run, policy):
+    def advice(*options):
+        return run("plan", "--example", "--auto", *options)[1].partition("policies to compare")[2]
+
+    assert advice("--policy", policy) == advice() != ""
+
+
 @pytest.mark.parametrize("options", ["--auto --max-share 0.5", "--compare"])
 def test_a_plan_that_takes_long_says_so_beforehand(run, counts_file, monkeypatch, options):
     monkeypatch.setattr("fedeas.cli.progress.LONG", 1e-9)
