@@ -56,6 +56,8 @@ WAYS = [
     "--min-removed 0.3",
     "--policy uniform",
     "--policy cost-aware(price=0.1)",
+    "--policy kl(target=global) --total 20",
+    "--policy pool(fill=max) --max-share 0.2 --compare",
     "--compare",
 ]
 
