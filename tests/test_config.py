@@ -115,6 +115,12 @@ def test_bad_policies_are_noticed_at_once():
         load_config(None, ["policy=magic"])
 
 
+@pytest.mark.parametrize("policy", ["kl", "kl(target=global)", "pool(fill=max)"])
+def test_a_run_needs_the_budget_of_its_policy(policy):
+    with pytest.raises((InputError, SpecError), match=r"needs (budget|distinct)"):
+        load_config(None, [f"policy={policy}"])
+
+
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         load_config(tmp_path / "none.toml")

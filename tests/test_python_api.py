@@ -51,6 +51,11 @@ def paint(labels, index):
     return np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (len(labels), 1, 2, 2))
 
 
+def test_a_policy_without_its_budget_takes_the_limit_whatever_else_it_sets():
+    plan = fedeas.plan(TABLE, "kl(target=global)", total=30)
+    assert np.array_equal(plan.n, fedeas.KL(budget=30, target="global").allocate(TABLE).n)
+
+
 def test_a_policy_with_its_parameters_takes_no_limits():
     assert fedeas.plan(TABLE, fedeas.FullBalance()).policy == fedeas.FullBalance()
     with pytest.raises(InputError, match="has its parameters already"):

@@ -56,6 +56,8 @@ WAYS = [
     "--min-removed 0.3",
     "--policy uniform",
     "--policy cost-aware(price=0.1)",
+    "--policy kl(target=global) --total 20",
+    "--policy pool(fill=max) --max-share 0.2 --compare",
     "--compare",
 ]
 
@@ -96,6 +98,14 @@ def test_a_comparison_shows_every_policy(run):
 def test_a_policy_that_is_left_out_of_a_comparison_is_named(run, tmp_path, options):
     (tmp_path / "full.csv").write_text("client,cat,dog\nann,9,1\nbob,2,7\n")
     assert "missing-only" in "".join(run("plan", tmp_path / "full.csv", "--compare", *options)[1:])
+
+
+@pytest.mark.parametrize("policy", ["pool", "kl", "uniform"])
+def test_advice_is_for_the_budget_that_was_asked_for_whatever_the_policy_makes_of_it(run, policy):
+    def advice(*options):
+        return run("plan", "--example", "--auto", *options)[1].partition("policies to compare")[2]
+
+    assert advice("--policy", policy) == advice() != ""
 
 
 @pytest.mark.parametrize("options", ["--auto --max-share 0.5", "--compare"])

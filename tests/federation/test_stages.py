@@ -64,10 +64,17 @@ def test_rounds_that_cannot_be_divided_are_refused(tmp_path):
         execute_in_stages(config(), RunStore(tmp_path), 3)
 
 
-def test_a_single_stage_is_greedy_towards_the_target_of_the_policy(tmp_path):
+@pytest.mark.parametrize("stages", [1.5, 2.0, 0, -1, True, "2", None])
+def test_a_number_of_stages_that_is_no_number_is_refused_before_anything_else(tmp_path, stages):
+    with pytest.raises(InputError, match=f"stages must be a whole number, 1 or more, not {stages!r}"):
+        execute_in_stages(config(data={"dataset": "digits"}, rounds={"total": 6}), RunStore(tmp_path), stages)
+
+
+@pytest.mark.parametrize("one", [1, np.int64(1)])
+def test_a_single_stage_is_greedy_towards_the_target_of_the_policy(tmp_path, one):
     policy = "greedy(budget=30, target=global)"
     short = config(policy=policy, train={"steps": 1}, rounds={"total": 1})
-    (run,) = execute_in_stages(short, RunStore(tmp_path), 1)
+    (run,) = execute_in_stages(short, RunStore(tmp_path), one)
     counts, plan = run.allocation()
     assert np.array_equal(plan.n, parse_policy(policy).allocate(counts).n)
 

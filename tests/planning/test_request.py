@@ -13,6 +13,7 @@ from fedeas import (
     Optimal,
     Policy,
     PolicyError,
+    SpecError,
     Summary,
     images_for_share,
     imbalance_removed,
@@ -73,6 +74,48 @@ def test_budgeted_policies_take_the_limit_or_match_fedeas():
     assert total_of("uniform(budget=12)") == 12
 
 
+SPECS_WITHOUT_BUDGET = {
+    "kl(target=global)": "kl(budget={}, target=global)",
+    "pool(fill=max)": "pool(distinct={}, fill=max)",
+    "Round_Bias( participation=0.5 )": "round-bias(budget={}, participation=0.5)",
+    "feedback(after=uniform(budget=3))": "feedback(budget={}, after=uniform(budget=3))",
+    "uniform()": "uniform(budget={})",
+}
+
+
+@pytest.mark.parametrize("text", SPECS_WITHOUT_BUDGET)
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {},
+        {"beta": 6},
+        {"total": 30},
+        {"minutes": 1, "images_per_second": 2},
+        {"max_share": 0.1},
+        {"min_removed": 0.3},
+        {"auto": True, "max_share": 0.6},
+    ],
+)
+def test_a_spec_that_leaves_out_only_its_budget_takes_the_limit_as_the_bare_name_does(text, limit):
+    bare = choose_policy("uniform", Limits(**limit), COUNTS)
+    budget = bare.budget.spec if isinstance(bare.budget, Policy) else bare.budget
+    assert choose_policy(text, Limits(**limit), COUNTS).spec == SPECS_WITHOUT_BUDGET[text].format(budget)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kl(target=nowhere)", "target must be 'uniform' or 'global', not 'nowhere'"),
+        ("kl(size=3)", "kl has no field 'size'"),
+        ("uniform(budget=kl(target=global))", "kl needs budget"),
+        ("cost-aware", "cost-aware needs price"),
+    ],
+)
+def test_a_limit_helps_no_spec_that_has_another_fault(text, message):
+    with pytest.raises(SpecError, match=message):
+        choose_policy(text, Limits(total=30), COUNTS)
+
+
 def test_balanced_clients_get_nothing_whatever_the_limit():
     balanced = LabelCounts([[5, 5], [7, 7]])
     for limit in ({"total": 100}, {"auto": True}, {"min_removed": 0.5}, {"max_share": 0.2}):
@@ -91,7 +134,14 @@ def test_contradicting_limits_are_refused():
 
 @pytest.mark.parametrize("limit", [{"beta": 6}, {"total": 5}, {"auto": True}, {"min_removed": 0.5}])
 @pytest.mark.parametrize(
-    "text", ["fedeas(beta=5)", "FedEAS( gamma=1, Beta=12 )", "uniform(budget=5)", "pool(distinct=5)"]
+    "text",
+    [
+        "fedeas(beta=5)",
+        "FedEAS( gamma=1, Beta=12 )",
+        "uniform(budget=5)",
+        "pool(distinct=5)",
+        "kl(target=global, budget=5)",
+    ],
 )
 def test_a_limit_beside_the_budget_of_a_policy_is_refused(text, limit):
     for counts in (None, COUNTS):

@@ -27,6 +27,7 @@ from fedeas import (
     Optimal,
     PolicyError,
     Pool,
+    RoundBias,
     Uniform,
     imbalance,
     imbalance_removed,
@@ -46,7 +47,7 @@ from fedeas.paper.published import example_counts, published
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
-from fedeas.planning.request import Limits
+from fedeas.planning.request import Limits, choose_policy
 from fedeas.plans import plan as fedeas_plan
 from fedeas.plotting.figures import DARK, LIGHT
 from fedeas.runs.accuracy_curves import AccuracyCurve
@@ -91,6 +92,45 @@ def test_policies_at_one_budget_have_their_own_results(app):
     for policy in (Uniform, Optimal, Uniform):
         app.selectbox(key="policy").set_value(policy.name()).run()
         assert app.metric[1].value == f"{imbalance_removed(counts, policy(budget=5000).allocate(counts)):.2%}"
+
+
+CHANGED = [
+    (Greedy, {"target": "global"}),
+    (RoundBias, {"participation": 0.35, "target": "global"}),
+    (Pool, {"fill": "max"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), CHANGED)
+def test_what_is_chosen_for_a_policy_is_planned_and_stands_in_the_command(app, kind, options):
+    app.selectbox(key="policy").set_value(kind.name()).run()
+    assert app.code[0].value == f"fedeas plan --example --policy {kind.name()} --beta 12"
+    for field, value in options.items():
+        box = app.number_input if field == "participation" else app.selectbox
+        box(key=field).set_value(value).run()
+    plan = kind(FedEAS(beta=12), **options).allocate(example_counts())
+    assert total(app) == plan.generated
+    assert app.metric[1].value == f"{imbalance_removed(example_counts(), plan):.2%}"
+    command = shlex.split(app.code[0].value)
+    assert choose_policy(command[command.index("--policy") + 1], Limits(beta=12)).spec == plan.policy
+
+
+def test_a_policy_offers_what_it_has_and_keeps_what_was_chosen_for_another(app):
+    def offered():
+        return {box.key for box in (*app.selectbox, *app.number_input)} & {"target", "fill", "participation"}
+
+    assert offered() == set()
+    for name, fields in {
+        "round-bias": {"participation", "target"},
+        "pool": {"fill"},
+        "uniform": set(),
+        "kl": {"target"},
+    }.items():
+        app.selectbox(key="policy").set_value(name).run()
+        assert offered() == fields
+    app.selectbox(key="target").set_value("global").run()
+    app.selectbox(key="policy").set_value("optimal").run()
+    assert app.selectbox(key="target").value == "global"
 
 
 def test_images_that_clients_share_are_counted_once(app):
@@ -172,9 +212,11 @@ def test_a_drawn_federation_is_planned(app):
     assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
-    choice = Choice(policy, Limits(total=700))
+@pytest.mark.parametrize(
+    ("policy", "options"), [*((name, {}) for name in POLICIES), *((kind.name(), given) for kind, given in CHANGED)]
+)
+def test_every_policy_has_words_a_command_and_a_config(policy, options, tmp_path):
+    choice = Choice(policy, Limits(total=700), options=options)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
     federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
@@ -182,6 +224,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, tmp_path):
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
     assert config.policy == chosen.spec
+    assert {name: getattr(chosen, name) for name in options} == options
     assert config.generator.startswith("shared(") == (policy == "pool")
     with pytest.raises(SystemExit):
         main([*shlex.split(downloads.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])

@@ -239,7 +239,8 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     if wanted.compare:
         _show_comparison(table, side_by_side, allocation, target_of(chosen), as_json)
     if limits.auto and summary.imbalance_before > 0:
-        for line in SHOWN.for_budget(allocation.generated, table).splitlines():
+        asked = chosen.images_asked(table)
+        for line in SHOWN.for_budget(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if wanted.plot:
         _draw_plan(wanted.plot, table, allocation, side_by_side)

@@ -95,15 +95,18 @@ def read_spec(
     kind: str,
     base: type[D] | None = None,
     from_own_code: Callable[[str], D] | None = None,
+    left_out: Mapping[str, object] | None = None,
 ) -> D:
     """Read a spec as an object of one of the `known` classes; `kind` names them in errors.
+
+    `left_out` has values for fields that the spec does not set; specs inside it do not get them.
 
     With `base` it may also be of a class that extends it and stands elsewhere: ``python:module:name``, or the name by
     which an installed package registers it. With `from_own_code` such a name takes no arguments, and this function
     makes the object of it.
     """
     reader = _Reader(text, known, kind, base, from_own_code)
-    described: D = reader.described(reader.whole)
+    described: D = reader.described(reader.whole, left_out)
     return described
 
 
@@ -260,7 +263,7 @@ class _Reader:
     def _own(self, name: str) -> str | None:
         return _own_code(name, self.known, self.registered)
 
-    def described(self, node: ast.expr) -> Any:
+    def described(self, node: ast.expr, left_out: Mapping[str, object] | None = None) -> Any:
         name, arguments = self._split(node)
         own = self._own(name)
         if own is not None and self.from_own_code is not None:
@@ -269,7 +272,8 @@ class _Reader:
             return self.from_own_code(own)
         kind: Any = self._class(name)
         kinds = _kinds(kind)
-        return self._build(kind, {field: self._value(value, kinds.get(field)) for field, value in arguments.items()})
+        given = {field: self._value(value, kinds.get(field)) for field, value in arguments.items()}
+        return self._build(kind, {**(left_out or {}), **given})
 
     def call(self, node: ast.expr) -> Call:
         written, arguments = self._split(node)

@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from fedeas.federation.split import load_data, split_data
 from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads, waking
 from fedeas.models.build import parameter_names
 from fedeas.models.norm import fuse_norms
+from fedeas.planning.policies import RoundBias, parse_policy
 from fedeas.runs.store import Record, Run, RunStore
 
 Progress = Callable[[Record], None]
@@ -81,6 +82,7 @@ def execute(
             if not run.finished:  # another process may just have finished it
                 for words in parts.data.notes:
                     log.warning("%s", words)
+                _compare_participation(parts.config)
                 _record_environment(run, device, unknown)
                 Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
@@ -181,6 +183,19 @@ class Federation:
             **tally.total(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
+
+
+def _compare_participation(config: RunConfig) -> None:
+    """Say so if RoundBias is planned for rounds with more or fewer clients than those of the run."""
+    policy, share = parse_policy(config.policy), config.rounds.participation
+    if isinstance(policy, RoundBias) and policy.participants(config.partition.clients) != config.participants:
+        log.warning(
+            "policy %s is planned for participation=%g, but the run has rounds.participation=%g; use policy=%s",
+            policy.name(),
+            policy.participation,
+            share,
+            replace(policy, participation=share).spec,
+        )
 
 
 def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from fedeas.config import RunConfig, checked_config
 from fedeas.core.files import PathLike
+from fedeas.core.limits import whole
 from fedeas.core.spec import MAX_LENGTH, MAX_NESTING
 from fedeas.core.tensor_files import write_tensors
 from fedeas.errors import InputError
@@ -76,6 +77,8 @@ def recall_on_held_out(run: Run) -> list[float | None]:
 
 
 def _check(config: RunConfig, stages: int) -> None:
+    if not (some := whole(1)).holds(stages):
+        raise InputError(f"stages must be {some.words}, not {stages!r}")
     if not config.data.held_out:
         raise InputError(
             "feedback needs images that no client has; set data.held_out, such as 100, in the clean protocol"
@@ -84,7 +87,7 @@ def _check(config: RunConfig, stages: int) -> None:
         raise InputError(
             "policy pool has a budget of distinct images, and stages spend one of placed images; choose another policy"
         )
-    if stages < 1 or config.rounds.total % stages:
+    if config.rounds.total % stages:
         raise InputError(f"rounds.total={config.rounds.total} is no multiple of {stages} stages; choose another number")
 
 
@@ -103,7 +106,7 @@ def _stage(config: RunConfig, stage: int, stages: int, plan: Policy, before: lis
     content: dict[str, Any] = config.model_dump()
     content["label"] = f"{config.label}-stage-{stage + 1}"
     content |= {"policy": plan.spec, "seed": config.seed + SEEDS_APART * stage}
-    content["rounds"]["total"] = config.rounds.total // stages
+    content["rounds"]["total"] = config.rounds.total // int(stages)
     if before:
         content["model"]["weights"] = str(_keep_model(before[-1]))
     return checked_config(content, f"stage {stage + 1}")

@@ -92,14 +92,16 @@ class Advice(NamedTuple):
         """The advice, a line for each clause."""
         return "\n- ".join(["policies to compare, by our experiments:", *self.clauses])
 
-    def for_budget(self, images: int, counts: LabelCounts) -> str:
+    def for_budget(self, budget: int, counts: LabelCounts) -> str:
         """The advice, with the numbers that a budget of so many images gives for these clients.
+
+        A plain pool may make fewer images than its budget: this is about the budget.
 
         >>> Advice(server=Shown(WHOLE_POOL)).for_budget(10, LabelCounts([[6, 2], [0, 8]])).split("images, ")[1][:47]
         'pool(distinct=10) with generator=shared(each=5)'
         """
-        pool = Pool(distinct=images)
-        each = images_each(pool.allocate(counts).n, images)
+        pool = Pool(distinct=budget)
+        each = images_each(pool.allocate(counts).n, budget)
         return self.text.replace(WHOLE_POOL, f"{pool.spec} with generator=shared{f'({each=})' if each else ''}")
 
 

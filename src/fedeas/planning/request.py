@@ -35,11 +35,11 @@ from fedeas.planning.policies import (
     Pool,
     RoundBias,
     Uniform,
+    lacks_budget,
     parse_policy,
-    policy_class,
     policy_fields,
+    policy_with_budget,
 )
-from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.targets import Target
 from fedeas.planning.streaming import IN_PASSES, can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
@@ -95,17 +95,19 @@ class Limits:
 def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) -> Policy:
     """The policy for a spec and a limit; counts are needed if the limit depends on them.
 
-    A budgeted policy without a budget, such as ``uniform``, takes the limit as its budget, or matches FedEAS.
+    A policy that takes a budget, and whose spec leaves it out, such as ``uniform`` or ``kl(target=global)``, takes the
+    limit as its budget, or matches FedEAS.
 
     >>> choose_policy("uniform", Limits(beta=8)).spec
     'uniform(budget=fedeas(beta=8))'
+    >>> choose_policy("kl(target=global)", Limits(total=30)).spec
+    'kl(budget=30, target=global)'
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
-    kind = policy_class(text.strip())
-    if kind is not None and issubclass(kind, Budgeted | Pool):
+    if lacks_budget(text):
         images = limits.images(counts)
-        return kind(_fedeas_within(FedEAS(), limits, counts) if images is None else images)
+        return policy_with_budget(text, _fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
     if limits.given:
         _check_takes_limit(policy, text)
@@ -114,7 +116,7 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
 
 def _check_takes_limit(policy: Policy, text: str) -> None:
     """Refuse a limit beside a policy that has its budget already, or takes none."""
-    if isinstance(policy, Budgeted | Pool) or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
+    if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
         raise PolicyError(f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit")
     if not isinstance(policy, FedEAS):
         raise PolicyError(f"{policy.spec} takes no beta, total or limit; leave them out, or choose another policy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from fedeas.client_counts import CountSource
@@ -15,7 +17,7 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES
 from fedeas.planning.request import Limits
 from fedeas.web import sources
-from fedeas.web.choices import SIZE_WORDS, Choice, Size, takes_budget
+from fedeas.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Option, Size, options_of, takes_budget
 from fedeas.web.page_parts import cached
 
 OWN = "classes of equal size"
@@ -92,7 +94,16 @@ def choose_policy_and_size(counts: LabelCounts) -> Choice:
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))
-    return Choice(policy, _choose_limits(policy)) if takes_budget(policy) else Choice(policy)
+    chosen = {option.field: value for option in options_of(policy) if (value := _choose(option)) != option.default}
+    return Choice(policy, _choose_limits(policy) if takes_budget(policy) else NO_LIMIT, options=chosen)
+
+
+def _choose(option: Option) -> Any:
+    """A field of the policy; policies with the same field keep its value."""
+    name, label, words, choices, default = option
+    if choices:
+        return st.selectbox(label, choices, choices.index(default), help=words, key=name)
+    return float(st.number_input(label, 0.001, 1.0, default, 0.05, "%g", help=words, key=name))
 
 
 def _choose_limits(policy: str) -> Limits:

@@ -1,8 +1,8 @@
 """Policies, which compute an allocation from label counts."""
 
 from fedeas.core.own_code import find_class
-from fedeas.core.spec import canonical_spec, normalised, own_code_named, read_call, read_spec
-from fedeas.planning.policies.base import AllocationPolicy, Policy
+from fedeas.core.spec import canonical_spec, read_call, read_spec
+from fedeas.planning.policies.base import AllocationPolicy, Budget, Policy, check_budget
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
 from fedeas.planning.policies.fedeas import FedEAS
@@ -44,15 +44,34 @@ def parse_policy(text: str) -> Policy:
     return read_spec(text, POLICIES, "policy", Policy)
 
 
-def policy_class(name: str) -> type[Policy] | None:
-    """The policy of this name, a user's own among them; None where the text is more than a name, or nobody's.
+def policy_class(text: str) -> type[Policy]:
+    """The class of the policy that a spec describes, which may be a user's own.
 
-    >>> policy_class("Full_Balance").__name__
-    'FullBalance'
+    >>> policy_class("Round_Bias(participation=0.5)").__name__
+    'RoundBias'
     """
-    if own := own_code_named(name, POLICIES, "policy"):
-        return None if "(" in own else find_class(own, "policy", Policy)
-    return POLICIES.get(normalised(name))
+    name = read_call(text, POLICIES, "policy").name
+    return POLICIES.get(name) or find_class(name, "policy", Policy)
+
+
+def lacks_budget(text: str) -> bool:
+    """Whether a policy takes a budget that its spec leaves out.
+
+    >>> lacks_budget("kl"), lacks_budget("kl(target=global)"), lacks_budget("kl(budget=5)"), lacks_budget("fedeas")
+    (True, True, False, False)
+    """
+    field = policy_class(text).budget_field
+    return bool(field) and field not in policy_fields(text)
+
+
+def policy_with_budget(text: str, budget: Budget) -> Policy:
+    """The policy of a spec that leaves out its budget.
+
+    >>> policy_with_budget("pool(fill=max)", 30).spec
+    'pool(distinct=30, fill=max)'
+    """
+    check_budget(budget)
+    return read_spec(text, POLICIES, "policy", Policy, left_out={policy_class(text).budget_field: budget})
 
 
 def policy_fields(text: str) -> set[str]:
@@ -88,8 +107,10 @@ __all__ = [
     "RoundBias",
     "SharedAllocation",
     "Uniform",
+    "lacks_budget",
     "parse_policy",
     "policy_class",
     "policy_fields",
     "policy_spec",
+    "policy_with_budget",
 ]

@@ -47,6 +47,8 @@ class Policy(Described):
     """What it does, in one line for a new user."""
     colour: ClassVar[str] = ""
     """The name of its colour in all figures; empty if it takes one that is free."""
+    budget_field: ClassVar[str] = ""
+    """The name of the field with its budget; empty if it has none."""
 
     def __post_init__(self) -> None:
         check_fields(self, PolicyError)
@@ -65,6 +67,10 @@ class Policy(Described):
     def needs(self) -> Needs:
         """What clients must reveal so that each can have its row of the allocation."""
         return Needs.NOTHING if self.is_local else Needs.COUNTS
+
+    def images_asked(self, counts: LabelCounts) -> int | None:
+        """The budget as a number, of which a pool may need only a part; None if it has no budget."""
+        return samples_in(getattr(self, self.budget_field), counts) if self.budget_field else None
 
     @classmethod
     def suits(cls, counts: LabelCounts) -> bool:

@@ -57,6 +57,7 @@ class Budgeted(Policy):
     """
 
     budget: Budget
+    budget_field: ClassVar[str] = "budget"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,6 +49,7 @@ class Pool(Policy):
 
     distinct: Budget
     fill: PoolFill = "mean"
+    budget_field: ClassVar[str] = "distinct"
     description: ClassVar[str] = (
         "One pool of images that all clients share, as a server can make it: few are generated, many placed."
     )

@@ -33,6 +33,8 @@ from fedeas.planning.policies.pulled_clients import apart_from
 from fedeas.planning.policies.targets import Target, shares_towards, target_shares
 from fedeas.planning.policies.waterfill import check_searchable
 
+Participation = Annotated[float, number("above 0 and at most 1", lambda share: 0 < share <= 1)]
+
 
 @dataclass(frozen=True)
 class RoundBias(Budgeted):
@@ -50,7 +52,7 @@ class RoundBias(Budgeted):
            [0, 0, 0]])
     """
 
-    participation: Annotated[float, number("above 0 and at most 1", lambda share: 0 < share <= 1)] = 0.1
+    participation: Participation = 0.1
     target: Target = "uniform"
     description: ClassVar[str] = (
         "Brings the labels of each round's participants together closest to a target. Needs the counts of all clients."
