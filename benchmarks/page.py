@@ -115,8 +115,8 @@ GROUPS = (
     ),
     Group(
         "A long tail",
-        "A trial of the [targets](policies.md#kl) `uniform` and `global`, by accuracy: some classes have far fewer images "
-        "than others in the whole federation. The generator was trained on equally many images of each class.",
+        "A trial of the [targets](policies.md#kl) `uniform` and `global`, by accuracy: some classes have far fewer "
+        "images than others in the whole federation. The generator was trained on equally many images of each class.",
         ("long-tail",),
     ),
 )

@@ -9,7 +9,6 @@ from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import Pool, parse_policy
-from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.pool import images_each
 
 
@@ -18,8 +17,8 @@ def check_pool_size(config: RunConfig, counts: LabelCounts, plan: Allocation) ->
     policy, generator = parse_policy(config.policy), parse_generator(config.generator)
     if not isinstance(policy, Pool) or not isinstance(generator, Shared) or not generator.each:
         return
-    made, budget = int(distinct_in_pool(plan.n, generator.each).sum()), samples_in(policy.distinct, counts)
-    if made > budget:
+    made, budget = int(distinct_in_pool(plan.n, generator.each).sum()), policy.images_asked(counts)
+    if budget is not None and made > budget:
         fitting = images_each(plan.n, budget)
         remedy = f"set each={fitting}" if fitting else "leave each out"
         raise InputError(
