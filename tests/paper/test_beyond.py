@@ -178,7 +178,10 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
 @pytest.mark.parametrize("profile", ["digits", "fashion"])
 def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget(profile):
     chosen = study(profile, "clean")
-    for compared in comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]:
+    usual = comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]
+    asked = [each for each in usual if ROUND_BIAS in each.runs]
+    assert tuple(each.beta for each in asked) == chosen.profile.further_betas
+    for compared in asked:
         usual = compared.runs["FedEAS"]
         for title, loss in itertools.product(("FedAvg", "FedEAS"), FURTHER_LOSSES):
             base, run = compared.runs[title], compared.runs[f"{title}, {loss}"]

@@ -71,7 +71,7 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
         replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
-        *_further(study, where, ours),
+        *(_further(where, ours) if beta in study.profile.further_betas and study.protocol == "clean" else []),
         *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
@@ -89,10 +89,8 @@ def _without_images(study: Study) -> list[Method]:
     return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
 
 
-def _further(study: Study, where: Setting, ours: Method) -> list[Method]:
+def _further(where: Setting, ours: Method) -> list[Method]:
     """The other losses that know the counts, without images and with those of FedEAS, and one more allocation."""
-    if not study.profile.compares_further or study.protocol != "clean":
-        return []
     policy = f"round-bias(budget={ours.policy}, participation={where.participation})"
     losses = [
         replace(method, title=f"{method.title}, {name}", loss=loss)
@@ -174,7 +172,11 @@ def _comparison(study: Study, where: Setting, beta: float, compared: Set[str], e
     methods = {each: methods_at(study, where, each) for each in budgets}
     runs = {
         title: _first_alike(
-            [study.config(where, replace(methods[each][title], equal_steps=equal_steps)) for each in budgets]
+            [
+                study.config(where, replace(own[title], equal_steps=equal_steps))
+                for own in methods.values()
+                if title in own
+            ]
         )
         for title in methods[beta]
         if title in compared

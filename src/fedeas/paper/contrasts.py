@@ -117,9 +117,10 @@ def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
     if not cells:
         return []
+    if contrast.instead_of == FEDAVG.title:
+        return [_name(contrast), found.title, next(iter(cells.values())), NO_BUDGET]
     each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
-    has_images = contrast.instead_of != FEDAVG.title
-    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each if has_images else NO_BUDGET]
+    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]
 
 
 def _name(contrast: Contrast) -> str:
