@@ -90,7 +90,8 @@ def choose_policy_and_size(counts: LabelCounts) -> Choice:
     usable = [name for name, kind in POLICIES.items() if kind.suits(counts)]
     policy = st.selectbox("Who gets images?", usable, key="policy")
     st.caption(POLICIES[policy].description)
-    st.caption("\n".join(["Policies to compare, by our experiments:", "", *(f"- {each}" for each in SHOWN.clauses)]))
+    with st.expander("Policies to compare, by our experiments"):
+        st.caption("\n".join(f"- {each}" for each in SHOWN.clauses))
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))
