@@ -20,13 +20,13 @@ from fedeas.paper.findings import NOTHING, Findings
 from fedeas.runs.comparison import Difference, ends_text, sign_test
 
 HEADS = (
-    "instead of FedEAS", "experiments above FedEAS", "one more experiment (95 %)",
-    "at the smallest budgets (95 %)", "at the largest budgets (95 %)",
+    "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
 )  # fmt: skip
 ABOUT = (
     "p: how likely at least as many experiments would lie on one side of FedEAS by chance (sign test, two-sided). "
-    "One more experiment: where the gain in a further experiment like these would lie (prediction interval). The other "
-    "intervals are those of means over experiments. The last table leaves out all experiments on one dataset."
+    "One more experiment: where the gain in a further experiment like these would lie, with 95 % (prediction interval). "
+    "Budgets: the mean over experiments at their smallest and at their largest budget. The last table leaves out all "
+    "experiments on one dataset. In brackets: the 95 % interval of a mean, with experiments as units."
 )
 
 
@@ -37,7 +37,7 @@ def robustness_markdown(experiments: Sequence[Findings]) -> str:
         return NOTHING
     datasets = list(dict.fromkeys(each.dataset for each in clean(experiments) if each.compared))
     elsewhere = markdown_table(HEADS, [_row(name, experiments) for name in compared])
-    heads = [HEADS[0], *(f"without {dataset} (95 %)" for dataset in datasets)]
+    heads = [HEADS[0], *(f"without {dataset}" for dataset in datasets)]
     without = markdown_table(heads, [_without_each(name, experiments, datasets) for name in compared])
     return "\n\n".join([elsewhere, without, ABOUT])
 
