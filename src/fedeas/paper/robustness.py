@@ -24,7 +24,7 @@ HEADS = (
 )  # fmt: skip
 ABOUT = (
     "p: how likely at least as many experiments would lie on one side of FedEAS by chance (sign test, two-sided). "
-    "One more experiment: where the gain in a further experiment like these would lie, with 95 % (prediction interval). "
+    "One more experiment: where the gain in a further experiment like these would lie with 95 % (prediction interval). "
     "Budgets: the mean over experiments at their smallest and at their largest budget. The last table leaves out all "
     "experiments on one dataset. In brackets: the 95 % interval of a mean, with experiments as units."
 )
