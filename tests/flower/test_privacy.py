@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -191,6 +192,14 @@ def test_a_node_that_was_killed_while_it_noted_an_answer_goes_on_counting(tmp_pa
     ledger.check(privacy, 1)
     assert ledger.spend("run", 1, privacy) == pytest.approx(epsilon_of({20.0: 2}, 1e-5))
     assert ledger.spend("run", 2, privacy) == pytest.approx(epsilon_of({20.0: 3}, 1e-5))
+
+
+def test_nodes_that_share_a_state_folder_share_the_budget(tmp_path):
+    privacy = Privacy(1.0, 20.0, limit=epsilon_of({20.0: 5}, 1e-5))
+    with ThreadPoolExecutor(4) as nodes:
+        answers = [nodes.submit(PrivacyLedger(tmp_path, 0).spend, "run", round, privacy) for round in range(20)]
+    given = [answer.result() for answer in answers if answer.exception() is None]
+    assert sorted(given) == pytest.approx([epsilon_of({20.0: count}, 1e-5) for count in range(1, 6)])
 
 
 def test_what_a_node_must_remember_is_not_in_a_cache_by_default(tmp_path, monkeypatch):

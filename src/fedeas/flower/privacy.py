@@ -23,6 +23,7 @@ from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.core.extras import extra_for
 from fedeas.core.journal import Journal
+from fedeas.core.locks import locked
 from fedeas.core.log import log
 from fedeas.flower.node_settings import Privacy, TellableError
 from fedeas.hyperparameters import SCAFFOLD
@@ -95,11 +96,12 @@ class PrivacyLedger:
 
     def spend(self, run: str, round: int, privacy: Privacy) -> float:
         """Note an answer before it is given, unless it is beyond the limit; return the epsilon of all so far."""
-        epsilon = self._epsilon_after(privacy, 1)
-        self._check_limit(privacy, epsilon)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
-        self._answers.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
+        with locked(self.path.with_suffix(".lock")):  # another node with this state folder may answer, too
+            epsilon = self._epsilon_after(privacy, 1)
+            self._check_limit(privacy, epsilon)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
+            self._answers.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
         log.info("round %d: epsilon of all answers so far %.3g, delta %g", round + 1, epsilon, privacy.delta)
         return epsilon
 
