@@ -13,7 +13,7 @@ from leftovers import Warden
 
 from fedeas.cli import main
 
-for name, examples in {"fedeas": {"derandomize": True, "max_examples": 60}, "thorough": {"max_examples": 1000}}.items():
+for name, examples in {"fedeas": {"derandomize": True, "max_examples": 40}, "thorough": {"max_examples": 1000}}.items():
     settings.register_profile(name, deadline=None, suppress_health_check=[HealthCheck.too_slow], **examples)
 settings.load_profile("fedeas")
 

@@ -149,14 +149,12 @@ def test_compared_policies_make_at_most_as_many_images(run, policy):
     assert compared["pool"]["generated"] == compared["pool"]["distinct"] < compared["pool"]["synthetic"]
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_plots_are_drawn(run, counts_file, tmp_path, ending):
-    for options in ([], ["--compare"]):
-        code, out, _ = run("plan", counts_file, *options, "--plot", tmp_path / f"plan.{ending}")
-        assert code == 0
-        assert f"plan.{ending}" in out
-        start = (tmp_path / f"plan.{ending}").read_bytes()[:200]
-        assert start.startswith(b"\x89PNG") if ending == "png" else b"svg" in start
+@pytest.mark.parametrize(("ending", "start", "options"), [("png", b"\x89PNG", []), ("svg", b"<?xml", ["--compare"])])
+def test_plots_are_drawn(run, counts_file, tmp_path, ending, start, options):
+    code, out, _ = run("plan", counts_file, *options, "--plot", tmp_path / f"plan.{ending}")
+    assert code == 0
+    assert f"plan.{ending}" in out
+    assert (tmp_path / f"plan.{ending}").read_bytes().startswith(start)
 
 
 def test_partitions_are_drawn_and_written(run, tmp_path):

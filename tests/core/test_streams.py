@@ -1,6 +1,7 @@
 """Every use of randomness in a run has its own stream."""
 
 import ast
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def calls(names, *patterns):
                 yield path, node
 
 
+@cache
 def uses():
     """The uses in the source, each with how many numbers it is called with."""
     found = [

@@ -88,8 +88,8 @@ def test_budgets_are_those_of_fifty_decimals(counts, beta):
 def test_negative_gains_are_decided_exactly(counts):
     found = negative_gain(counts)
     for k, row in list(enumerate(counts.n.tolist()))[:5]:
-        squares = sum(count**2 for count in row)
-        assert found[k].tolist() == [count * sum(row) > squares for count in row]
+        size, squares = sum(row), sum(count**2 for count in row)
+        assert found[k].tolist() == [count * size > squares for count in row]
 
 
 @pytest.mark.parametrize("budget", [0, 1, 10**12 + 7])

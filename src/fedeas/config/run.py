@@ -29,7 +29,7 @@ from fedeas.core.digests import json_digest
 from fedeas.core.own_code import PREFIX
 from fedeas.data.sources import is_place
 from fedeas.generators.registry import parse_generator, without_places
-from fedeas.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -73,7 +73,7 @@ class RunConfig(Section):
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
-        if PREFIX not in self.algorithm and isinstance(own := parse_hyperparameters(self.algorithm), SCAFFOLD):
+        if PREFIX not in self.algorithm and isinstance(own := _hyperparameters(self.algorithm), SCAFFOLD):
             own.check_momentum(self.train.momentum)
         if self.train.server_epochs and self.engine.name == "flower":
             raise ValueError("train.server_epochs does not go with engine.name 'flower'; use another engine")
@@ -206,6 +206,12 @@ def _canonical(kind: str, text: str) -> str:
     'fedeas(beta=12)'
     """
     return _SPELLING[kind](text)
+
+
+@lru_cache(maxsize=1024)
+def _hyperparameters(text: str) -> FedAvg:
+    """The settings of an algorithm; thousands of runs share a few."""
+    return parse_hyperparameters(text)
 
 
 def _drop(section: dict[str, Any], names: Iterable[str]) -> None:

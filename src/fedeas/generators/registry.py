@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 from fedeas.core.arrays import IntArray
@@ -65,6 +66,7 @@ def content_digest(text: str, dataset: str) -> str:
     return json_digest(content, sort_keys=True) if content else ""
 
 
+@lru_cache(maxsize=1024)
 def without_places(text: str) -> str:
     """The spec without names and paths of files, for use together with hashes of their content.
 

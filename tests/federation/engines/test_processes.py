@@ -151,6 +151,7 @@ def test_processes_killed_between_rounds_are_replaced(engine_of, one_thread):
     assert not {child.popen for child in engine.team} & set(before)
 
 
+@pytest.mark.slow
 def test_if_processes_keep_dying_the_run_continues_without_them(tmp_path, engine_of, one_thread, monkeypatch, caplog):
     monkeypatch.setattr(module, "MOST_DEATHS", 1)
     expected = trained(LocalEngine(worker()))
