@@ -197,10 +197,8 @@ def test_reproduce_counts_fails_when_a_number_does_not_match(run, monkeypatch):
     assert "MISMATCH" in out
 
 
-@pytest.mark.parametrize(
-    ("name", "pictures"),
-    [pytest.param("fig2", 2, marks=pytest.mark.slow), ("closed-form", 1)],  # tests/paper draws fig2, too
-)
+@pytest.mark.slow  # tests/paper draws all figures
+@pytest.mark.parametrize(("name", "pictures"), [("fig2", 2), ("closed-form", 1)])
 def test_figures_are_drawn(run, tmp_path, name, pictures):
     code, _, err = run("reproduce", name, "--out", tmp_path)
     assert code == 0
