@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedeas import InputError
@@ -26,6 +26,7 @@ def config(policy, each):
 def test_a_pool_of_more_images_than_its_budget_is_refused_and_the_remedy_helps(rows, budget, each):
     counts, policy = LabelCounts(rows), f"pool(distinct={budget})"
     plan = parse_policy(policy).allocate(counts)
+    assume(plan.n.max() <= each)  # a smaller pool is refused before
     if distinct_in_pool(plan.n, each).sum() <= budget:
         check_pool_size(config(policy, each), counts, plan)
         return

@@ -88,7 +88,10 @@ def distinct_in_pool(plan: IntArray, each: int) -> IntArray:
 
 
 def taken_from_pool(plan: IntArray, each: int) -> BoolArray:
-    """Whether the clients of a plan take an image; rows are the images of the pool, columns their classes."""
+    """Whether the clients of a plan take an image; rows are the images of the pool, columns their classes.
+
+    If the pool has a fixed size, no client may ask for more than `each` images of a class (`Shared.check_plan`).
+    """
     if not each:
         most = plan.max(axis=0, initial=0)
         return np.asarray(np.arange(most.max(initial=0))[:, None] < most)
