@@ -28,21 +28,21 @@ def test_a_pool_of_more_images_than_its_budget_is_refused_and_the_remedy_helps(r
     plan = parse_policy(policy).allocate(counts)
     assume(plan.n.max() <= each)  # a smaller pool is refused before
     if distinct_in_pool(plan.n, each).sum() <= budget:
-        check_pool_size(config(policy, each), counts, plan)
+        check_pool_size(config(policy, each), counts, plan.n)
         return
     with pytest.raises(InputError) as refused:
-        check_pool_size(config(policy, each), counts, plan)
+        check_pool_size(config(policy, each), counts, plan.n)
     smaller = re.search(r"set each=(\d+)$", str(refused.value))
-    check_pool_size(config(policy, smaller[1] if smaller else 0), counts, plan)
+    check_pool_size(config(policy, smaller[1] if smaller else 0), counts, plan.n)
     assert plan.distinct <= budget
 
 
 def test_the_budget_of_another_policy_counts():
     counts = LabelCounts([[9, 1, 0], [0, 5, 5], [4, 4, 0]])
     plan = parse_policy("pool(distinct=uniform(budget=9))").allocate(counts)
-    check_pool_size(config("pool(distinct=uniform(budget=9))", 3), counts, plan)
+    check_pool_size(config("pool(distinct=uniform(budget=9))", 3), counts, plan.n)
     with pytest.raises(InputError, match="the budget of policy pool is 9"):
-        check_pool_size(config("pool(distinct=uniform(budget=9))", 50), counts, plan)
+        check_pool_size(config("pool(distinct=uniform(budget=9))", 50), counts, plan.n)
 
 
 def test_a_run_is_refused_before_it_makes_a_directory(tmp_path):
@@ -55,4 +55,4 @@ def test_a_run_is_refused_before_it_makes_a_directory(tmp_path):
 def test_other_policies_may_use_a_pool_of_any_size():
     counts = LabelCounts([[9, 1, 0], [0, 5, 5]])
     plan = parse_policy("full-balance").allocate(counts)
-    check_pool_size(config("full-balance", 1000), counts, plan)
+    check_pool_size(config("full-balance", 1000), counts, plan.n)

@@ -326,6 +326,14 @@ def test_nodes_with_a_generator_of_their_own_need_no_pool(tmp_path, local):
     assert_same(run_on(grid, chosen, RunStore(tmp_path / "own")), local(*settings, "generator=gaussian"))
 
 
+def test_nodes_with_a_generator_of_their_own_do_not_count_for_the_size_of_a_pool(tmp_path):
+    grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"generator": "gaussian"})
+    settings = ["policy=pool(distinct=50)", "generator=shared(of=gaussian, each=1)", "engine.share_counts=true"]
+    run = run_on(grid, config(*settings, "engine.name=flower"), RunStore(tmp_path / "own"))
+    assert run.finished
+    assert run.allocation()[1].n.max() > 1
+
+
 def test_a_nodes_own_data_are_used_with_the_federations_classes(tmp_path, local):
     """Each node has its part as a file of its own, in which some classes do not occur."""
     data = split_data(config(LOCAL_POLICY), load_dataset("digits"))

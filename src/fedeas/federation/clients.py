@@ -71,7 +71,7 @@ class LocalClients:
         refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
         parse_generator(config.generator).check_plan(allocation.n)
-        check_pool_size(config, data.counts, allocation)
+        check_pool_size(config, data.counts, allocation.n)
         plan = allocation.n
         generator = ready_generator(config, data.dataset, parts.device, bank, plan) if allocation.total else None
 

@@ -62,9 +62,10 @@ class FlowerClients:
         """
         counts = _counts_of(told, self.parts.data.dataset.classes)
         allocation = self.policy.allocate(counts)
-        others = [not introduction.get("own_generator") for introduction in told]
-        parse_generator(self.parts.config.generator).check_plan(allocation.n[others])
-        check_pool_size(self.parts.config, counts, allocation)
+        own = np.array([bool(introduction.get("own_generator")) for introduction in told])
+        from_runs_generator = np.where(own[:, None], 0, allocation.n)
+        parse_generator(self.parts.config.generator).check_plan(from_runs_generator)
+        check_pool_size(self.parts.config, counts, from_runs_generator)
         run.save_allocation(counts, allocation)
         generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
         return generated, budget_record(counts, allocation)
