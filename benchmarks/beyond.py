@@ -24,11 +24,11 @@ from pack_runs import add, finished_runs, packed_runs
 
 from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
-from fedeas.paper.artefacts import artefacts
-from fedeas.paper.profiles import PROFILES
-from fedeas.paper.results import Results
-from fedeas.paper.studies import PROTOCOLS, study, with_seeds
 from fedeas.runs.packed import ENDING
+from reproduction.artefacts import artefacts
+from reproduction.profiles import PROFILES
+from reproduction.results import Results
+from reproduction.studies import PROTOCOLS, study, with_seeds
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond"
 NAMES = {"full": "cifar10"}

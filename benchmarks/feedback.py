@@ -12,12 +12,12 @@ from pathlib import Path
 from measure import save
 
 from fedeas.federation.stages import execute_in_stages
-from fedeas.paper.methods import Method
-from fedeas.paper.profiles import HEADLINE
-from fedeas.paper.published import setting
-from fedeas.paper.studies import study
 from fedeas.runs.comparison import paired_difference, signed
 from fedeas.runs.store import RunStore
+from reproduction.methods import Method
+from reproduction.profiles import HEADLINE
+from reproduction.published import setting
+from reproduction.studies import study
 
 SEEDS, STAGES, HELD_OUT, BETA = 10, 3, 100, 1.4
 

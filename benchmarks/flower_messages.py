@@ -14,12 +14,12 @@ from statistics import median
 
 from measure import save
 
+from deploy.flower.connection import Scalar
+from deploy.flower.environment import environment, program
+from deploy.flower.loopback import Loopback
+from deploy.flower.operator import run_app
+from deploy.flower.processes import end, free_port
 from fedeas.config import load_config
-from fedeas.flower.deployment.connection import Scalar
-from fedeas.flower.deployment.environment import environment, program
-from fedeas.flower.deployment.loopback import Loopback
-from fedeas.flower.deployment.operator import run_app
-from fedeas.flower.deployment.processes import end, free_port
 from fedeas.runs.store import RunStore
 
 NODES = 3

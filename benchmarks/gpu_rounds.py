@@ -35,22 +35,22 @@ from measure import RESULTS, save
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from fedeas.algorithms import fused, parse_algorithm
+from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
+from fedeas.core.devices import torch_precision
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import paper_replay
-from fedeas.federation.engines import lanes as lanes_module
+from fedeas.fast import fused, stacked, stacked_layers
+from fedeas.fast import lanes as lanes_module
+from fedeas.fast.engine import gpu_engine
+from fedeas.fast.fusion import FusionEngine
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.fusion import FusionEngine
-from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
 from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.devices import torch_precision
-from fedeas.models import stacked, stacked_layers
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedeas.algorithms.base import MODEL, model_arrays
 from fedeas.config import RunConfig, load_config
+from fedeas.core.errors import FedEASError
 from fedeas.data.sources import load_dataset
-from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.parts import new_model
 from fedeas.flower.client import About, Participant

@@ -21,13 +21,13 @@ from pathlib import Path
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
-from fedeas.paper.artefacts import artefacts
-from fedeas.paper.estimate import estimate
-from fedeas.paper.profiles import PROFILES
-from fedeas.paper.reproduction import Places, keep_all
-from fedeas.paper.studies import PROTOCOLS, study
-from fedeas.paper.workbook import Workbook
 from fedeas.runs.store import RunStore
+from reproduction.artefacts import artefacts
+from reproduction.estimate import estimate
+from reproduction.profiles import PROFILES
+from reproduction.reproduction import Places, keep_all
+from reproduction.studies import PROTOCOLS, study
+from reproduction.workbook import Workbook
 
 
 def make_runs(

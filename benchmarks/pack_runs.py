@@ -14,8 +14,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder
-from fedeas.errors import InputError
 from fedeas.runs.packed import ENDING, pack, unpack, write_folder
 from fedeas.runs.store import MARKS, Run, RunStore, read_run
 

@@ -25,8 +25,8 @@ from measure import save
 from streamlit.testing.v1 import AppTest
 
 from fedeas.cli.planner import PAGE
-from fedeas.web import downloads, sources
-from fedeas.web.runs import FOLDER_VARIABLE
+from fedeas.views.web import downloads, sources
+from fedeas.views.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9

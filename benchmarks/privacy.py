@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config import RunConfig, load_config
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import RunError
 from fedeas.data.sources import load_dataset
-from fedeas.errors import RunError
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine

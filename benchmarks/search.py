@@ -6,7 +6,7 @@ import numpy as np
 from measure import save, seconds
 
 from fedeas import FedEAS, FullBalance, Greedy, LabelCounts, Optimal
-from fedeas.paper.published import example_counts
+from reproduction.published import example_counts
 
 
 def by_the_loop(counts: LabelCounts, budget: int) -> np.ndarray:

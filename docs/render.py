@@ -102,8 +102,8 @@ def shrink(figure: Path, image: Path) -> None:
 def draw_plans(folder: Path) -> None:
     """The figures that need label counts alone."""
     from fedeas.cli import main as fedeas
-    from fedeas.paper.figures.counts import COUNT_FIGURES
-    from fedeas.plotting import figures as plots
+    from fedeas.views import figures as plots
+    from reproduction.figures.counts import COUNT_FIGURES
 
     for name, draw in COUNT_FIGURES.items():
         plots.save(draw(), folder / f"{name}.png")
@@ -113,13 +113,13 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs in results/ alone."""
-    from fedeas.paper.figures.gains import gains_figure
-    from fedeas.paper.figures.gallery import figures, overview
-    from fedeas.paper.findings import all_findings
-    from fedeas.paper.results import Results
-    from fedeas.paper.studies import study
-    from fedeas.paper.workbook import Workbook
-    from fedeas.plotting import figures as plots
+    from fedeas.views import figures as plots
+    from reproduction.figures.gains import gains_figure
+    from reproduction.figures.gallery import figures, overview
+    from reproduction.findings import all_findings
+    from reproduction.results import Results
+    from reproduction.studies import study
+    from reproduction.workbook import Workbook
 
     found = Results([ROOT / "results"])
     plots.save(overview(found), folder / "results-overview.png")

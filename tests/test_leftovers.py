@@ -32,7 +32,7 @@ def runs(mark, program):
     return any(program in " ".join(process.cmdline()) for process in marked(mark))
 
 
-DEPLOYMENT = "flower/test_deployment.py", "fedeas.flower.deployment.executor"
+DEPLOYMENT = "flower/test_deployment.py", "deploy.flower.executor"
 SIMULATION = "flower/test_simulation.py", "raylet"
 
 

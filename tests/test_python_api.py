@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import fedeas
+from fedeas.calls.running import with_settings
 from fedeas.config import RunConfig
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.planning.policies import POLICIES
-from fedeas.running import with_settings
 
 TABLE = [[900, 80, 20], [10, 300, 690]]
 FRAME = pd.DataFrame(TABLE, index=["ann", "<b>"], columns=["cat", "dog", "fox"])

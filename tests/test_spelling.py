@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from fedeas import FedEAS, SpecError, Uniform, parse_policy
 from fedeas.algorithms import ALGORITHMS, parse_algorithm
+from fedeas.config.hyperparameters import HYPERPARAMETERS, parse_hyperparameters
+from fedeas.core.errors import FedEASError
 from fedeas.core.spec import Described
-from fedeas.errors import FedEASError
 from fedeas.generators.kinds import Diffusion
 from fedeas.generators.registry import GENERATORS, parse_generator
-from fedeas.hyperparameters import HYPERPARAMETERS, parse_hyperparameters
 from fedeas.planning.policies import POLICIES
 
 FAMILIES = {

@@ -14,8 +14,9 @@ federation, and `report` shows runs.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedeas.calls.plans import plan
+from fedeas.core.errors import FedEASError, InputError, PolicyError, SpecError
 from fedeas.core.extras import extra_for
-from fedeas.errors import FedEASError, InputError, PolicyError, SpecError
 from fedeas.planning.beta import (
     BetaForTotal,
     BetaInterval,
@@ -64,16 +65,15 @@ from fedeas.planning.scores import (
 )
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import read_allocation, read_counts, write_allocation, write_counts
-from fedeas.plans import plan
 
 if TYPE_CHECKING:
-    from fedeas import report as report
-    from fedeas.augmentation import Augmented as Augmented
-    from fedeas.augmentation import augment as augment
-    from fedeas.generation import SyntheticImages as SyntheticImages
-    from fedeas.generation import generate as generate
-    from fedeas.running import run as run
-    from fedeas.running import run_in_stages as run_in_stages
+    from fedeas.calls.augmentation import Augmented as Augmented
+    from fedeas.calls.augmentation import augment as augment
+    from fedeas.calls.images import SyntheticImages as SyntheticImages
+    from fedeas.calls.images import generate as generate
+    from fedeas.calls.running import run as run
+    from fedeas.calls.running import run_in_stages as run_in_stages
+    from fedeas.views import report as report
 
 __version__ = "0.1.0"
 
@@ -133,12 +133,12 @@ __all__ = [
 
 
 _LAZY = {
-    "Augmented": "augmentation",
-    "SyntheticImages": "generation",
-    "augment": "augmentation",
-    "generate": "generation",
-    "run": "running",
-    "run_in_stages": "running",
+    "Augmented": "calls.augmentation",
+    "SyntheticImages": "calls.images",
+    "augment": "calls.augmentation",
+    "generate": "calls.images",
+    "run": "calls.running",
+    "run_in_stages": "calls.running",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""
 
@@ -151,7 +151,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Load what needs torch or matplotlib on first use."""
     if name == "report":
-        return import_module("fedeas.report")
+        return import_module("fedeas.views.report")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with extra_for(f"fedeas.{name}"):

@@ -14,8 +14,8 @@ from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.algorithms.batch_order import BatchPlan
 from fedeas.algorithms.local_sgd import plan_batches
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError
 from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
 

@@ -13,9 +13,9 @@ from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_ar
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError, RunError, SpecError
 from fedeas.core.streams import stream
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError, RunError, SpecError
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker

@@ -23,9 +23,9 @@ from fedeas.algorithms.fedgen import (
 )
 from fedeas.algorithms.local_sgd import Batch
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError
 from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))

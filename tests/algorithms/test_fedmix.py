@@ -14,9 +14,10 @@ from fedeas.algorithms import FedAvg, FedMix
 from fedeas.algorithms.base import ClientJob, Fleet, model_arrays
 from fedeas.algorithms.fedmix import expanded_loss, expanded_mixup
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError
-from fedeas.models import doubled, norm
+from fedeas.fast import doubled
+from fedeas.models import norm
 from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))

@@ -13,9 +13,9 @@ from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet
 from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
 from fedeas.config import TrainConfig, load_config
+from fedeas.config.hyperparameters import BalancedSoftmax, FedLC, FedRS, parse_loss
+from fedeas.core.errors import SpecError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import SpecError
-from fedeas.hyperparameters import BalancedSoftmax, FedLC, FedRS, parse_loss
 from fedeas.models.build import build_model
 
 KNOWING = [BalancedSoftmax(), BalancedSoftmax(tau=0.3, smoothing=2), FedLC(tau=0.7), FedRS(alpha=0.2)]

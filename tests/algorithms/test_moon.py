@@ -12,8 +12,8 @@ from fedeas.algorithms import MOON, FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
 from fedeas.algorithms.moon import contrast
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError
 from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))

@@ -12,8 +12,8 @@ from fedeas.algorithms import SCAFFOLD, FedAvg
 from fedeas.algorithms.base import ClientJob, Fleet, model_arrays
 from fedeas.algorithms.local_sgd import Objective
 from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import InputError
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker

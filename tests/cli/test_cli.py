@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 from fedeas import FedEAS, Feedback, FullBalance, LabelCounts, read_counts, write_counts
 from fedeas.data.partition import Partition
-from fedeas.paper import claims
-from fedeas.paper.published import example_counts
+from reproduction import claims
+from reproduction.published import example_counts
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_the_shipped_tables_are_what_the_command_line_writes(run, tmp_path):
     from importlib import resources
 
     run("partition", "cifar100", "--scheme", "paper", "--clients", 100, "--out", tmp_path / "again.csv")
-    shipped = resources.files("fedeas.paper").joinpath("partitions", "c100-k100-a0.1.csv").read_text()
+    shipped = resources.files("reproduction").joinpath("partitions", "c100-k100-a0.1.csv").read_text()
     assert (tmp_path / "again.csv").read_text() == shipped
 
 
@@ -434,7 +434,7 @@ def test_short_help_shows_every_command_in_its_group(run):
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(run, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "fedeas.tracking.to_mlflow", raising=False)
+    monkeypatch.delitem(sys.modules, "fedeas.runs.tracking.to_mlflow", raising=False)
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     code, _, err = run("run", *QUICK, "--track", "mlflow", "--runs", tmp_path / "runs")
     assert code == 2

@@ -17,13 +17,13 @@ from fedeas.cli.display import (
 )
 from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
-from fedeas.errors import InputError
-from fedeas.paper.claims import Claim
-from fedeas.paper.published import example_counts
+from fedeas.core.errors import InputError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import FullBalance, Optimal, Uniform
 from fedeas.planning.request import compare_policies
 from fedeas.runs.store import RunStore
+from reproduction.claims import Claim
+from reproduction.published import example_counts
 
 SECONDS = {"generate": 1.0, "train": 2.0, "total": 3.0}
 

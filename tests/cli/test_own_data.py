@@ -12,11 +12,11 @@ from PIL import Image
 import fedeas
 from fedeas.cli.runs import PlainLines
 from fedeas.config import load_config
+from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.split import split_data
-from fedeas.web.sources import read_upload
+from fedeas.views.web.sources import read_upload
 
 CLASSES = ("ant", "bee")
 SIZES = {"Ulm": (30, 2), "Köln": (1, 25), "Kiel": (10, 10)}

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
+from fedeas.core.errors import InputError
 from fedeas.core.limits import NotNegative, check_fields, whole
-from fedeas.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from PIL import Image
 from pyarrow import parquet
 
 from fedeas.config import load_config
+from fedeas.core.errors import InputError
 from fedeas.data.partition import Partition
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError
 from fedeas.federation.run import identified
 from fedeas.federation.split import split_data, split_of
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from fedeas.config import load_config
+from fedeas.core.errors import InputError
 from fedeas.core.tensor_files import read_tensors
-from fedeas.errors import InputError
 from fedeas.federation import checkpoint
 from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank

@@ -9,8 +9,8 @@ import pytest
 
 from fedeas.cli import main
 from fedeas.config import load_config
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.data.partition import Partition, dirichlet
-from fedeas.errors import FedEASError, InputError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.run import execute
 from fedeas.runs.store import RunStore, read_run

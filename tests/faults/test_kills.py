@@ -9,7 +9,7 @@ from functools import cache
 import crashes
 import pytest
 
-from fedeas.gpu.devices import torch_threads
+from fedeas.core.devices import torch_threads
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

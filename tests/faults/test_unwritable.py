@@ -11,7 +11,7 @@ from fedeas import InputError
 from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.core import files
-from fedeas.errors import RunError
+from fedeas.core.errors import RunError
 from fedeas.federation.run import execute
 from fedeas.generators.diffusion.presets import PRESETS
 from fedeas.runs.store import RunStore
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_no_part(command, small_disk,
 
 
 def test_keys_are_made_once_there_is_room_again(small_disk):
-    from fedeas.flower.deployment.keys import make_certificates
+    from deploy.flower.keys import make_certificates
 
     disk = small_disk(8)
     (disk / "ballast").write_bytes(bytes(4096))

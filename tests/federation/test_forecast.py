@@ -14,13 +14,13 @@ from fedeas.generators.diffusion.presets import PRESETS, preset
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
-from fedeas.paper.methods import FEDEAS
-from fedeas.paper.published import setting
-from fedeas.paper.reproduction import Places, Training
-from fedeas.paper.run_plans import allocation_of
-from fedeas.paper.studies import study, with_seeds
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
+from reproduction.methods import FEDEAS
+from reproduction.published import setting
+from reproduction.reproduction import Places, Training
+from reproduction.run_plans import allocation_of
+from reproduction.studies import study, with_seeds
 
 HOUR = 3600.0
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from fedeas.algorithms.base import Reply, model_arrays
+from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.errors import RunError
 from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
 
 

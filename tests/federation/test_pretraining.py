@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from fedeas.algorithms.base import MODEL
 from fedeas.config import load_config
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.provenance import Seen, data_digest, seen_by
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError, RunError
 from fedeas.federation import pretraining
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.pretraining import default_file, last_model, pretrain, pretraining_config, provenance

@@ -12,8 +12,8 @@ import torch
 
 from fedeas import FedEAS, InputError
 from fedeas.config import RunConfig, load_config
+from fedeas.core.errors import RunError
 from fedeas.data.sources import Dataset, load_dataset
-from fedeas.errors import RunError
 from fedeas.federation import run as running
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
 from fedeas.federation.run import environment, execute, identified

@@ -4,9 +4,9 @@ import os
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from fedeas.flower.deployment import processes
-from fedeas.flower.deployment.loopback import Loopback
-from fedeas.flower.deployment.operator import run_app
+from deploy.flower import processes
+from deploy.flower.loopback import Loopback
+from deploy.flower.operator import run_app
 
 
 class Deployment(Loopback):

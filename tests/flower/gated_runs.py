@@ -46,7 +46,7 @@ class Started:
     """A run on the deployment, in the background."""
 
     def __init__(self, loopback, store, overrides):
-        from fedeas.flower.deployment.operator import members  # Flower may not be installed
+        from deploy.flower.operator import members  # Flower may not be installed
 
         self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None

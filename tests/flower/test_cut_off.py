@@ -13,7 +13,7 @@ from flower.hosts import namespaces
 from waiting import LIMIT, wait_until
 
 from fedeas.config import load_config
-from fedeas.errors import RunError
+from fedeas.core.errors import RunError
 from fedeas.federation.run import execute, identified
 from fedeas.runs.store import RunStore
 

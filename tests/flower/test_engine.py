@@ -25,9 +25,9 @@ from flower.grids import StraightGrid
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedeas.config import RunConfig, load_config
+from fedeas.core.errors import InputError, RunError, StoppedError
 from fedeas.core.provenance import Seen
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError, RunError, StoppedError
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import split_data
 from fedeas.flower import app as flower_app

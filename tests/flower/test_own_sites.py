@@ -13,8 +13,8 @@ from flwr.app import Context, RecordDict
 
 from fedeas.cli import main
 from fedeas.config import load_config
+from fedeas.core.errors import InputError, RunError
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError, RunError
 from fedeas.federation.run import execute, identified
 from fedeas.flower.app import _serve as serve
 from fedeas.flower.app import run_on

@@ -16,7 +16,7 @@ pytest.importorskip("opacus", reason="needs an accountant: pip install 'fedeas[p
 from flower.grids import StraightGrid
 
 from fedeas.config import load_config
-from fedeas.errors import InputError, RunError
+from fedeas.core.errors import InputError, RunError
 from fedeas.flower.app import run_on
 from fedeas.flower.node_settings import Privacy, TellableError, read_node_config
 from fedeas.flower.privacy import PrivacyLedger, epsilon_of, protect

@@ -20,7 +20,7 @@ NODES, ROUNDS, NOISE = 2, 2, 20.0
 def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
     from flower.deployments import deployed
 
-    from fedeas.flower.deployment.operator import members
+    from deploy.flower.operator import members
 
     digits = load_dataset("digits")
     np.savez(tmp_path / "test.npz", test_images=digits.test_images, test_labels=digits.test_labels)

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 from waiting import LIMIT, wait_until
 
+from deploy.flower import processes
+from deploy.flower.environment import environment
 from fedeas.config import load_config
 from fedeas.federation.run import execute
-from fedeas.flower.deployment import processes
-from fedeas.flower.deployment.environment import environment
 from fedeas.runs.store import RunStore
 
 SERVER = "127.0.0.2"
@@ -63,7 +63,7 @@ class Sites:
 
     @contextmanager
     def service(self, module, folder, own):
-        command = [sys.executable, "-m", f"fedeas.flower.deployment.{module}", *map(str, own)]
+        command = [sys.executable, "-m", f"deploy.flower.{module}", *map(str, own)]
         process = processes.start(command, folder / "log", environment(folder / "home"), folder)
         try:
             yield

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 from fedeas.algorithms.base import Reply, weighted_mean
-from fedeas.errors import InputError, RunError
+from fedeas.core.errors import InputError, RunError
 from fedeas.flower import engine
 from fedeas.flower.reply_store import ReplyStore, StoredArrays
 

@@ -18,8 +18,8 @@ from flwr.common.constant import ErrorCode
 from safetensors.torch import load_file
 
 from fedeas.config import checked_config, load_config
+from fedeas.core.errors import InputError, RunError
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError, RunError
 from fedeas.flower.app import describe_participation, run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config

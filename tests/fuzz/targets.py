@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedeas import LabelCounts, read_counts
+from fedeas.calls.plans import plan
 from fedeas.cli import main
 from fedeas.config import load_config
+from fedeas.config.hyperparameters import parse_hyperparameters
 from fedeas.data.partition import Partition
 from fedeas.data.sources import load_dataset
 from fedeas.generators.registry import parse_generator
-from fedeas.hyperparameters import parse_hyperparameters
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable
-from fedeas.plans import plan
-from fedeas.web import plan_result, runs, sources
+from fedeas.views.web import plan_result, runs, sources
 
 SEPARATOR = "\x1e"  # of the arguments of a command
 

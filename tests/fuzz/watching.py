@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fuzz.targets import TARGETS
 
-from fedeas.errors import FedEASError
+from fedeas.core.errors import FedEASError
 
 MAX_SECONDS = 5.0
 MAX_BYTES = 10**9

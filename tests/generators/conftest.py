@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedeas.gpu import devices
+from fedeas.core import devices
 
 
 @pytest.fixture

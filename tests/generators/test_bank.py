@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from waiting import LIMIT, wait_until
 
 from fedeas.cli.bank import bank as commands
-from fedeas.errors import InputError, RunError
+from fedeas.core.errors import InputError, RunError
 from fedeas.generators.bank import Address, Bank
 from fedeas.generators.bank import bank as bank_module
 from fedeas.generators.bank import slots as module

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedeas import InputError
-from fedeas.errors import RunError, SpecError
+from fedeas.core.errors import RunError, SpecError
 from fedeas.generators import image_index
 from fedeas.generators.custom import custom_content, load_custom
 

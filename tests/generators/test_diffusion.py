@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fedeas.core.errors import InputError
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
-from fedeas.errors import InputError
 from fedeas.generators.base import address_noise
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, PRESETS, Network, Preset, preset

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from fedeas.errors import InputError
+from fedeas.core.devices import computes_in_bf16
+from fedeas.core.errors import InputError
 from fedeas.generators.base import address_noise, image_index
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator, solver
 from fedeas.generators.diffusion.weights import Weights, half
-from fedeas.gpu.devices import computes_in_bf16
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

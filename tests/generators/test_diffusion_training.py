@@ -12,8 +12,8 @@ from diffusers import DDPMScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.locks import locked
-from fedeas.errors import InputError, RunError
 from fedeas.generators.diffusion import training as module
 from fedeas.generators.diffusion.presets import Network, Preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator

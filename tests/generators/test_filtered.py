@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.errors import InputError, RunError
+from fedeas.core.errors import InputError, RunError
 from fedeas.generators import image_index
 from fedeas.generators.base import noise_keys
 from fedeas.generators.filtered import PATIENCE, Filtered

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedeas.core.errors import FedEASError, InputError, SpecError
 from fedeas.core.provenance import NOT_KNOWN, Seen
 from fedeas.core.weight_files import generator_weights, weights_digest
-from fedeas.errors import FedEASError, InputError, SpecError
 from fedeas.generators import GaussianGenerator, text
 from fedeas.generators.base import described, image_index
 from fedeas.generators.diffusion import sampling

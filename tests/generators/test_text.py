@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from fedeas import InputError
-from fedeas.errors import RunError
+from fedeas.core.errors import RunError
 from fedeas.generators import text as module
 from fedeas.generators.registry import parse_generator
 from fedeas.generators.settings import GeneratorContext

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from fedeas.errors import InputError
-from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads
+from fedeas.core.devices import chosen_device, torch_precision, torch_threads
+from fedeas.core.errors import InputError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas.config import load_config
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.flower.revealed_counts import numbers_of, own_row, shares
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import parse_generator

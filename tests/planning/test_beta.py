@@ -23,11 +23,11 @@ from fedeas import (
     shortened_beta,
     synthetic_share,
 )
-from fedeas.paper.published import example_counts
 from fedeas.planning import beta as selection
 from fedeas.planning.beta import BetaInterval
 from fedeas.planning.beta_curve import BetaCurve
 from fedeas.planning.policies.base import MAX_BUDGET
+from reproduction.published import example_counts
 
 shapes = st.builds(
     FedEAS, gamma=st.sampled_from([0.5, 1]), entropy=st.booleans(), fill=st.sampled_from(["below-mean", "all"])

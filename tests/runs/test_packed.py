@@ -8,11 +8,11 @@ import pytest
 
 from fedeas import InputError
 from fedeas.core.record_tables import write_table
-from fedeas.paper.results import Results
 from fedeas.runs.packed import ENDING, pack, unpack, write_folder
 from fedeas.runs.store import RunStore
+from reproduction.results import Results
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fedeas.core.spec import read_spec
 ALGORITHMS: dict[str, type[FedAvg]] = {
     algorithm.name(): algorithm for algorithm in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
 }
-"""The same names as in `fedeas.hyperparameters`."""
+"""The same names as in `fedeas.config.hyperparameters`."""
 
 
 def parse_algorithm(text: str) -> FedAvg:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import Reply
 from fedeas.algorithms.local_sgd import Objective
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 
 def _is_tensors(answer: object) -> bool:

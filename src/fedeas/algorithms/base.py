@@ -14,9 +14,9 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import Awaited
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData
-from fedeas.errors import InputError
-from fedeas.gpu.devices import Awaited
 
 # Flat keys "group/name". One type for server state, client state and messages, so checkpoint and wire are written once.
 Arrays = dict[str, Tensor]

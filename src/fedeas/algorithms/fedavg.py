@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from fedeas import hyperparameters
 from fedeas.algorithms.answers import ANSWERS, checked
 from fedeas.algorithms.base import (
     MODEL,
@@ -22,6 +21,7 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.local_sgd import Objective, local_sgd
+from fedeas.config import hyperparameters
 
 
 class FedAvg(hyperparameters.FedAvg):

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas import hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
+from fedeas.config import hyperparameters
 from fedeas.core.streams import stream
-from fedeas.models import doubled
+from fedeas.fast import doubled
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 

@@ -16,10 +16,10 @@ from torch.nn import functional
 from fedeas.algorithms.base import Arrays, ClientJob, head_of
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
+from fedeas.config.hyperparameters import CrossEntropy, parse_loss
+from fedeas.core.devices import Awaited, autocast
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.streams import stream
-from fedeas.errors import InputError, RunError
-from fedeas.gpu.devices import Awaited, autocast
-from fedeas.hyperparameters import CrossEntropy, parse_loss
 
 TERMS = "loss/terms"
 """In the shared tensors of an objective: a factor and a summand for the logit of each class, (2, classes)."""

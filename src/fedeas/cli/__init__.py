@@ -22,10 +22,10 @@ from fedeas.cli.pretrain import pretrain
 from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
+from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.extras import extra_for
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
-from fedeas.errors import FedEASError, RunError
 
 app = typer.Typer(
     no_args_is_help=True,

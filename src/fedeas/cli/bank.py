@@ -15,8 +15,8 @@ from rich.text import Text
 
 from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import TIGHT, output
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
-from fedeas.errors import InputError, RunError
 from fedeas.generators.bank import Bank, KeptImages, Verification
 
 bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")

@@ -17,9 +17,6 @@ from fedeas.cli.progress import duration
 from fedeas.core.foreign_text import printable
 from fedeas.core.sentences import listed
 from fedeas.federation.split import Split
-from fedeas.paper.claims import Claim, Status
-from fedeas.paper.estimate import Estimate, measured_on
-from fedeas.paper.tables import NOT_RUN, Entry, Filled
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
@@ -30,6 +27,9 @@ from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
 from fedeas.runs.progress import RunState, progress_of
 from fedeas.runs.store import Run
+from reproduction.claims import Claim, Status
+from reproduction.estimate import Estimate, measured_on
+from reproduction.tables import NOT_RUN, Entry, Filled
 
 DASH = "–"
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedeas.cli.runs import read_config
+from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.extras import extra_for
-from fedeas.errors import FedEASError, InputError, RunError
 
 if TYPE_CHECKING:
-    from fedeas.flower.deployment.connection import Scalar
-    from fedeas.flower.deployment.internals.superlink import SuperLink
-    from fedeas.flower.deployment.loopback import Loopback
+    from deploy.flower.connection import Scalar
+    from deploy.flower.internals.superlink import SuperLink
+    from deploy.flower.loopback import Loopback
 
 flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
 
@@ -34,11 +34,11 @@ The operator's key and server.key stay on the server. Each node's private key be
 `fedeas flower node-key` makes it there, and only the .pub file travels.
 
 on the server:
-  python -m fedeas.flower.deployment.server --certificates {folder} --key {folder}/operator.key --port {port}
+  python -m deploy.flower.server --certificates {folder} --key {folder}/operator.key --port {port}
 on the server, once for each node:
   fedeas flower register {key}.pub --client 0 --connection {folder}/connection.toml
 on each node, with its key and {made.authority.name}:
-  python -m fedeas.flower.deployment.node --superlink {server}:{port} --root-certificate {made.authority} \\
+  python -m deploy.flower.node --superlink {server}:{port} --root-certificate {made.authority} \\
     --key {key} --node-config 'partition-id=0 num-partitions={partitions} state-dir="state"'
 on the server:
   fedeas flower run --connection {folder}/connection.toml CONFIG.toml
@@ -99,7 +99,7 @@ def health(
 ) -> None:
     """Ask a SuperLink or a node on this machine whether it is up."""
     _need_flower()
-    from fedeas.flower.deployment.health import await_health
+    from deploy.flower.health import await_health
 
     await_health(address, wait)
     print(f"{address}: serving")
@@ -120,7 +120,7 @@ def run(
     root = None if data_root is None else _on_server(data_root, connection)
     settings = read_config(config, [*(overrides or []), "engine.name=flower"], root)
     superlink = _superlink(folder, connection)
-    from fedeas.flower.deployment.operator import members, run_app
+    from deploy.flower.operator import members, run_app
 
     given: dict[str, Scalar] = {
         "settings": settings.model_dump_json(),
@@ -170,7 +170,7 @@ def register(
 ) -> None:
     """Let the node with this key take part, as this client and no other; without --client, after a confirmation."""
     superlink = _superlink(folder, connection)
-    from fedeas.flower.deployment.operator import admit, clients_file
+    from deploy.flower.operator import admit, clients_file
 
     def confirm(number: int, fingerprint: str) -> bool:
         return yes or typer.confirm(
@@ -189,7 +189,7 @@ def unregister(
 ) -> None:
     """Withdraw a client's key: its node is cut off, and `register` can give the client another key."""
     superlink = _superlink(folder, connection)
-    from fedeas.flower.deployment.operator import withdraw
+    from deploy.flower.operator import withdraw
 
     withdraw(superlink, client)
     print(f"client {client}: its key is withdrawn; register another with `fedeas flower register`")
@@ -201,7 +201,7 @@ def node_key(
 ) -> None:
     """Make the key of a node on its own machine; only the .pub file has to leave it."""
     _need_flower()
-    from fedeas.flower.deployment.keys import make_node_key
+    from deploy.flower.keys import make_node_key
 
     print(f"{path} stays here; send {make_node_key(path)} to the operator")
 
@@ -214,9 +214,9 @@ def keys(
 ) -> None:
     """Make certificates and node keys for a deployment over several machines."""
     _need_flower()
-    from fedeas.flower.deployment.connection import Connection
-    from fedeas.flower.deployment.keys import make_certificates, make_node_key, make_operator_key
-    from fedeas.flower.deployment.server import NODES_PORT, OPERATOR_PORT
+    from deploy.flower.connection import Connection
+    from deploy.flower.keys import make_certificates, make_node_key, make_operator_key
+    from deploy.flower.server import NODES_PORT, OPERATOR_PORT
 
     made = make_certificates(folder, host or [])
     key = make_operator_key(folder / "operator.key")
@@ -234,15 +234,15 @@ def keys(
 def _superlink(folder: Path, connection: Path | None) -> SuperLink:
     """The SuperLink of a connection file, by default of the deployment in `folder`."""
     _need_superlink()
-    from fedeas.flower.deployment.connection import Connection
-    from fedeas.flower.deployment.internals.superlink import SuperLink
+    from deploy.flower.connection import Connection
+    from deploy.flower.internals.superlink import SuperLink
 
     return SuperLink(_deployment(folder).connection if connection is None else Connection.read(connection))
 
 
 def _deployment(folder: Path) -> Loopback:
     _need_superlink()
-    from fedeas.flower.deployment.loopback import Loopback
+    from deploy.flower.loopback import Loopback
 
     return Loopback(folder)
 
@@ -250,7 +250,7 @@ def _deployment(folder: Path) -> Loopback:
 def _need_superlink() -> None:
     """Check that the installed Flower can send an operator's requests."""
     _need_flower()
-    from fedeas.flower.deployment import internals
+    from deploy.flower import internals
 
     internals.need("superlink")
 
@@ -270,7 +270,7 @@ def _show(deployment: Loopback) -> None:
 
 
 def _show_clients(superlink: SuperLink, wait: float) -> None:
-    from fedeas.flower.deployment.operator import await_clients
+    from deploy.flower.operator import await_clients
 
     states = await_clients(superlink, wait)
     print(f"{superlink.address}: {len(states)} client{'' if len(states) == 1 else 's'}")

@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.progress import announce, duration, every, live_bar
+from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.sources import NAMES
-from fedeas.errors import InputError
 from fedeas.planning.tables import read_allocation
 
 if TYPE_CHECKING:
-    from fedeas.generation.files import OnImages
+    from fedeas.generators.plan_images.files import OnImages
 
 SECONDS_PER_LINE = 10.0  # without a terminal
 FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
@@ -37,8 +37,8 @@ def generate(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Make exactly the images of a plan; the same command goes on where it was broken off."""
-    from fedeas.generation.files import ImageFormat, check_folder, write_images
-    from fedeas.generation.source import source_for
+    from fedeas.generators.plan_images.files import ImageFormat, check_folder, write_images
+    from fedeas.generators.plan_images.source import source_for
 
     if form not in list(ImageFormat):
         raise InputError(f"unknown format {form!r}; use {FORMATS}")

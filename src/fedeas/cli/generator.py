@@ -58,11 +58,11 @@ def train(
     data_root: Root = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
+    from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
     from fedeas.generators.diffusion.trainer import Trainer
     from fedeas.generators.diffusion.weights import Weights
-    from fedeas.gpu.devices import chosen_device
 
     data = load_dataset(dataset, data_root)
     where = chosen_device(device)
@@ -141,12 +141,12 @@ def check(
     data_root: Root = None,
 ) -> None:
     """Measure a generator: class agreement, Frechet distance of classifier features, nearness to training images."""
+    from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
     from fedeas.generators.registry import parse_generator
     from fedeas.generators.settings import GeneratorContext
-    from fedeas.gpu.devices import chosen_device
 
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
     source = parse_generator(spec)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from fedeas.calls.client_counts import CountSource, own_clients, run_config
 from fedeas.cli.display import (
     comparison_record,
     comparison_table,
@@ -23,20 +24,19 @@ from fedeas.cli.display import (
 )
 from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, next_step
-from fedeas.client_counts import CountSource, own_clients, run_config
 from fedeas.config import checked_config
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import NAMES
-from fedeas.errors import InputError, RunError
 from fedeas.federation.split import Split, split_of
-from fedeas.paper.published import example_counts
 from fedeas.planning.advice import SHOWN
 from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.examples import find_example
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.policies.targets import Target
 from fedeas.planning.request import (
@@ -116,7 +116,7 @@ def plan(
                 _plan_in_parts(file, before_reading, out, as_json)
                 return
             source = CountSource(counts, file.counts(classes), how=file.how)
-        _plan_in_memory(source or CountSource("the example", example_counts()), policy, limits, wanted)
+        _plan_in_memory(source or CountSource("the example", find_example().counts), policy, limits, wanted)
 
 
 def partition(
@@ -154,7 +154,7 @@ def partition(
     for note in split.notes:
         _remark(note, as_json)
     if plot:
-        from fedeas.plotting import figures as plots
+        from fedeas.views import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
     if not as_json:
@@ -336,13 +336,13 @@ def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | Non
     for path in (out, plot):
         check_not_input(path, source)
     if plot:
-        from fedeas.plotting import figures as plots
+        from fedeas.views import figures as plots
 
         plots.checked_ending(plot)
 
 
 def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:
-    from fedeas.plotting import figures as plots
+    from fedeas.views import figures as plots
 
     figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
     plots.save(figure, path)

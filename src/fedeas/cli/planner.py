@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from fedeas.core.extras import extra_for
-from fedeas.web.runs import FOLDER_VARIABLE
-from fedeas.web.sources import MAX_MEGABYTES
+from fedeas.views.web.runs import FOLDER_VARIABLE
+from fedeas.views.web.sources import MAX_MEGABYTES
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("", "0.0.0.0", "::")
 
-PAGE = Path(__file__).parent.parent / "web" / "planner.py"
+PAGE = Path(__file__).parent.parent / "views" / "web" / "planner.py"
 
 
 def planner(

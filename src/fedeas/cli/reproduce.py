@@ -15,23 +15,23 @@ from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce
 from fedeas.cli.runs import Folder, progress, say_how_long
 from fedeas.core.files import make_folder
-from fedeas.paper.answers import answers_markdown
-from fedeas.paper.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
-from fedeas.paper.claims import Status, count_claims
-from fedeas.paper.contrasts import contrasts_markdown
-from fedeas.paper.economies import economies_markdown
-from fedeas.paper.findings import all_findings, findings_markdown, findings_of, protocols_compared
-from fedeas.paper.headline import headline
-from fedeas.paper.ledger import View, ledger, ledger_markdown, ledger_remarks
-from fedeas.paper.profiles import Precision
-from fedeas.paper.recommendation import advice_markdown
-from fedeas.paper.reproduction import RESULTS, RUNS, Places, Reproduction
-from fedeas.paper.reproduction import reproduce as make
-from fedeas.paper.results import Results
-from fedeas.paper.robustness import robustness_markdown
-from fedeas.paper.run_queue import stays_here
-from fedeas.paper.studies import Protocol, study
-from fedeas.paper.tables import markdown
+from reproduction.answers import answers_markdown
+from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
+from reproduction.claims import Status, count_claims
+from reproduction.contrasts import contrasts_markdown
+from reproduction.economies import economies_markdown
+from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
+from reproduction.headline import headline
+from reproduction.ledger import View, ledger, ledger_markdown, ledger_remarks
+from reproduction.profiles import Precision
+from reproduction.recommendation import advice_markdown
+from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction
+from reproduction.reproduction import reproduce as make
+from reproduction.results import Results
+from reproduction.robustness import robustness_markdown
+from reproduction.run_queue import stays_here
+from reproduction.studies import Protocol, study
+from reproduction.tables import markdown
 
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
@@ -84,8 +84,8 @@ def reproduce_summary(
     quoted = "\n".join(f"> {line}".rstrip() for line in said.splitlines())
     print(quoted) if as_markdown else output().print(said, highlight=False)
     if out is not None:
-        from fedeas.paper.figures.gallery import overview
-        from fedeas.plotting.figures import save_all
+        from fedeas.views.figures import save_all
+        from reproduction.figures.gallery import overview
 
         make_folder(out)
         save_all([("results-overview", overview(found))], out)
@@ -153,8 +153,8 @@ def reproduce_answers(
     found = all_findings(_scan(folder, results))
     _print(answers_markdown(found), as_markdown)
     if out is not None:
-        from fedeas.paper.figures.gains import gains_figure
-        from fedeas.plotting.figures import save_all
+        from fedeas.views.figures import save_all
+        from reproduction.figures.gains import gains_figure
 
         make_folder(out)
         save_all([("beyond-gains", gains_figure(found))], out)

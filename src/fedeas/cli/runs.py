@@ -21,13 +21,13 @@ from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, live_bar
 from fedeas.config import RunConfig, load_config
 from fedeas.core.deadline import Deadline
+from fedeas.core.errors import FedEASError, InputError, StoppedError
 from fedeas.core.extras import extra_for
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import is_there
-from fedeas.errors import FedEASError, InputError, StoppedError
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
-from fedeas.tracking.base import Follower, Tracker, parse_tracker
+from fedeas.runs.tracking.base import Follower, Tracker, parse_tracker
 
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
@@ -112,8 +112,8 @@ def report(
     reference: Reference = None,
 ) -> None:
     """Write one self-contained HTML page about some runs."""
-    from fedeas.report import write_report
-    from fedeas.report.methods import read_snapshot
+    from fedeas.views.report import write_report
+    from fedeas.views.report.methods import read_snapshot
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")
@@ -129,8 +129,8 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each policy.")] = 5,
 ) -> None:
     """Compare five policies on scikit-learn's digits over five seeds."""
-    from fedeas.demo import REFERENCE, conclude, run_demo
-    from fedeas.report import write_report
+    from fedeas.cli.demo import REFERENCE, conclude, run_demo
+    from fedeas.views.report import write_report
 
     console = output()
     finished = run_demo(RunStore(out / "runs"), seeds, console, lambda left: announce(left, "left for the other runs"))
@@ -336,7 +336,7 @@ def _followed(store: RunStore, config: RunConfig, trackers: Trackers) -> Iterato
         yield lambda record: None
         return
     from fedeas.federation.run import identified
-    from fedeas.report.samples import sample_grid
+    from fedeas.views.report.samples import sample_grid
 
     run = store.at(identified(config))
     with Follower.of(run, trackers) as follower:

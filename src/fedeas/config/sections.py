@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from fedeas.config.hyperparameters import parse_loss
 from fedeas.core.own_code import PREFIX
 from fedeas.core.spec import read_call
 from fedeas.data.sources import checked_name
-from fedeas.hyperparameters import parse_loss
 
 MAX_NUMBER = 2**63 - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 PACKAGES = {
     "train": ("torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"),
@@ -30,7 +30,7 @@ def extra_for(use: str, extra: str | None = None) -> Iterator[None]:
     >>> with extra_for("the planner"):
     ...     raise ModuleNotFoundError(name="streamlit.web")
     Traceback (most recent call last):
-    fedeas.errors.InputError: the planner needs streamlit: pip install 'fedeas[web]'
+    fedeas.core.errors.InputError: the planner needs streamlit: pip install 'fedeas[web]'
     """
     try:
         yield

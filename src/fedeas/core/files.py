@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.process_births import birth
-from fedeas.errors import FedEASError, InputError, RunError
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """Temporary failures: the same command may succeed later."""

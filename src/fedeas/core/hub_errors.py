@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 FREE_BYTES = 2**28
 BYTES_PER_BYTE = 200

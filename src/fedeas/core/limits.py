@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import numpy as np
 
-from fedeas.errors import FedEASError, InputError
+from fedeas.core.errors import FedEASError, InputError
 
 
 class Limit(NamedTuple):

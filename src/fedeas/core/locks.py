@@ -8,8 +8,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder, unwritable
-from fedeas.errors import InputError
 
 POLL = 0.01  # seconds between two attempts to get a lock
 GRACE = 0.2  # seconds to wait for a lock before it counts as taken; `is_held` takes it for a moment

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from fedeas.core.digests import json_digest
-from fedeas.errors import InputError, RunError, SpecError
+from fedeas.core.errors import InputError, RunError, SpecError
 
 PREFIX = "python:"
 

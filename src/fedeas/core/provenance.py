@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.weight_files import description
-from fedeas.errors import InputError
 
 PARTS = {"clean": ("train",), "merged": ("train", "test"), "paper": ("train", "test")}
 """The parts of a dataset that are trained on, by the name of the protocol."""

@@ -15,8 +15,8 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
-from fedeas.errors import InputError
 
 Record = dict[str, Any]
 

@@ -21,9 +21,9 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_ty
 
 import numpy as np
 
+from fedeas.core.errors import FedEASError, InputError, SpecError
 from fedeas.core.limits import check_fields
 from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, in_one_line, installed
-from fedeas.errors import FedEASError, InputError, SpecError
 
 PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, temporary, written_whole
 from fedeas.core.log import log
 from fedeas.core.records import DIGEST, KIND, reason_of
-from fedeas.errors import InputError
 
 Framework = Literal["torch", "numpy"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder, written_whole
 from fedeas.core.hub_errors import explained
 from fedeas.core.weight_files import GENERATOR, SUFFIX, fetched_folder, is_name, named_file, weights_digest
-from fedeas.errors import InputError
 
 HUB = "hub:"
 FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, cache_folder
 from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
-from fedeas.errors import InputError
 
 SUFFIX = ".safetensors"
 GENERATOR = f"generator{SUFFIX}"  # the result of a generator's training in its folder

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen_integers
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 
 def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | None, array: str = "") -> IntArray:

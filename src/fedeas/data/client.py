@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedeas.core.arrays import IntArray
-from fedeas.gpu.devices import uploaded
+from fedeas.core.devices import uploaded
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.core.arrays import IntArray
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 
 class KnownDataset(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import PREFIX
 from fedeas.core.records import plain_array
@@ -32,7 +33,6 @@ from fedeas.data.sources import (
     opened_npz,
     parquet_folder,
 )
-from fedeas.errors import InputError
 
 MIDDLE = 0.5
 """Mean and deviation of pixels that are scaled to -1 to 1."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.inputs import checked_file
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import checked_classes, checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES
-from fedeas.errors import InputError
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")

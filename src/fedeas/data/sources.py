@@ -31,6 +31,7 @@ from fedeas.core.arrays import (
     frozen,
     frozen_integers,
 )
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.extras import extra_for
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
@@ -51,7 +52,6 @@ from fedeas.data.checks import (
 )
 from fedeas.data.folders import ImageFiles, find_images, share_of
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
-from fedeas.errors import FedEASError, InputError
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",

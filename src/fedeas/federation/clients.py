@@ -12,12 +12,12 @@ import torch
 
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.client import ClientData
 from fedeas.data.sources import Dataset
-from fedeas.errors import InputError
+from fedeas.fast.engine import gpu_engine
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.engines.gpu import gpu_engine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts

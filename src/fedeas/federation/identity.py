@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedeas.config import ContentConfig, RunConfig
+from fedeas.core.errors import InputError
 from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.spec import own_code_in
-from fedeas.errors import InputError
 from fedeas.federation.split import FederatedData, with_own_clients
 from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models.build import suited_to

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
+from fedeas.core.devices import autocast, values_of
+from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.errors import RunError
 from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.devices import autocast, values_of
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 NO_CLASS = -1

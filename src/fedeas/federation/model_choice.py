@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fedeas.config import ModelConfig, RunConfig
-from fedeas.errors import InputError
-from fedeas.gpu.devices import chosen_device
+from fedeas.core.devices import chosen_device
+from fedeas.core.errors import InputError
 from fedeas.runs.store import RunStore, read_run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.generators.kinds import Shared
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import parse_generator

@@ -17,19 +17,19 @@ import torch
 from fedeas.algorithms.base import MODEL, Arrays, group
 from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import chosen_device, torch_precision
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import PathLike, make_folder
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
 from fedeas.data.sources import Dataset, checked_name, load_dataset
-from fedeas.errors import InputError, RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import new_model
 from fedeas.federation.run import OnStart, Pause, execute, identified
 from fedeas.federation.split import FederatedData, split_data
-from fedeas.gpu.devices import chosen_device, torch_precision
 from fedeas.models.initial_weights import start_seen
 from fedeas.models.resnet import Stem
 from fedeas.runs.store import REMEDY, Record, Run, RunStore

@@ -19,10 +19,11 @@ import torch
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config import RunConfig
+from fedeas.core.devices import chosen_device, torch_precision, torch_threads, waking
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
-from fedeas.errors import InputError
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import Engine, OnClient
@@ -33,7 +34,6 @@ from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Probe, Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
-from fedeas.gpu.devices import chosen_device, torch_precision, torch_threads, waking
 from fedeas.models.build import parameter_names
 from fedeas.models.norm import fuse_norms
 from fedeas.planning.policies import RoundBias, parse_policy

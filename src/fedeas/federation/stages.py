@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from fedeas.config import RunConfig, checked_config
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.limits import whole
 from fedeas.core.spec import MAX_LENGTH, MAX_NESTING
 from fedeas.core.tensor_files import write_tensors
-from fedeas.errors import InputError
 from fedeas.federation.pretraining import evaluate, last_model, seen_in_run
 from fedeas.federation.run import Progress, execute
 from fedeas.federation.split import held_out, load_data, split_data

@@ -15,8 +15,8 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.random_numbers import random_numbers_of
 from fedeas.config import TrainConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData
-from fedeas.errors import InputError
 from fedeas.federation.engines.base import Task
 from fedeas.generators.base import Generator, plan_addresses
 

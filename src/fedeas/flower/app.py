@@ -21,8 +21,9 @@ from flwr.serverapp import Grid, ServerApp
 from fedeas import __version__
 from fedeas.config import RunConfig, checked_config
 from fedeas.core.arrays import cores
+from fedeas.core.devices import torch_precision, torch_threads
+from fedeas.core.errors import FedEASError
 from fedeas.core.log import log
-from fedeas.errors import FedEASError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, About, Participant, in_simulation, refuse_foreign_code
@@ -37,7 +38,6 @@ from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import header_of, packed, unpacked
-from fedeas.gpu.devices import torch_precision, torch_threads
 from fedeas.runs.store import Record, Run, RunStore, trained
 
 DEFAULTS = '{"engine": {"name": "flower"}}'

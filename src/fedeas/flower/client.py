@@ -24,7 +24,9 @@ from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config import OWN, RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder
 from fedeas.core.log import log
 from fedeas.core.own_code import installed
@@ -33,7 +35,6 @@ from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.one_part import as_in_run, load_own, misleading_label
 from fedeas.data.sources import Dataset, load_dataset
-from fedeas.errors import FedEASError, InputError
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
@@ -47,7 +48,6 @@ from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest, parse_generator, with_weights
-from fedeas.gpu.devices import chosen_device
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 

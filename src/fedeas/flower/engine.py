@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config import EngineConfig
+from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
-from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.backoff import Pace
 from fedeas.flower.reply_store import ReplyStore

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 
+from fedeas.core.errors import FedEASError
 from fedeas.core.files import write_bytes
 from fedeas.core.log import log
-from fedeas.errors import FedEASError
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.runs.store import Record, trained
 

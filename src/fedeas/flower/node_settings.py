@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedeas.errors import FedEASError, InputError
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.planning.policies import parse_policy
 
 STATE = "FEDEAS_STATE"

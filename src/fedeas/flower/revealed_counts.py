@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedeas.core.arrays import IntArray
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.base import Policy, spread_evenly
 from fedeas.planning.policies.baselines import Spread, no_absent_class

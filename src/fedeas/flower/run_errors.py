@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.files import known_error
 from fedeas.core.log import log
-from fedeas.errors import FedEASError, RunError
 
 SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")
 

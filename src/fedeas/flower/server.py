@@ -9,8 +9,8 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.log import log
-from fedeas.errors import InputError
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size

@@ -15,7 +15,7 @@ from types import FrameType
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedeas.errors import StoppedError
+from fedeas.core.errors import StoppedError
 
 
 class StoppableGrid:

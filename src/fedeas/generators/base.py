@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import ByteArray, FloatArray, IntArray, frozen
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 CLIENT_BITS = 32
 """An index is ``(client << 32) + j``."""

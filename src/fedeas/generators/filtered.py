@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import ByteArray, IntArray
 from fedeas.core.digests import json_digest
-from fedeas.errors import InputError, RunError
+from fedeas.core.errors import InputError, RunError
 from fedeas.generators.base import (
     Generator,
     GeneratorWrapper,

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.errors import InputError
 from fedeas.generators.base import Images, Shape, address_noise, checked_address, checked_training, shape_of
 
 FORMAT = "fedeas-gaussian-1"

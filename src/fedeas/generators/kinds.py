@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.limits import Limit, NotNegative, number, whole
 from fedeas.core.own_code import imported_code, split_name
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
-from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom
 from fedeas.generators.pools import HeldOutImages, SharedPool

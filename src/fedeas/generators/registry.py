@@ -9,8 +9,8 @@ from typing import Any
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.spec import Described, own_code_named, read_spec, refuse_class
-from fedeas.errors import InputError
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import wrap_callable
 from fedeas.generators.kinds import (

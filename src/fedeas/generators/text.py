@@ -20,12 +20,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import available_precision, chosen_device
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.extras import extra_for
 from fedeas.core.log import log
-from fedeas.errors import InputError, RunError
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import in_batches
-from fedeas.gpu.devices import available_precision, chosen_device
 
 FORMAT = "fedeas-text-1"
 """Version of the sampler; part of the fingerprint."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
+from fedeas.core.errors import InputError
 from fedeas.core.provenance import NOT_KNOWN, Seen, check_clean, seen_by, unknown_to_be_clean, which_images
 from fedeas.core.tensor_files import digest_of_tensors
 from fedeas.core.weight_files import TORCHVISION, model_weights, weights_digest
-from fedeas.errors import InputError
 
 
 def content(place: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.errors import InputError
-from fedeas.gpu.devices import load_kernels
+from fedeas.core.devices import load_kernels
+from fedeas.core.errors import InputError
 
 _kernels = partial(load_kernels, "norm_kernels")
 _doubled_kernels: Callable[[], Any] = partial(load_kernels, "doubled_norm_kernels")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.models.conv import Conv
 from fedeas.models.norm import Norm, norm_layer, norm_relu
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.limits import number
-from fedeas.errors import InputError
 from fedeas.planning import scores
 from fedeas.planning.beta_curve import BetaCurve
 from fedeas.planning.counts import LabelCounts, Table, as_counts

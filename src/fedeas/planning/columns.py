@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fedeas.core.errors import InputError
 from fedeas.core.sentences import first_of
-from fedeas.errors import InputError
 
 _PARTIES = (
     *("client", "site", "hospital", "clinic", "institution", "organisation", "organization", "centre", "center"),

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.core.errors import InputError
 from fedeas.core.names import in_one_form
 from fedeas.core.sentences import first_of
-from fedeas.errors import InputError
 from fedeas.planning.frames import without_names
 from fedeas.planning.named_table import NamedTable, shape_text
 from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.core.errors import InputError
 from fedeas.core.names import in_one_form
-from fedeas.errors import InputError
 from fedeas.planning.columns import Column, Layout, layout_of
 from fedeas.planning.validation import is_missing
 

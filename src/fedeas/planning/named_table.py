@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import for_html
-from fedeas.errors import InputError
 from fedeas.planning.validation import Names
 
 MOST_SHOWN = 30

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import for_html
-from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import AllocationPolicy
 from fedeas.planning.policies.base import policy_name

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 
+from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
-from fedeas.errors import InputError, PolicyError
 from fedeas.planning.beta import (
     MAX_SHARE,
     MIN_REMOVED,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts
 from fedeas.planning.validation import exact_integers
 

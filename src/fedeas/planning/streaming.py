@@ -15,7 +15,7 @@ from operator import attrgetter
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried

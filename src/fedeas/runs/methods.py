@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fedeas.config import RunConfig
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 
 # A path tells about the user's machine, not about the run.
 NOT_SHOWN = ("seed", "label", "data.root")

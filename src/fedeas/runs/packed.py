@@ -15,10 +15,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from fedeas.config import RunConfig
+from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder, written_whole
 from fedeas.core.record_tables import FAULTS, read_table, write_table
 from fedeas.core.records import READ_AGAIN, Record, damaged, line_of, read_bytes, unreadable, write_record
-from fedeas.errors import InputError
 from fedeas.runs.store import PACKED_ROUNDS, Run, UsedGenerator
 
 ENDING = ".runs.xz"

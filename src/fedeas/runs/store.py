@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedeas.config import RunConfig
+from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
 from fedeas.core.journal import Journal
@@ -41,7 +42,6 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.core.tensor_files import METADATA, read_header
-from fedeas.errors import FedEASError, InputError, RunError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
 from fedeas.config import TrainConfig
+from fedeas.core.errors import FedEASError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import FedEASError
+from fedeas.fast.fusion import FusionEngine
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.fusion import FusionEngine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import set_up
 from fedeas.federation.worker import Worker

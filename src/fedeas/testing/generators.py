@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, image_index
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedeas.errors import InputError, PolicyError
+from fedeas.core.errors import InputError, PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import AllocationPolicy, Policy, parse_policy
 from fedeas.planning.policies.base import samples_in

@@ -8,8 +8,8 @@ from federation.engines.six_clients import SHAPE, SIZES, normaliser, trained, wo
 from rich.progress import Progress
 
 from fedeas.cli.runs import PlainLines, RoundBar
-from fedeas.federation.engines.fusion import FusionEngine
-from fedeas.federation.engines.lanes import LanesEngine
+from fedeas.fast.fusion import FusionEngine
+from fedeas.fast.lanes import LanesEngine
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
 

@@ -21,14 +21,14 @@ from waiting import LIMIT
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
-from fedeas.errors import RunError
+from fedeas.core.devices import torch_threads
+from fedeas.core.errors import RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.engines import processes as module
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine, cpu_engine
 from fedeas.federation.run import execute
-from fedeas.gpu.devices import torch_threads
 from fedeas.runs.store import RunStore
 
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.steps=3", "rounds.total=3", "partition.clients=6"]

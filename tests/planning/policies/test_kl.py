@@ -10,10 +10,10 @@ from scipy.stats import entropy
 from strategies import label_counts
 
 from fedeas import KL, FedEAS, FullBalance, LabelCounts, PolicyError, Uniform
-from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
 from fedeas.planning.policies.prices import FINE, fine_total
 from fedeas.planning.policies.targets import target_shares
+from reproduction.published import example_counts
 
 targets = st.sampled_from(["uniform", "global"])
 smoothings = st.sampled_from([0.01, 0.5, 1.0, 3.0])

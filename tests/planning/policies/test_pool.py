@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas import FedEAS, FullBalance, LabelCounts, PolicyError, Pool
-from fedeas.paper.published import example_counts
 from fedeas.planning.policies import SharedAllocation
+from reproduction.published import example_counts
 
 fills = st.sampled_from(["mean", "max"])
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
 from fedeas import KL, FedEAS, LabelCounts, PolicyError, RoundBias
-from fedeas.paper.published import example_counts
 from fedeas.planning.counts import Allocation
 from fedeas.planning.policies.targets import target_shares
+from reproduction.published import example_counts
 
 targets = st.sampled_from(["uniform", "global"])
 shares = st.sampled_from([0.1, 0.4, 0.7, 1.0])

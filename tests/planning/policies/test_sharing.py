@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedeas import LabelCounts
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.flower.revealed_counts import Numbers, Share, numbers_of, own_row, shares
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs

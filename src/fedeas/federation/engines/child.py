@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, SupportsFloat
 import torch
 
 from fedeas.algorithms.base import Arrays
+from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.own_code import current_folder_first
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.errors import FedEASError, RunError
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.blocks import Block, Places
 from fedeas.federation.worker import Worker

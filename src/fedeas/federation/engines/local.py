@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from fedeas.algorithms.base import Arrays, Reply
+from fedeas.core.devices import torch_threads
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.federation.worker import Worker
-from fedeas.gpu.devices import torch_threads
 
 
 class LocalEngine(Engine):

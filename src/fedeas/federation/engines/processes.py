@@ -19,6 +19,7 @@ import torch
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config import EngineConfig
+from fedeas.core.devices import torch_threads
 from fedeas.core.log import log
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task, add_up_to
@@ -26,7 +27,6 @@ from fedeas.federation.engines.blocks import Block, Places
 from fedeas.federation.engines.child import Answer, Child, Job, client_data
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
-from fedeas.gpu.devices import torch_threads
 
 START_SECONDS = 3.0
 """Seconds to start worker processes, mostly for importing torch."""

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
-from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
 from fedeas.generators.bank.files import reported
 from fedeas.generators.bank.slots import (

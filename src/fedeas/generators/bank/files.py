@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import UNUSABLE
-from fedeas.errors import InputError, RunError
 
 
 @contextmanager

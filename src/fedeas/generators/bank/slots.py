@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, ByteArray, IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.files import written_whole
 from fedeas.core.locks import locked
-from fedeas.errors import InputError
 from fedeas.generators.bank.addresses import Address, Addresses, stretches
 from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
 from fedeas.generators.base import CLIENT_BITS, Generator, described, number_of

@@ -11,7 +11,7 @@ import torch
 from diffusers import UNet2DModel
 from torch import nn
 
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.patches import PatchUNet
 

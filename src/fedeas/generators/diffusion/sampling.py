@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import available_precision
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.log import log
-from fedeas.errors import InputError
 from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
@@ -24,7 +25,6 @@ from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.memory import in_batches
 from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.devices import available_precision
 
 Solver = Literal["dpm", "dpm-snr", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedeas.core.errors import RunError
 from fedeas.core.locks import locked
 from fedeas.core.weight_files import GENERATOR
-from fedeas.errors import RunError
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.weights import Weights
 

@@ -18,11 +18,11 @@ from torch.nn import functional
 
 from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.errors import InputError
 from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
 from fedeas.models.build import Model, build_model, suited_to
 

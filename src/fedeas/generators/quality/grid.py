@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
-from fedeas.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address, image_index
 
 MARGIN = 16

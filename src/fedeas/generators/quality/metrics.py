@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchmetrics.image.fid import FrechetInceptionDistance
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import InputError
+from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address, image_index
 from fedeas.generators.quality.classifier import Classifier
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.limits import check_fields
 from fedeas.core.spec import Described
-from fedeas.errors import InputError, PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts, as_counts
 
 

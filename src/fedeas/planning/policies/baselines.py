@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, IntArray
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Budget, Needs, Policy, check_budget, samples_in, spread_evenly
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.errors import PolicyError
 from fedeas.core.limits import NotNegative, Positive
-from fedeas.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy, samples_in
 from fedeas.planning.policies.baselines import Budgeted, NoGeneration

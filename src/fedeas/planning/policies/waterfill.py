@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.errors import PolicyError
+from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.validation import MAX_CLIENT_SIZE, exact_integers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.errors import InputError
 from fedeas.planning.counts import LabelCounts
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
 from fedeas.core.names import FORM
-from fedeas.errors import InputError
 from fedeas.planning.columns import Column
 
 if TYPE_CHECKING:

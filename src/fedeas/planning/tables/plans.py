@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.inputs import checked_file
 from fedeas.core.records import damaged, read_bytes
-from fedeas.errors import InputError
 from fedeas.planning.counts import Allocation
 from fedeas.planning.tables.formats import format_of
 from fedeas.planning.tables.reading import read_columns

@@ -1,0 +1,1 @@
+"""What runs FedEAS in production; see README.md here."""

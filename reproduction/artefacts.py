@@ -1,0 +1,398 @@
+"""The paper's tables, and the numbers of its figures, as cells that runs can fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from fedeas.config import RunConfig
+from fedeas.core.errors import InputError
+from fedeas.planning.policies import FedEAS
+from reproduction import measures
+from reproduction.beyond import beyond_sheets
+from reproduction.measures import Measure
+from reproduction.methods import (
+    ABLATION,
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    GREEDY,
+    METHODS,
+    MISSING_ONLY,
+    OPTIMAL,
+    SCAFFOLD,
+    UNIFORM,
+    Method,
+    at_one_budget,
+    combined,
+)
+from reproduction.profiles import HEADLINE, MAIN
+from reproduction.published import EXAMPLE, Row, Setting, published, setting
+from reproduction.studies import Study
+from reproduction.table_spec import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """Something to reproduce: tables, or a figure that needs no runs and so has no tables."""
+
+    name: str
+    title: str
+    sheets: Callable[[Study], list[Sheet]] = lambda study: []
+
+    def configs(self, study: Study) -> list[RunConfig]:
+        """The runs that the artefact needs, each once, with seed 0."""
+        needed = [config for sheet in self.sheets(study) for cell in sheet.cells for config in cell.configs]
+        return list({config.fingerprint: config for config in needed}.values())
+
+
+def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
+    """The sheets of an artefact that has only one."""
+    return lambda study: [make(study)]
+
+
+def accuracy_sheet(study: Study) -> Sheet:
+    """Table 1."""
+    note = "Full-Balance is not ranked: it generates many times more images (`fedeas reproduce counts` shows how many)."
+    title = f"Accuracy, %: mean of {study.window}"
+    return _methods_by_settings(study, title, measures.accuracy, published().accuracy, note)
+
+
+def peak_sheet(study: Study) -> Sheet:
+    """The peak table of the supplement."""
+    return _methods_by_settings(study, "Peak accuracy, %: best of all rounds", measures.peak, published().peak)
+
+
+def _methods_by_settings(study: Study, title: str, measure: Measure, printed: dict[str, Row], note: str = "") -> Sheet:
+    rows: Rows = {}
+    for name, method in METHODS.items():
+        numbers = {where: published().printed(name, where, printed) for where in study.settings}
+        rows[method.title] = tuple(
+            None if number is None else _cell(study, where, method, measure, number)  # the paper leaves it out
+            for where, number in numbers.items()
+        )
+    columns = tuple(study.title(where) for where in study.settings)
+    return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
+
+
+def sweep_sheet(study: Study) -> Sheet:
+    """The beta table of the supplement."""
+    where, sweep = setting(EXAMPLE), published().beta_sweep
+    base = study.config(where, FEDAVG)
+    rows: Rows = {}
+    for place, beta in enumerate(sweep.beta):
+        budget = FedEAS(float(beta)).spec
+        own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
+        even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
+        ours = (sweep.total, sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
+        uniform = (sweep.total, sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
+        cells = [
+            _gains(run, base, [study.printed(row[place]) for row in printed])
+            for run, printed in ((own, ours), (even, uniform))
+        ]
+        rows[f"FedEAS, beta = {beta}"] = (*cells[0], *cells[1][1:])
+    full = study.config(where, FULL_BALANCE)
+    printed_full = (sweep.full_balance_total, sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
+    rows["Full-Balance"] = (*_gains(full, base, [study.printed(number) for number in printed_full]), None, None, None)
+    rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
+    level = study.level
+    columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
+    note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
+    return Sheet(study.heading("Budget sweep", where), columns, rows, note=note)
+
+
+def _gains(run: RunConfig, base: RunConfig, printed: Sequence[Decimal | None]) -> tuple[Cell, ...]:
+    return (
+        placed(run, printed[0]),
+        _accuracy(run, printed[1]),
+        Cell((run, base), measures.gain, printed[2], compares=True),
+        Cell((run, base), measures.efficiency, printed[3], 3),
+    )
+
+
+def ablation_sheet(study: Study) -> Sheet:
+    """Table 2, at the betas that give the printed totals."""
+    where, printed = setting(EXAMPLE), published().ablation
+    rows: Rows = {}
+    for place, (title, policy) in enumerate(ABLATION.items()):
+        config = study.config(where, Method(title, policy=policy.spec))
+        number, reached = (study.printed(row[place]) for row in (printed.total, printed.accuracy))
+        rows[title] = (placed(config, number), _accuracy(config, reached))
+    note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
+    columns = ("samples", study.level)
+    return Sheet(study.heading("Budget factors", where), columns, rows, note=note)
+
+
+def gamma_sheet(study: Study) -> Sheet:
+    """The table of supplement A."""
+    where, printed = setting(EXAMPLE), published().gamma_hat
+    base = study.config(where, FEDAVG)
+    rows: Rows = {}
+    for name, median in printed.median.items():
+        own = study.config(where, METHODS[name])
+        reduction = Cell((own, base), measures.gamma_reduction, study.printed(printed.reduction.get(name)), 1)
+        rows[METHODS[name].title] = (
+            Cell((own,), measures.gamma_hat, study.printed(median), 4),
+            None if own == base else reduction,
+        )
+    note = "Over trainable parameters only. The paper's values look as if they included BatchNorm's step counter."
+    title = study.heading("Gamma-hat, median over rounds", where)
+    return Sheet(title, ("median", "less than FedAvg, %"), rows, note=note)
+
+
+def convergence_sheet(study: Study) -> Sheet:
+    """The numbers of Fig. 4."""
+    printed = published().convergence
+    wheres = [setting(name) for name in printed.setting]
+    rows: Rows = {}
+    for name, numbers in printed.rounds.items():
+        rows[METHODS[name].title] = tuple(
+            replace(_cell(study, where, METHODS[name], measures.rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
+            for where, number in zip(wheres, numbers, strict=True)
+        )
+    note = (
+        "Each seed counts with its own first round. The figure marks the first round of the mean curve, which may be "
+    )
+    note += "another one."
+    title = study.named(f"First round at {printed.threshold}% accuracy")
+    return Sheet(title, tuple(study.title(where) for where in wheres), rows, note=note)
+
+
+def allocation_sheet(study: Study) -> Sheet:
+    """The numbers of Fig. 1(b), in both settings."""
+    wheres = [setting(name) for name in MAIN]
+    rows: Rows = {
+        method.title: tuple(
+            _cell(study, where, method, measures.accuracy, published().printed(method.name, where)) for where in wheres
+        )
+        for method in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS)
+    }
+    columns = tuple(study.title(where) for where in wheres)
+    title = study.named(f"Accuracy of policies at equal budget, %: mean of {study.window}")
+    return Sheet(title, columns, rows, ranked=columns)
+
+
+def generator_sheet(study: Study) -> Sheet:
+    """The section on another generator."""
+    where, printed = setting(EXAMPLE), published().generator_change
+    rows: Rows = {}
+    profile = study.profile
+    names = ((profile.generator, "{generator}", "ddpm"), (profile.other_generator, "{other}", "sd-turbo"))
+    for title, source, name in names:
+        runs = [study.config(where, replace(method, generator=source)) for method in (FEDEAS, UNIFORM)]
+        cells = [Cell((run,), measures.peak) for run in runs]
+        rows[title] = (*cells, Cell(tuple(runs), measures.peak_gain, study.printed(printed[name]), compares=True))
+    columns = ("FedEAS, peak %", "Uniform, peak %", "FedEAS above Uniform")
+    return Sheet(study.heading("Another generator", where), columns, rows)
+
+
+def combination_sheet(study: Study) -> Sheet:
+    """FedEAS with SCAFFOLD."""
+    printed = published().combination
+    where = setting(printed.setting)
+    methods = {combined(FEDEAS, SCAFFOLD): printed.both, FEDEAS: printed.fedeas, SCAFFOLD: printed.scaffold}
+    rows: Rows = {
+        method.title: (
+            _cell(study, where, method, measures.peak, number),
+            Cell((study.config(where, method),), measures.accuracy),
+            _cell(study, where, method, measures.final, None),
+        )
+        for method, number in methods.items()
+    }
+    note = "The paper quotes peak accuracies for this comparison."
+    columns = ("peak, %", study.level, "final, %")
+    return Sheet(study.heading("FedEAS with SCAFFOLD", where), columns, rows, ranked=columns, note=note)
+
+
+REUSED = "images reused"
+NOT_RECORDED = "not recorded"
+
+
+def wall_clock_sheet(study: Study) -> Sheet:
+    """The time of FedEAS and of Full-Balance."""
+    where, printed = setting(EXAMPLE), published().wall_clock
+    own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
+    cells = {
+        "FedEAS, minutes": Cell((own,), measures.minutes, study.printed(printed.fedeas_minutes), 1, REUSED),
+        "Full-Balance, minutes": Cell(
+            (full,), measures.minutes, study.printed(printed.full_balance_minutes), 1, REUSED
+        ),
+        "Full-Balance over FedEAS": Cell((full, own), measures.time_ratio, study.printed(printed.ratio), 1, REUSED),
+    }
+    rows: Rows = {name: (cell,) for name, cell in cells.items()}
+    note = "The paper measured on one RTX 4090; the machine of our runs is recorded with them. Runs that reused images "
+    note += "from the bank are not timed; run this command in a new folder to time all."
+    return Sheet(study.heading("Generation and training", where), ("",), rows, note=note)
+
+
+def references_sheet(study: Study) -> Sheet:
+    """Beyond the paper: does minimising the imbalance score give more accuracy?"""
+    where, level = setting(HEADLINE), study.level
+    columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
+    note = "All but FedAvg generate the same number of images. Greedy, the reference of the paper's Fig. 2(b), and "
+    note += "Optimal minimise the label imbalance; the paper has no accuracies for them."
+    rows = {
+        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, method))
+        for method in POLICIES_AT_EQUAL_BUDGET
+    }
+    title = study.heading("Policies at equal budget", where)
+    return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
+
+
+def measures_sheet(study: Study) -> Sheet:
+    """Other measures of the same runs."""
+    where = setting(HEADLINE)
+    columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
+    rows = {method.title: _measures(study, where, method) for method in POLICIES_AT_EQUAL_BUDGET}
+    note = "Peak: the best round, chosen on the test set and therefore optimistic."
+    return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
+
+
+POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
+
+
+def setting_sheets(study: Study) -> list[Sheet]:
+    """Each column of the main table as its own table, with differences, work and peaks."""
+    return [_setting_sheet(study, where) for where in study.settings]
+
+
+def _setting_sheet(study: Study, where: Setting) -> Sheet:
+    level = study.level
+    columns = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %")
+    rows = {
+        method.title: (*_reached(study, where, method), _measures(study, where, method)[0])
+        for name, method in METHODS.items()
+        if published().printed(name, where) is not None
+    }
+    title, aside = study.named(study.title(where)), (FULL_BALANCE.title,)
+    return Sheet(title, columns, rows, ranked=(level, "final, %"), aside=aside, by_method=True)
+
+
+def _reached(study: Study, where: Setting, method: Method) -> tuple[Cell | None, ...]:
+    """Accuracy in the window, its difference to FedEAS, the final accuracy, and the work."""
+    own, fedeas = study.config(where, method), study.config(where, FEDEAS)
+    return (
+        Cell((own,), measures.accuracy, study.printed(published().printed(method.name, where))),
+        minus(own, fedeas),
+        Cell((own,), measures.final),
+        Cell((own,), measures.steps, None, 0, NOT_RECORDED),
+        Cell((own,), measures.images_seen, None, 0, NOT_RECORDED),
+    )
+
+
+def _measures(study: Study, where: Setting, method: Method) -> tuple[Cell | None, ...]:
+    """Peak, first round at the threshold, and dissimilarity of updates."""
+    own, printed = study.config(where, method), published()
+    best, first = printed.printed(method.name, where, printed.peak), printed.round_of(method.name, where)
+    return (
+        Cell((own,), measures.peak, study.printed(best)),
+        Cell((own,), measures.rounds_to_threshold, study.printed(first), 0, NOT_REACHED),
+        Cell((own,), measures.gamma_hat, None, 3),
+    )
+
+
+def source_sheets(study: Study) -> list[Sheet]:
+    """Beyond the paper: does the allocation limit accuracy, or the generator? Real images need the clean protocol."""
+    return [*([real_images_sheet(study)] if study.protocol == "clean" else []), pool_sheet(study)]
+
+
+def real_images_sheet(study: Study) -> Sheet:
+    """Real images that no client has, instead of generated ones; all runs leave out the same images."""
+    where = setting(HEADLINE)
+    nothing = replace(FEDAVG, held_out=True)
+    base = study.config(where, nothing)
+    usual, real = (_by_both(study, where, replace(nothing, generator=name)) for name in ("{generator}", "held-out"))
+    rows: Rows = {FEDAVG.title: (Cell((base,), measures.accuracy), None, None, None)}
+    for source, runs in {"generated images": usual, "real images": real}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                Cell((run,), measures.accuracy),
+                minus(run, base),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, usual[title]),
+            )
+    columns = (study.level, "minus FedAvg, points", "minus FedEAS with such images", "real minus generated")
+    note = "In all rows the same fifth of the training images goes to no client; these are the real images. "
+    note += "The generator was trained on all training images, these among them."
+    title = study.heading("Real images instead of generated ones", where)
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
+def pool_sheet(study: Study) -> Sheet:
+    """One pool of images that all clients share, instead of images of their own."""
+    where = setting(HEADLINE)
+    sources = ("{generator}", "shared(of={generator})")
+    own, pool = (_by_both(study, where, replace(FEDAVG, generator=source)) for source in sources)
+    rows: Rows = {}
+    for source, runs in {"own images": own, "one pool": pool}.items():
+        for title, run in runs.items():
+            rows[f"{title}, {source}"] = (
+                placed(run),
+                generated(run),
+                Cell((run,), measures.accuracy),
+                minus(run, runs[FEDEAS.title]),
+                minus(run, own[title]),
+            )
+    columns = ("images placed", "distinct images", study.level, "minus FedEAS with such images", "pool minus own")
+    note = "Only distinct images are generated; one of a pool is placed at several clients."
+    return Sheet(study.heading("One pool for all clients", where), columns, rows, note=note, by_method=True)
+
+
+def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:
+    """The runs of Uniform and FedEAS, by title, with this source of images."""
+    runs = {method.title: replace(source, title=method.title, policy=method.policy) for method in (UNIFORM, FEDEAS)}
+    return {title: study.config(where, method) for title, method in runs.items()}
+
+
+def _accuracy(run: RunConfig, printed: Decimal | None) -> Cell:
+    """Accuracy in the window, and the final accuracy below it."""
+    return Cell((run,), measures.accuracy, printed, with_final=True)
+
+
+def _cell(
+    study: Study, where: Setting, method: Method, measure: Measure, number: Decimal | None, decimals: int = 2
+) -> Cell:
+    own = (study.config(where, method),)
+    return Cell(own, measure, study.printed(number), decimals, with_final=measure is measures.accuracy)
+
+
+ARTEFACTS = [
+    Artefact("table1", "main accuracy table", _single(accuracy_sheet)),
+    Artefact("table2", "ablation of the budget's factors", _single(ablation_sheet)),
+    Artefact("peak", "peak accuracy table of the supplement", _single(peak_sheet)),
+    Artefact("sweep", "beta sweep with efficiency, of the supplement", _single(sweep_sheet)),
+    Artefact("gamma", "dissimilarity of updates, supplement A", _single(gamma_sheet)),
+    Artefact("fig1", "demand of each client, and accuracy at equal budget", _single(allocation_sheet)),
+    Artefact("fig2", "concentration of imbalance, and imbalance removed"),
+    Artefact("fig3", "overview of the budgets"),
+    Artefact("fig4", "convergence, with rounds to 70 %", _single(convergence_sheet)),
+    Artefact("fig5", "accuracy over budgets, and the choice of beta", _single(sweep_sheet)),
+    Artefact("closed-form", "two-client case of supplement B"),
+    Artefact("samples", "uncurated samples of the generator"),
+    Artefact("generators", "SD-Turbo instead of the DDPM", _single(generator_sheet)),
+    Artefact("combination", "FedEAS with SCAFFOLD", _single(combination_sheet)),
+    Artefact("wall-clock", "time of FedEAS and of Full-Balance", _single(wall_clock_sheet)),
+    Artefact("sources", "one shared pool, and real images, instead of the generator", source_sheets),
+    Artefact("settings", "each column of the main table with differences and work", setting_sheets),
+    Artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper", _single(references_sheet)),
+    Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", _single(measures_sheet)),
+]
+
+
+EXPERIMENTS = [
+    Artefact("beyond", "policies, losses and shared pools with as many images as FedEAS", beyond_sheets),
+]
+"""Experiments of our own, which ``all`` leaves out."""
+
+
+def artefacts(name: str) -> list[Artefact]:
+    """The artefact or experiment of this name, or all artefacts for ``all``."""
+    if name == "all":
+        return ARTEFACTS
+    known_ones = [*ARTEFACTS, *EXPERIMENTS]
+    found = [each for each in known_ones if each.name == name]
+    if not found:
+        known = ", ".join(each.name for each in known_ones)
+        raise InputError(f"the paper has no artefact called {name!r}; choose all, or one of {known}")
+    return found

@@ -1,0 +1,243 @@
+"""Recompute every number of the paper that follows from label counts, and compare it with the printed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
+from enum import StrEnum
+
+import numpy as np
+
+from fedeas.data.partition import paper_replay
+from fedeas.planning import scores
+from fedeas.planning.beta import beta_for_total, select_beta
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import FedEAS, FullBalance, Uniform
+from fedeas.planning.policies.base import spread_evenly
+from reproduction.methods import ABLATION
+from reproduction.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
+
+Number = int | float
+Numbers = dict[str, Callable[[], Number]]
+"""Numbers by their ids in the data files, computed when they are called."""
+
+# The paper's slowest partition takes most of a minute to draw, so it is drawn only on request.
+QUICK_DRAWS = 100
+
+
+class Status(StrEnum):
+    """How our number compares with the printed one."""
+
+    EXACT = "exact"
+    ROUNDS = "rounds to"
+    DISAGREES = "paper disagrees"
+    WRONG = "MISMATCH"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One number of the paper, and the number that we compute from label counts.
+
+    A number that the paper does not print (`is_printed`) was recorded with the partitions instead.
+    """
+
+    group: str
+    says: str
+    where: str
+    paper: Decimal
+    ours: Number
+    why: str = ""
+    is_printed: bool = True
+
+    @property
+    def matches(self) -> bool:
+        """Whether our number, rounded to the printed digits, equals the printed one."""
+        digits = Decimal(1).scaleb(int(self.paper.as_tuple().exponent))
+        return self.ours == self.paper or Decimal(repr(self.ours)).quantize(digits, ROUND_HALF_UP) == self.paper
+
+    @property
+    def status(self) -> Status:
+        """A disagreement without an explanation is a mismatch, and so is an explanation without a disagreement."""
+        if self.matches == bool(self.why):
+            return Status.WRONG
+        if self.why:
+            return Status.DISAGREES
+        return Status.EXACT if self.ours == self.paper else Status.ROUNDS
+
+
+def count_claims(slow: bool = False) -> list[Claim]:
+    """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
+    facts = _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
+    more = (
+        replace(claim, is_printed=False)
+        for claim in _from_counts("Not printed, recorded with the partition", recorded().facts)
+    )
+    policies, totals = [FedEAS(float(beta)) for beta in published().beta_sweep.beta], published().beta_sweep.total
+    sweep = _totals_on_the_example("Beta sweep", "supplement F", policies, totals)
+    parts = _totals_on_the_example("Budget-factor ablation", "Table 2", ABLATION.values(), published().ablation.total)
+    return [*_totals(), *sweep, *parts, *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
+
+
+def _totals() -> Iterator[Claim]:
+    totals = published().totals
+    fedeas = FedEAS(float(totals.beta))
+    for policy, row in ((fedeas, totals.fedeas), (FullBalance(), totals.full_balance)):
+        for setting, printed in _cells(row):
+            ours = policy.allocate(setting.counts()).total
+            yield Claim("Samples generated", f"{policy.spec}, {setting.title}", "Table 1", printed, ours)
+
+
+def _totals_on_the_example(group: str, where: str, policies: Iterable[FedEAS], totals: FullRow) -> Iterator[Claim]:
+    for policy, printed in zip(policies, totals, strict=True):
+        yield Claim(group, policy.spec, where, printed, policy.allocate(example_counts()).total)
+
+
+def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
+    numbers = _numbers_of(example_counts())
+    for fact in facts:
+        yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id](), fact.disagrees)
+
+
+def _efficiency() -> Iterator[Claim]:
+    """Eta from the paper's accuracies and our totals."""
+    sweep, counts = published().beta_sweep, example_counts()
+    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta]
+    for name, accuracies, etas in (
+        ("fedeas", sweep.fedeas, sweep.fedeas_eta),
+        ("uniform", sweep.uniform, sweep.uniform_eta),
+    ):
+        for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
+            ours = scores.accuracy_per_thousand(float(accuracy - sweep.fedavg), total)
+            yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
+    ours = scores.accuracy_per_thousand(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
+    yield Claim("Efficiency eta, accuracies as printed", "full-balance", "supplement F", sweep.full_balance_eta, ours)
+
+
+def _as_printed() -> Iterator[Claim]:
+    """The totals of Eq. (gen) as printed, which the paper's tables do not follow."""
+    policy = FedEAS(float(published().totals.beta), fill="all")
+    letter = iter(recorded().as_printed)
+    for setting, printed in _cells(published().totals.fedeas):
+        why = "" if next(letter) == printed else "the tables fill only classes below the client's mean"
+        ours = policy.allocate(setting.counts()).total
+        yield Claim("Eq. (gen) to the letter", f"{policy.spec}, {setting.title}", "Table 1", printed, ours, why)
+
+
+def _partitions(slow: bool) -> Iterator[Claim]:
+    """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
+    for setting, draws in zip(published().settings, recorded().draws, strict=True):
+        if slow or draws <= QUICK_DRAWS:
+            replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
+            same = np.array_equal(replay.counts.n, setting.counts().n)
+            ours = replay.recipe["draws"] if same else 0
+            group = "Draws until the shipped partition comes out"
+            yield Claim(group, setting.title, "-", Decimal(draws), ours, is_printed=False)
+
+
+def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
+    for setting, printed in zip(published().settings, row, strict=True):
+        if printed is not None:
+            yield setting, printed
+
+
+def _numbers_of(counts: LabelCounts) -> Numbers:
+    """The facts of one partition, by their ids in the data files."""
+    policy = FedEAS(float(published().totals.beta))
+    plan = policy.allocate(counts)
+    return {
+        **_concentration(counts, plan),
+        **_full_balance(counts, plan),
+        **_against_even_spread(counts, plan),
+        **_beta_and_budgets(counts, policy, plan),
+        **_ablation(counts),
+        **_sizes(counts, plan),
+    }
+
+
+def _concentration(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is."""
+    return {
+        "top-imbalance": lambda: 100 * float(scores.concentration(counts, plan).imbalance[4]),
+        "top-budget": lambda: 100 * float(scores.concentration(counts, plan).budget[4]),
+        "removed": lambda: 100 * scores.imbalance_removed(counts, plan),
+        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
+    }
+
+
+def _full_balance(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Abstract and section 2.2: the plan beside one that balances every client."""
+    demand = FullBalance().allocate(counts)
+    return {
+        "full-balance-saving": lambda: 100 * (1 - plan.total / demand.total),
+        "full-balance-fraction": lambda: 100 * plan.total / demand.total,
+        "demand-least": lambda: int(demand.per_client.min()),
+        "demand-most": lambda: int(demand.per_client.max()),
+    }
+
+
+def _against_even_spread(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total."""
+    uniform = Uniform(plan.total).allocate(counts)
+    class_major = Allocation(spread_evenly(plan.total, counts.n.size).reshape(counts.n.T.shape).T)
+
+    def gap_to(other: Allocation) -> float:
+        return 100 * (scores.imbalance_removed(counts, plan) - scores.imbalance_removed(counts, other))
+
+    def at_negative_gain(allocation: Allocation) -> int:
+        return int(allocation.n[scores.negative_gain(counts)].sum())
+
+    return {
+        "uniform-gap": lambda: gap_to(uniform),
+        "uniform-negative": lambda: at_negative_gain(uniform),
+        "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / plan.total,
+        "uniform-each": lambda: plan.total // counts.n.size,
+        "class-major-negative": lambda: at_negative_gain(class_major),
+        "class-major-gap": lambda: gap_to(class_major),
+    }
+
+
+def _beta_and_budgets(counts: LabelCounts, policy: FedEAS, plan: Allocation) -> Numbers:
+    """Sections 3.1 and 4.3: which beta is admissible, and how unequal the clients' budgets are."""
+
+    def beta_of_the_grid() -> float:
+        interval = select_beta(counts)
+        (beta,) = [float(beta) for beta in published().beta_sweep.beta if float(beta) in interval]
+        return beta
+
+    def linear_ratio() -> float:
+        beta = beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
+        return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
+
+    return {
+        "beta-lo": lambda: select_beta(counts).lo,
+        "beta-hi": lambda: select_beta(counts).hi,
+        "beta-grid": beta_of_the_grid,
+        "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
+        "budget-ratio": lambda: scores.budget_ratio(policy.budgets(counts)),
+        "linear-ratio": linear_ratio,
+    }
+
+
+def _ablation(counts: LabelCounts) -> Numbers:
+    """Section 4.4 and Table 2: totals without entropy, and with budgets linear in the size."""
+    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
+    return {
+        "ablation-no-entropy-extra": lambda: without_entropy - whole,
+        "ablation-linear-extra": lambda: linear - whole,
+        "ablation-no-entropy-at-8": lambda: FedEAS(8, entropy=False).allocate(counts).total,
+        "ablation-linear-at-8": lambda: FedEAS(8, gamma=1).allocate(counts).total,
+    }
+
+
+def _sizes(counts: LabelCounts, plan: Allocation) -> Numbers:
+    """Section 4.3 and supplement D: real and synthetic images of the clients."""
+    real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
+    return {
+        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, plan),
+        "median-cache": lambda: synthetic,
+        "median-real": lambda: real,
+        "real-fraction": lambda: 100 * real / (real + synthetic),
+        "real-total": lambda: counts.total,
+        "absent-pairs": lambda: int((counts.n == 0).sum()),
+    }

@@ -1,0 +1,137 @@
+"""What one choice adds to a method: two methods of ``beyond`` that differ in this choice alone, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fedeas.core.sentences import markdown_table
+from fedeas.runs.comparison import Difference
+from reproduction.answers import clean, mean_cell, mean_of
+from reproduction.beyond import (
+    BALANCED_TITLE,
+    CEILING,
+    DISJOINT,
+    FURTHER_LOSSES,
+    GAUSSIAN,
+    GENERATED,
+    LARGEST,
+    REAL,
+    ROUND_BIAS,
+    WHOLE,
+)
+from reproduction.findings import NOTHING, Findings
+from reproduction.methods import FEDAVG, FEDEAS
+
+
+class Contrast(NamedTuple):
+    """The method with the choice, and the one without it."""
+
+    method: str
+    instead_of: str
+
+
+CONTRASTS = (
+    *(
+        Contrast(f"{title}, {BALANCED_TITLE}", title)
+        for title in (FEDAVG.title, FEDEAS.title, "KL", "Pool to the mean")
+    ),
+    Contrast(WHOLE, "Pool to the mean"),
+    Contrast(LARGEST, "Pool to the mean"),
+    Contrast(CEILING, FEDEAS.title),
+)
+
+SIDE = (
+    Contrast(DISJOINT, FEDEAS.title),
+    Contrast(WHOLE, DISJOINT),
+    Contrast(DISJOINT, GAUSSIAN),
+    Contrast(REAL, GENERATED),
+    *(Contrast(f"{title}, {loss}", title) for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES),
+    *(Contrast(f"{FEDEAS.title}, {loss}", f"{FEDEAS.title}, {BALANCED_TITLE}") for loss in FURTHER_LOSSES),
+    Contrast(ROUND_BIAS, FEDEAS.title),
+)
+"""What other images do to FedEAS, and what the other losses and RoundBias do, in single experiments. Shown at each
+budget, because the budget decides how many images repeat."""
+
+
+NO_BUDGET = "without images there is no budget"
+
+
+def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
+    """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
+    budgets = by_budget(found, contrast)
+    return _complete(found, list(budgets.values())) if len(budgets) == found.budgets else None
+
+
+def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]]:
+    """The difference of the two methods by budget and seed, wherever both have been run."""
+    usual = [each for each in (*found.compared, *found.aside) if not each.is_control]
+    levels: dict[tuple[str, str], dict[int, float]] = {}  # each a difference to FedEAS, whose own level is 0
+    for each in usual:
+        levels[each.table, each.method] = dict(each.by_seed)
+        levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
+    pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
+    differences = {
+        table: {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+        for table, (own, other) in pairs.items()
+    }
+    return {table: by_seed for table, by_seed in differences.items() if by_seed}
+
+
+def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The mean over these budgets; None while seeds are missing."""
+    difference = mean_of(budgets)
+    return difference if difference is not None and difference.seeds >= found.planned_seeds else None
+
+
+def contrasts_markdown(experiments: Sequence[Findings]) -> str:
+    """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
+    tables = [table for table in (_over_experiments(clean(experiments)), _at_budgets(clean(experiments))) if table]
+    return "\n\n".join(tables) if tables else NOTHING
+
+
+def _over_experiments(experiments: Sequence[Findings]) -> str:
+    """A row for each contrast: its mean over experiments, and its lowest and highest experiment."""
+    rows = [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]
+    heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
+    about = (
+        "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets is "
+        "the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
+    )
+    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
+
+
+def _at_budgets(experiments: Sequence[Findings]) -> str:
+    """A row for each side question and experiment: its mean over all budgets, and each budget that has all seeds."""
+    rows = [row for contrast in SIDE for found in experiments if (row := _side_row(contrast, found))]
+    heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+    about = (
+        "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is taken "
+        "alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
+    )
+    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
+
+
+def _side_row(contrast: Contrast, found: Findings) -> list[str]:
+    budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
+    cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
+    if not cells:
+        return []
+    if contrast.instead_of == FEDAVG.title:
+        return [_name(contrast), found.title, next(iter(cells.values())), NO_BUDGET]
+    each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
+    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]
+
+
+def _name(contrast: Contrast) -> str:
+    return f"{contrast.method}, instead of {contrast.instead_of}"
+
+
+def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
+    found = {each.title: difference for each in experiments if (difference := contrast_in(each, contrast)) is not None}
+    if not found:
+        return []
+    overall = Difference.of([each.mean for each in found.values()])
+    ordered = sorted(found, key=lambda title: found[title].mean)
+    ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
+    return [_name(contrast), str(len(found)), mean_cell(overall), *ends]

@@ -1,0 +1,176 @@
+"""Figures of accuracy over rounds, which take plain numbers as those in `accuracy` do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
+
+from fedeas.runs.accuracy_curves import AccuracyCurve, MeanCurve, mean_curve
+from fedeas.views import figures as plots
+from fedeas.views.figures import Look
+from reproduction.figures.style import (
+    DIAMOND,
+    HALO,
+    POINTS,
+    WIDTH,
+    End,
+    key,
+    looks_by_name,
+    name_ends,
+    panel,
+    say_not_run,
+)
+from reproduction.tables import NOT_RUN
+
+COLUMNS = 2  # panels beside each other
+LETTERS = 70  # of a title across the whole width
+
+
+class Line(NamedTuple):
+    """A method in a panel: a curve for each seed (none if it was not run), and the paper's round at the threshold."""
+
+    name: str
+    curves: Sequence[AccuracyCurve]
+    paper_round: int | None = None
+
+
+@plots.styled
+def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
+    """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
+
+    The line is the mean over seeds, and the band goes from the worst to the best seed. The threshold is dashed, the
+    rounds that reach it are dotted, and hollow diamonds mark the rounds that the paper prints.
+    """
+    shown = dict(panels) or {"": ()}
+    figure, places = _places(len(shown), max(map(len, shown.values())))
+    every = [line for lines in shown.values() for line in lines]
+    looks, last = looks_by_name(line.name for line in every), _last_round(every)
+    places[0].set_ylim(0, _head_room([threshold, *_accuracies(every)]))
+    for axes, (title, lines) in zip(places, shown.items(), strict=True):
+        run = any(mean_curve(line.curves).rounds for line in lines)
+        _number_rounds(axes, _last_round(lines) if run else last)
+        axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
+        _convergence_panel(axes, lines, threshold, looks)
+        if not run:
+            say_not_run(axes, bare=not last)
+    return figure
+
+
+@plots.styled
+def curves_figure(lines: Sequence[Line], title: str) -> Figure:
+    """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
+    figure, axes = panel(title, WIDTH, 4.6)
+    looks = looks_by_name(line.name for line in lines)
+    means = [(line.name, mean_curve(line.curves)) for line in lines]
+    axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
+    _number_rounds(axes, max((mean.rounds[-1] for _, mean in means if mean.rounds), default=0))
+    ends = []
+    for name, mean in means:
+        _draw_mean(axes, mean, looks[name])
+        ends += [End(name, looks[name], (mean.rounds[-1], mean.middle[-1]))] if mean.rounds else []
+    name_ends(axes, ends)
+    missing = [name for name, mean in means if not mean.rounds]
+    if not ends:
+        say_not_run(axes)
+    elif missing:
+        axes.annotate(f"{NOT_RUN}: {', '.join(missing)}", (1, 0), (-6, 6), "axes fraction", ha="right", **POINTS)
+    return figure
+
+
+def _places(panels: int, keys: int) -> tuple[Figure, Any]:
+    """A figure with this many panels on one scale, and room below each for a legend with this many keys."""
+    columns = min(COLUMNS, panels)
+    rows = -(-panels // columns)
+    figure = plots.new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
+    figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy on the test set")
+    for axes in grid.flat[panels:]:
+        axes.set_visible(False)
+    return figure, grid.flat[:panels]
+
+
+def _first_round(mean: MeanCurve, threshold: float) -> int | None:
+    return next((number for number, value in zip(mean.rounds, mean.middle, strict=True) if value >= threshold), None)
+
+
+def _accuracies(lines: Iterable[Line]) -> list[float]:
+    return [accuracy for line in lines for curve in line.curves for accuracy in curve.accuracy]
+
+
+def _head_room(accuracies: Sequence[float]) -> float:
+    """The upper end of the accuracy axis, a little above the highest value."""
+    return min(1.02, 1.1 * max(accuracies))
+
+
+def _last_round(lines: Sequence[Line]) -> int:
+    """The last round of any curve or of the paper's rounds; 0 if there is none."""
+    run = chain.from_iterable(curve.rounds for line in lines for curve in line.curves)
+    return max([0, *run, *(line.paper_round or 0 for line in lines)])
+
+
+def _number_rounds(axes: Any, last: int) -> None:
+    """Number the axis with whole rounds, to a little beyond the last."""
+    axes.set(xlabel="round", xlim=(0, 1.02 * max(1, last)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
+    plots.percent_axis(axes.yaxis)
+    axes.grid(**plots.GRID)
+
+
+def _draw_mean(axes: Any, mean: MeanCurve, look: Look) -> None:
+    if mean.seeds > 1:
+        axes.fill_between(mean.rounds, mean.low, mean.high, color=look.colour, alpha=0.15, linewidth=0)
+    if mean.rounds:
+        alone = "o" if len(mean.rounds) == 1 else None  # a line of one point would be invisible
+        axes.plot(mean.rounds, mean.middle, linestyle=look.dash, color=look.colour, linewidth=1.5, marker=alone)
+
+
+def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, Look]) -> None:
+    means = [mean_curve(line.curves) for line in lines]
+    firsts = [_first_round(mean, threshold) for mean in means]
+    _draw_threshold(axes, threshold)
+    for line, mean in zip(lines, means, strict=True):
+        _draw_mean(axes, mean, looks[line.name])
+    reached = [(line, first) for line, first in zip(lines, firsts, strict=True) if first is not None]
+    _mark_firsts(axes, [(first, looks[line.name].colour) for line, first in reached])
+    printed = [line for line in lines if line.paper_round is not None]
+    for line in printed:
+        axes.plot(line.paper_round, threshold, color=looks[line.name].colour, zorder=4, **DIAMOND)
+    keys = [key(_reached(*each), looks[each[0].name]) for each in zip(lines, means, firsts, strict=True)]
+    keys += [Line2D([], [], color=plots.GREY, label="the paper's round", **DIAMOND)] if printed else []
+    if keys:
+        below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # the axis and its name
+        heading: dict[str, Any] = {"title": f"first round at {100 * threshold:g}%", "alignment": "left"}
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, **heading)
+
+
+def _draw_threshold(axes: Any, threshold: float) -> None:
+    """Draw a dashed line with its number at the right end, where no curve overlaps it."""
+    axes.axhline(threshold, color=plots.INK, linestyle="--", linewidth=1)
+    right = {"xycoords": ("axes fraction", "data"), "va": "center"}
+    axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **POINTS)
+
+
+def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
+    """Draw dotted lines at these rounds; labels have different heights, because lines may be close together."""
+    for step, (number, colour) in enumerate(sorted(firsts)):
+        axes.axvline(number, color=colour, linestyle=":", linewidth=1.6)
+        late = number > 0.8 * axes.get_xlim()[1]
+        side, offset = ("right", -5) if late else ("left", 5)
+        text: dict[str, Any] = {"ha": side, "color": colour, "weight": "bold", "bbox": HALO}
+        place = {"xy": (number, 0), "xytext": (offset, 6 + 15 * step), "xycoords": ("data", "axes fraction")}
+        axes.annotate(f"round {number}", **place, **text, **POINTS)
+
+
+def _reached(line: Line, mean: MeanCurve, first: int | None) -> str:
+    ours = NOT_RUN if not mean.rounds else "not reached" if first is None else f"round {first}"
+    paper = "" if line.paper_round is None else f" (paper: {line.paper_round})"
+    return f"{line.name}: {ours}{paper}"

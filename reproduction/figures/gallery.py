@@ -1,0 +1,172 @@
+"""The figures of each artefact, from label counts and from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+
+from matplotlib.figure import Figure
+
+from fedeas.core.errors import InputError
+from fedeas.core.log import log
+from fedeas.planning.policies import FedEAS
+from fedeas.runs.accuracy_curves import AccuracyCurve
+from fedeas.runs.comparison import Measured
+from fedeas.runs.store import Run
+from reproduction.artefacts import (
+    POLICIES_AT_EQUAL_BUDGET,
+    allocation_sheet,
+    convergence_sheet,
+    references_sheet,
+    sweep_sheet,
+)
+from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
+from reproduction.figures.counts import COUNT_FIGURES
+from reproduction.figures.curves import Line, convergence_figure, curves_figure
+from reproduction.figures.overview import Spot, overview_figure
+from reproduction.measures import accuracy
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget
+from reproduction.profiles import HEADLINE
+from reproduction.published import EXAMPLE, Setting, published, setting
+from reproduction.results import Results
+from reproduction.run_plans import allocation_of
+from reproduction.studies import PROTOCOLS, study
+from reproduction.table_spec import Cell
+from reproduction.tables import Entry
+from reproduction.workbook import Workbook
+
+Draw = Callable[[Workbook], Figure]
+
+
+def accuracy_at_equal_budget(book: Workbook) -> Figure:
+    """Fig. 1(b)."""
+    table = book.table(allocation_sheet)
+    bars = [_bar(name, row[0]) for name, row in table.rows.items()]
+    return allocation_figure(bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window)
+
+
+def convergence(book: Workbook) -> Figure:
+    """Fig. 4, in the settings that were run; in both settings if none was run."""
+    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
+    for place, title in enumerate(sheet.columns):
+        panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
+    run = {title: lines for title, lines in panels.items() if any(line.curves for line in lines)}
+    return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
+
+
+def accuracy_over_budgets(book: Workbook) -> Figure:
+    """Fig. 5(a)."""
+    table = book.table(sweep_sheet)
+    rows = table.rows
+    betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
+    totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
+    sweeps = [
+        Sweep(name, totals, [_bar(name, row[place]) for row in betas])
+        for name, place in (("FedEAS", 1), ("Uniform", 4))
+    ]
+    fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
+    return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
+
+
+def curves_at_equal_budget(book: Workbook) -> Figure:
+    """Accuracy over rounds of all policies that share a total, beyond the paper."""
+    sheet = references_sheet(book.study)
+    lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
+    return curves_figure(lines, sheet.title)
+
+
+def accuracy_over_removal(book: Workbook) -> Figure:
+    """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
+    table = book.table(references_sheet)
+    removals = [
+        (removed.ours.mean, _bar(name, reached))
+        for name, (removed, reached, *_) in table.rows.items()
+        if removed is not None and removed.ours is not None
+    ]
+    return removal_figure(removals, table.title, book.study.window)
+
+
+def overview(results: Results) -> Figure:
+    """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
+    panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
+    run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
+    return overview_figure(run or dict([*panels.items()][:1]), study("full").window)
+
+
+def _spots(where: Setting, results: Results) -> Iterator[Spot]:
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance."""
+    yield _spot(where, FEDAVG, "none", published().printed("fedavg", where), results)
+    for beta, methods in _budgets(where).items():
+        for method, number in methods:
+            yield _spot(where, method, f"β = {beta}", number, results)
+    yield _spot(where, FULL_BALANCE, "full", published().printed("full-balance", where), results)
+
+
+def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
+    """The policies at FedEAS's total for each beta, with the paper's numbers; it sweeps beta in one setting only."""
+    sweep, usual = published().beta_sweep, published().totals.beta
+    rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
+    found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
+    for beta, uniform, fedeas in rows:
+        budget = FedEAS(float(beta)).spec
+        even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
+        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
+    found[usual] = [
+        (method, published().printed(method.name, where)) for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG
+    ]
+    return dict(sorted(found.items()))
+
+
+def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
+    """A policy at a budget; the number of images is for the paper's partition."""
+    configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+    found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
+    ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
+    total = allocation_of(configs["paper"]).total
+    label = f"{budget}\n{total:,}" if total else budget
+    return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
+
+
+RUN_FIGURES: dict[str, dict[str, Draw]] = {
+    "fig1": {"fig1b-accuracy": accuracy_at_equal_budget},
+    "fig4": {"fig4-convergence": convergence},
+    "fig5": {"fig5a-budgets": accuracy_over_budgets},
+    "references": {"references-courses": curves_at_equal_budget, "references-imbalance": accuracy_over_removal},
+}
+
+
+def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
+    """The figures of an artefact by file name; those from label counts do not depend on the study."""
+    for name, draw_counts in COUNT_FIGURES.items():
+        if artefact in name:
+            yield name, draw_counts()
+    for name, draw in RUN_FIGURES.get(artefact, {}).items():
+        yield name, draw(book)
+
+
+def _bar(name: str, entry: Entry | None) -> Bar:
+    if entry is None:
+        return Bar(name, None)
+    paper = None if entry.paper is None else float(entry.paper)
+    if entry.ours is None:
+        return Bar(name, None, None, paper)
+    return Bar(name, entry.ours.mean, entry.ours.spread, paper)
+
+
+def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) -> Line:
+    if cell is None:
+        return Line(name, [])
+    (config,) = cell.configs
+    printed = int(cell.paper) if paper and cell.paper is not None else None
+    return Line(name, list(_curves(results.seeds(config).values())), printed)
+
+
+def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
+    """The curves of the runs that can be read; some were packed without their rounds."""
+    for run in runs:
+        if not run.has_rounds:
+            continue
+        try:
+            yield AccuracyCurve.of(run.rounds())
+        except InputError as error:
+            log.warning("left out of the figures: %s", error)

@@ -1,0 +1,94 @@
+"""The summary figure: accuracy by budget and policy, ours under both protocols, and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedeas.runs.accuracy_curves import RoundRange
+from fedeas.runs.comparison import Measured
+from fedeas.views import figures as plots
+from reproduction.figures.style import DIAMOND, WIDTH, looks_by_name
+
+CLEAN: dict[str, Any] = {"marker": "o", "markersize": 8}
+REPLAYED: dict[str, Any] = {"marker": "s", "markersize": 6, "alpha": 0.55}
+KINDS = {"ours ± deviation, clean protocol": CLEAN, "ours, the paper's protocol": REPLAYED, "the paper": DIAMOND}
+APART = 0.22  # distance between the markers of one policy, relative to the distance between policies
+
+
+class Spot(NamedTuple):
+    """The accuracy of a policy at a budget, in percent: ours and the paper's."""
+
+    budget: str
+    policy: str
+    clean: Measured | None = None
+    replayed: Measured | None = None
+    paper: float | None = None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether there are runs of it."""
+        return self.clean is not None or self.replayed is not None
+
+
+@plots.styled
+def overview_figure(panels: Mapping[str, Sequence[Spot]], window: RoundRange) -> Figure:
+    """One panel for each setting; budgets grow from left to right, and policies of one budget are side by side."""
+    figure = plots.new_figure(WIDTH, 1.1 + 3.1 * len(panels))
+    places = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    every = [spot for spots in panels.values() for spot in spots if _is_known(spot)]
+    looks = looks_by_name(spot.policy for spot in every)
+    for axes, (title, spots) in zip(places, panels.items(), strict=True):
+        axes.set_title(title)
+        axes.set_ylabel(f"accuracy, %,\nmean of {window}")
+        _draw_budgets(axes, [spot for spot in spots if _is_known(spot)], looks)
+    names = [Line2D([], [], color=look.colour, marker="o", linestyle="", label=name) for name, look in looks.items()]
+    figure.legend(handles=_kind_keys(every), loc="outside upper left", ncols=3)
+    figure.legend(handles=names, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _is_known(spot: Spot) -> bool:
+    return spot.is_run or spot.paper is not None
+
+
+def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, plots.Look]) -> None:
+    """Draw policies at whole numbers, with one empty place between two budgets."""
+    place, ticks = 0, dict[float, str]()
+    for budget, group in groupby(spots, key=lambda spot: spot.budget):
+        members = list(group)
+        if ticks:
+            axes.axvline(place, color=plots.PALE, linewidth=0.8)
+        for spot in members:
+            place += 1
+            _draw_spot(axes, place, spot, looks[spot.policy].colour)
+        ticks[place - (len(members) - 1) / 2] = budget
+        place += 1
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.tick_params(axis="x", length=0)
+    axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
+    axes.margins(y=0.12)
+    axes.grid(axis="y", **plots.GRID)
+
+
+def _draw_spot(axes: Any, place: float, spot: Spot, colour: str) -> None:
+    for offset, ours, kind in ((-APART, spot.clean, CLEAN), (0, spot.replayed, REPLAYED)):
+        if ours is not None:
+            whiskers = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", "color": colour}
+            axes.errorbar(place + offset, ours.mean, ours.spread, **whiskers, **kind)
+    if spot.paper is not None:
+        axes.plot(place + APART, spot.paper, color=colour, **DIAMOND)
+
+
+def _kind_keys(spots: Iterable[Spot]) -> list[Line2D]:
+    """Legend keys of the markers that are drawn."""
+    drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in spots), strict=True)]
+    return [
+        Line2D([], [], color=plots.INK, label=name, **{"linestyle": "", **look})
+        for (name, look), there in zip(KINDS.items(), drawn, strict=False)
+        if there
+    ]

@@ -1,0 +1,317 @@
+"""What the experiment beyond the paper shows: each method against FedEAS, with all comparisons in mind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fedeas.core.sentences import listed, markdown_table
+from fedeas.planning.advice import WHOLE_POOL
+from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
+from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
+from reproduction.measures import gain, steps
+from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.profiles import PROFILES
+from reproduction.published import Setting
+from reproduction.results import Results
+from reproduction.studies import PROTOCOLS, Protocol, Study, study
+
+EQUAL_STEPS = "equal steps"
+ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
+POOLS = {
+    "Pool to the mean": "pool",
+    WHOLE: WHOLE_POOL,
+    LARGEST: "pool(fill=max)",
+}
+"""Policies by the titles of their methods."""
+
+BALANCED = (f"{FEDEAS.title}, {BALANCED_TITLE}",)
+"""Balanced softmax with the images of FedEAS; `contrasts` has what it adds to other methods."""
+
+EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
+    ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("fashion-generated", "clean"),
+    ("full", "clean"), ("cifar100", "clean"),
+)  # fmt: skip
+"""Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own."""
+
+
+class Compared(NamedTuple):
+    """A method's difference to FedEAS in one table, its verdict among all planned comparisons, and its relative work.
+
+    `by_seed` holds the differences behind the mean.
+    """
+
+    table: str
+    method: str
+    difference: Difference
+    verdict: Verdict
+    work: float
+    by_seed: Mapping[int, float] = MappingProxyType({})
+
+    @property
+    def is_control(self) -> bool:
+        """Whether all methods take equally many steps."""
+        return self.table.endswith(EQUAL_STEPS)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the method uses synthetic images."""
+        return not self.method.startswith(FEDAVG.title)
+
+    @property
+    def budget(self) -> str:
+        """The budget alone, as ``beta = 4``."""
+        return self.table.partition(",")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All comparisons with FedEAS of one experiment.
+
+    Attributes:
+        compared: the comparisons that have been made.
+        planned: table and method of each comparison, made or not.
+        planned_seeds: how many seeds each will have.
+        clients: number and skew of the clients.
+        budgets: how many budgets methods are compared at.
+        setup: the network, and where the images come from.
+        places_real_images: whether policies place real images instead of generated ones.
+        aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
+    """
+
+    dataset: str
+    protocol: str
+    compared: tuple[Compared, ...]
+    planned: tuple[tuple[str, str], ...]
+    planned_seeds: int
+    clients: str = ""
+    budgets: int = 1
+    setup: str = ""
+    places_real_images: bool = False
+    aside: tuple[Compared, ...] = ()
+
+    @staticmethod
+    def of(chosen: Study, results: Results, where: Setting) -> Findings:
+        """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
+        profile = chosen.profile
+        pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
+        ranked = [(each, title) for each, title in pairs if title not in (*ASIDE, FEDEAS.title)]
+        compared, aside = (
+            tuple(_compared(chosen, results, of, among=len(ranked)))
+            for of in (ranked, [(each, title) for each, title in pairs if title in ASIDE])
+        )
+        planned = tuple((_name(each), title) for each, title in ranked)
+        return Findings(
+            profile.dataset or where.dataset, chosen.protocol, compared, planned, profile.planned_seeds,
+            clients=chosen.title(where).partition(", ")[2],
+            budgets=len(profile.betas),
+            setup=_setup(chosen, where),
+            places_real_images=profile.places_real_images,
+            aside=aside,
+        )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        """The experiment's name.
+
+        >>> Findings("cifar10", "clean", (), planned=(), planned_seeds=5, clients="K=20").title
+        'cifar10 (K=20, clean)'
+        """
+        return f"{self.dataset} ({self.setting})"
+
+    @property
+    def setting(self) -> str:
+        """Number and skew of the clients, and the protocol."""
+        return ", ".join(filter(None, (self.clients, self.protocol)))
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables with a comparison."""
+        return list(dict.fromkeys(each.table for each in self.compared))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds comparisons have, of how many that are planned.
+
+        >>> Findings("digits", "clean", (), planned=(), planned_seeds=5).seeds
+        '0 of 5'
+        """
+        found = sorted({each.difference.seeds for each in self.compared} or {0})
+        return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) + f" of {self.planned_seeds}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all comparisons have all their seeds."""
+        enough = all(each.difference.seeds >= self.planned_seeds for each in self.compared)
+        return enough and len(self.compared) == len(self.planned)
+
+
+def _compared(
+    chosen: Study, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int
+) -> Iterator[Compared]:
+    """These methods against FedEAS, where both have been run; verdicts are among so many comparisons."""
+    for each, title in pairs:
+        by_seed = _differences(each, title, results)
+        if (found := Difference.of(list(by_seed.values()))) is not None:
+            verdict = verdict_among(among, found, len(by_seed) >= chosen.profile.planned_seeds)
+            yield Compared(_name(each), title, found, verdict, _work(each, title, results), by_seed)
+
+
+def _setup(chosen: Study, where: Setting) -> str:
+    """The network of a study, and where its images come from."""
+    config = chosen.config(where, FEDEAS)
+    real = "real held-out images instead of generated ones"
+    images = real if chosen.profile.places_real_images else f"images of generator {config.generator}"
+    return f"{config.model.name}, {images}"
+
+
+def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
+    """A verdict among all planned comparisons, once all runs are there: who looks earlier sees more by chance."""
+    return difference.verdict_among(comparisons) if complete else Verdict.UNFINISHED
+
+
+def findings_of(chosen: Study, results: Results) -> list[Findings]:
+    """The findings of a study, in each of its settings."""
+    return [Findings.of(chosen, results, where) for where in chosen.beyond]
+
+
+def protocols_compared(profile: str, results: Results) -> list[Protocol]:
+    """The protocols under which methods of a profile have been compared."""
+    possible = [each for each in PROTOCOLS if each == "clean" or not PROFILES[profile].held_out]
+    return [each for each in possible if any(found.compared for found in findings_of(study(profile, each), results))]
+
+
+def all_findings(results: Results) -> list[Findings]:
+    """The findings of every experiment, started or not."""
+    return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
+
+
+def _differences(compared: Comparison, title: str, results: Results) -> dict[int, float]:
+    """A method's difference to FedEAS for each seed with which both have been run."""
+    found = results.values([compared.runs[title], compared.runs[FEDEAS.title]], gain)
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _work(compared: Comparison, title: str, results: Results) -> float:
+    """A method's training steps, relative to FedEAS's; not a number if some seed did not record them."""
+    both = [results.values([compared.runs[each]], steps).values() for each in (title, FEDEAS.title)]
+    own, base = (mean(math.nan if value is None else value for value in values) for values in both)
+    return own / base
+
+
+def _name(compared: Comparison) -> str:
+    return f"beta = {compared.beta:g}" + (f", {EQUAL_STEPS}" if compared.equal_steps else "")
+
+
+def findings_markdown(*settings: Findings) -> str:
+    """For each setting a table of verdicts and what follows from them, in sentences."""
+    if not any(found.compared for found in settings):
+        return NOTHING
+    heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
+    shown = [head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True)]
+    return "\n\n".join([*shown, LEGEND])
+
+
+NOTHING = "Nothing has been compared yet."
+LEGEND = (
+    "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
+    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked. In brackets: the 95 % "
+    "interval of the difference alone."
+)
+
+
+def marked(difference: Difference, verdict: Verdict) -> str:
+    """A difference, with a full triangle for its verdict among all comparisons, or an empty one for that alone.
+
+    >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
+    ('+2.00 △', '+2.00 ▲')
+    >>> marked(Difference(2.0, 0.1, 2), Verdict.UNFINISHED)
+    '+2.00 (2 seeds)'
+    """
+    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}
+    alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}
+    few = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
+    mark = full.get(verdict) or alone.get(difference.verdict, "") if verdict.is_given else few
+    return signed(difference.mean, 2) + mark
+
+
+def _setting_markdown(found: Findings) -> str:
+    if not found.compared:
+        return NOTHING
+    rows = []
+    for name in _methods(found.compared):
+        cells = {each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name}
+        rows.append([name, *(cells.get(table, "") for table in found.tables)])
+    table = markdown_table(["instead of FedEAS", *found.tables], rows)
+    return "\n".join([table, "", *(f"- {line}" for line in conclusions(found))])
+
+
+def conclusions(found: Findings) -> list[str]:
+    """What the comparisons show, clause by clause; each names only methods that have been compared."""
+    if not any(each.verdict.is_given for each in found.compared):
+        return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
+    level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
+    together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
+    return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
+
+
+def clauses(found: Findings) -> dict[str, list[Compared]]:
+    """All comparisons, by what the methods have in common."""
+    usual = [each for each in found.compared if not each.is_control]
+    balanced = [each for each in usual if each.has_images and each.method.endswith(BALANCED_TITLE)]
+    controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
+    return {
+        "Pools": [each for each in usual if each.method in POOLS],
+        "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
+        "With balanced softmax beside the images": [each for each in balanced if each.method in BALANCED],
+        "With another use of the images and balanced softmax, two changes at once": [
+            each for each in balanced if each.method not in BALANCED
+        ],
+        "With images at the server only": [each for each in usual if each.method == SERVER],
+        "Without images": [each for each in usual if not each.has_images],
+        "At equal steps for every client and round": controls,
+    }
+
+
+def _progress(found: Findings) -> str:
+    made = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made"
+    open_end = "" if found.is_finished else " The experiment is not finished."
+    return f"{made}, with {found.seeds} planned seeds.{open_end}"
+
+
+def _says(what: str, compared: Sequence[Compared]) -> str:
+    """The methods that are higher or lower than FedEAS, with all comparisons in mind or only taken alone."""
+    judged = [each for each in compared if each.verdict.is_given]
+    if not judged:
+        return f"{what}: none has all its seeds yet."
+    shown, alone = list[str](), list[str]()
+    for verdict in (Verdict.HIGHER, Verdict.LOWER):
+        together = [each for each in judged if each.verdict is verdict]
+        others = [each for each in judged if each.verdict is Verdict.UNDECIDED and each.difference.verdict is verdict]
+        shown += [f"{verdict.capitalize()}: {_places(together)}"] if together else []
+        alone += [f"{verdict}: {_places(others)}"] if others else []
+    sentences = [
+        f"{what} ({'; '.join(_methods(judged))})",
+        *(shown or ["No difference is shown with all comparisons in mind"]),
+        *([f"Only taken alone, {'; '.join(alone)}"] if alone else []),
+    ]
+    return f"{'. '.join(sentences)}."
+
+
+def _places(compared: Sequence[Compared]) -> str:
+    """Each method with its budgets and differences; a pool also with its steps, if they differ from FedEAS's."""
+    texts = dict[str, list[str]]()
+    for each in compared:
+        work = f"{each.work:.1f}"
+        more = f"; {work} times the steps" if each.method in POOLS and work != "1.0" else ""
+        size = f"{signed(each.difference.mean, 2)}; {each.difference.range_text(2)}{more}"
+        texts.setdefault(each.method, []).append(f"{each.table} ({size})")
+    return "; ".join(f"{name} at {listed(places)}" for name, places in texts.items())
+
+
+def _methods(compared: Iterable[Compared]) -> list[str]:
+    return list(dict.fromkeys(each.method for each in compared))

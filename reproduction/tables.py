@@ -1,0 +1,283 @@
+"""Fill sheets from finished runs and write them as Markdown, CSV and LaTeX: our number, the paper's, the difference."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from io import StringIO
+
+from fedeas.runs.comparison import BEST, SECOND, Difference, Measured, fixed, ranks, signed
+from reproduction.measures import final
+from reproduction.results import Results
+from reproduction.table_spec import Cell, Sheet
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A filled cell.
+
+    Attributes:
+        ours: our number; if it is None, `absent` says why.
+        values: values by seed, if the number comes from runs.
+        final: the final accuracy, if the cell shows it.
+        rank: 1 for the best of its column, 2 for the second, else 0.
+    """
+
+    ours: Measured | None
+    paper: Decimal | None
+    decimals: int
+    absent: str = NOT_RUN
+    values: Mapping[int, float] = field(default_factory=dict)
+    final: Measured | None = None
+    rank: int = 0
+
+    @property
+    def number(self) -> str:
+        """Our mean, or why there is none."""
+        return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
+
+    @property
+    def deviation(self) -> str:
+        """The deviation over seeds; a difference has its interval instead."""
+        if self.ours is None or self.ours.spread is None or self.interval:
+            return ""
+        return f"± {fixed(self.ours.spread, self.decimals)}"
+
+    def brackets(self, count: bool) -> list[str]:
+        """The interval and verdict of a difference and, if wanted, the number of seeds."""
+        return [*self.interval, *([f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else [])]
+
+    @property
+    def interval(self) -> list[str]:
+        """The 95 % interval of a difference, and what it shows."""
+        if not isinstance(self.ours, Difference) or self.ours.interval is None:
+            return []
+        return [self.ours.range_text(self.decimals), self.ours.verdict]
+
+    @property
+    def last(self) -> str:
+        """The final accuracy as text, if the cell shows it."""
+        return "" if self.final is None else f"final {self.final.text(self.decimals)}"
+
+    @property
+    def printed(self) -> str:
+        """The paper's number with its digits."""
+        return "" if self.paper is None else f"{self.paper:,}"
+
+    @property
+    def difference(self) -> str:
+        """Ours minus the paper's, signed."""
+        if self.ours is None or self.paper is None:
+            return ""
+        return signed(self.ours.mean - float(self.paper), self.decimals)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A filled sheet; an entry is None if the paper has no cell there."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[Entry | None, ...]]
+    note: str
+    by_method: bool = False
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries, row by row."""
+        return [entry for row in self.rows.values() for entry in row if entry is not None]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether any run has filled a cell."""
+        return bool(self.seeds)
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads of the columns; if each row is one method, the first column is its number of seeds."""
+        return [*["n"] * self.by_method, *self.columns]
+
+    def lead(self, name: str) -> list[str]:
+        """The cells of a row before its entries: the number of seeds, if each row is one method."""
+        return [str(self._seeds_of(name))] * self.by_method
+
+    def shown(self, name: str) -> tuple[Entry | None, ...]:
+        """The entries of a row as displayed; a method that was not run says so only once."""
+        row = self.rows[name]
+        if not self.by_method or self._seeds_of(name):
+            return row
+        first = next((entry for entry in row if entry is not None and entry.ours is None), None)
+        return tuple(
+            None if entry is not None and entry.ours is None and entry.paper is None and entry is not first else entry
+            for entry in row
+        )
+
+    def counts(self, name: str, entry: Entry | None) -> bool:
+        """Whether the entry itself must show its number of seeds."""
+        if not self.by_method or entry is None or entry.ours is None:
+            return len(self.seeds) > 1
+        return entry.ours.seeds != self._seeds_of(name)
+
+    def _seeds_of(self, name: str) -> int:
+        return max((entry.ours.seeds for entry in self.rows[name] if entry is not None and entry.ours), default=0)
+
+    @property
+    def seeds(self) -> set[int]:
+        """The different numbers of seeds behind the entries."""
+        return {entry.ours.seeds for entry in self.entries if entry.ours} - {0}  # numbers from counts need no seeds
+
+    @property
+    def remarks(self) -> str:
+        """The note below the table; before it the number of seeds, unless each entry shows it."""
+        return f"{self._about_seeds}{self._about_differences}{self.note}".strip()
+
+    @property
+    def _about_seeds(self) -> str:
+        if self.by_method and self.is_run:
+            return "Mean ± standard deviation over n seeds. "
+        (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
+        return {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
+
+    @property
+    def _about_differences(self) -> str:
+        if any(entry.interval for entry in self.entries):
+            return "Differences are paired by seed, with 95 % intervals. "
+        alone = any(isinstance(entry.ours, Difference) and entry.ours.seeds == 1 for entry in self.entries)
+        return "With one seed differences have no interval. " if alone else ""
+
+
+def fill(sheet: Sheet, results: Results) -> Filled:
+    """Fill each cell of a sheet from the finished runs."""
+    entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
+    for column in sheet.ranked:
+        _rank({name: row for name, row in entries.items() if name not in sheet.aside}, sheet.columns.index(column))
+    ambiguous = results.ambiguous_names(config for cell in sheet.cells for config in cell.configs)
+    warnings = [f"Not all runs had the same {name}." for name in ambiguous]
+    note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
+    rows = {name: tuple(row) for name, row in entries.items()}
+    return Filled(sheet.title, sheet.columns, rows, note, sheet.by_method)
+
+
+def _entry(cell: Cell | None, results: Results) -> Entry | None:
+    if cell is None:
+        return None
+    if not cell.configs:
+        value = cell.measure()
+        return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
+    found = results.values(cell.configs, cell.measure)
+    values = {seed: value for seed, value in found.items() if value is not None}
+    if not found or len(values) < len(found):
+        return Entry(None, cell.paper, cell.decimals, _absent(cell, len(values), len(found)))
+    ours = (Difference if cell.compares else Measured).of(list(values.values()))
+    finals = results.values(cell.configs, final).values() if cell.with_final else ()
+    last = Measured.of([value for value in finals if value is not None])
+    return Entry(ours, cell.paper, cell.decimals, values=values, final=last)
+
+
+def _absent(cell: Cell, known: int, seeds: int) -> str:
+    """Why there is no number; a mean over only the seeds that have one would be biased."""
+    if not seeds:
+        return NOT_RUN
+    return f"{cell.otherwise} by {seeds - known} of {seeds} seeds" if known else cell.otherwise
+
+
+def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
+    """Mark the best and the second of a column, if paired differences show that they are."""
+    values = {name: entry.values for name, row in rows.items() if (entry := row[place]) is not None}
+    for name, rank in ranks(values).items():
+        entry = rows[name][place]
+        assert entry is not None
+        rows[name][place] = replace(entry, rank=rank)
+
+
+def markdown(*tables: Filled) -> str:
+    """Tables in Markdown: in each cell our number, and below it the final accuracy, the paper's and the difference.
+
+    The best is bold, the second underlined.
+    """
+    return "\n".join(map(_markdown_table, tables))
+
+
+def _markdown_table(table: Filled) -> str:
+    rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)]]
+    for name in table.rows:
+        cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        rows.append([name, *table.lead(name), *cells])
+    lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return "\n".join([*lines, *([table.remarks, ""] if table.remarks else [])])
+
+
+def _markdown_entry(entry: Entry | None, count: bool) -> str:
+    if entry is None:
+        return ""
+    marks = {BEST: "**{}**", SECOND: "<u>{}</u>"}
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"({inside})" * bool(inside))))
+    paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
+    return "<br>".join(filter(None, (ours, entry.last, paper)))
+
+
+def comma_separated(*tables: Filled) -> str:
+    """Tables in CSV: a line for each cell, with unrounded numbers; empty if there is none."""
+    text = StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    write(["table", "row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
+    for table in tables:
+        for name, row in table.rows.items():
+            for column, entry in zip(table.columns, row, strict=True):
+                if entry is not None:
+                    write([table.title, name, column, *_csv_entry(entry)])
+    return text.getvalue()
+
+
+CSV_MORE = ("final", "final spread", "low", "high", "verdict")
+
+
+def _csv_entry(entry: Entry) -> list[object]:
+    ours, paper = entry.ours, entry.paper
+    apart = None if ours is None or paper is None else ours.mean - float(paper)
+    own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
+    last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
+    between = [*(ours.interval or (None, None)), ours.verdict] if isinstance(ours, Difference) else [None] * 3
+    status = entry.absent if ours is None else "" if ours.seeds else "from counts"
+    return [*own, *last, *between, paper, apart, entry.rank or "", status]
+
+
+def latex(*tables: Filled) -> str:
+    """Tables in LaTeX, a ``tabular`` each, for booktabs: the best is bold, the second underlined.
+
+    The paper's number and the difference are in brackets, intervals in square brackets.
+    """
+    return "\n".join(map(_tabular, tables))
+
+
+def _tabular(table: Filled) -> str:
+    lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
+    lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
+    for name in table.rows:
+        cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_entry(entry: Entry | None, count: bool) -> str:
+    if entry is None:
+        return "--"
+    marks = {BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
+    inside = ", ".join(entry.brackets(count))
+    number = marks.get(entry.rank, "{}").format(entry.number)
+    ours = " ".join(filter(None, (number, entry.deviation, f"[{inside}]" * bool(inside))))
+    brackets = ", ".join(filter(None, (entry.printed, entry.difference)))
+    text = ", ".join(filter(None, (ours, entry.last))) + (f" ({brackets})" if brackets else "")
+    return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")
+
+
+def _escaped(text: str) -> str:
+    for letter in "&%_#":
+        text = text.replace(letter, f"\\{letter}")
+    return text

@@ -1,0 +1,1 @@
+"""The functions that Python users call: plan, generate, augment, run."""

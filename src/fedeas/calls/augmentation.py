@@ -1,0 +1,338 @@
+"""Add synthetic samples to one client's own dataset, for use in any training loop.
+
+The images are those of a federated run: the same policy, generator and client number give the same images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fedeas.core.arrays import IntArray
+from fedeas.core.devices import chosen_device
+from fedeas.core.errors import InputError, PolicyError, SpecError
+from fedeas.core.files import PathLike
+from fedeas.core.spec import refuse_class
+from fedeas.generators.bank import Bank
+from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
+from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
+from fedeas.generators.settings import GeneratorContext, GeneratorSettings
+from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import AnyPlan, Plan, read_plan
+from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
+from fedeas.planning.validation import whole_numbers
+
+Transform = Callable[[Tensor], Any]
+Layout = Literal["chw", "hwc", "hw"]
+Container = Literal["tensor", "array", "picture"]
+
+PAPER = FedEAS(12)
+CHANNELS = (1, 3, 4)
+"""Usual numbers of channels; they tell whether an array has its channels first or last."""
+
+
+@contextmanager
+def _refused_as_input() -> Iterator[None]:
+    """Raise `InputError` for every faulty argument, also for a faulty spec."""
+    try:
+        yield
+    except (SpecError, PolicyError) as error:
+        raise InputError(str(error)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Augmented(Dataset[Any]):
+    """The samples of one client, real ones first, then synthetic ones; a map-style dataset for any `DataLoader`.
+
+    Training uses all of them in the same way; the client's weight in the federation is `num_real` alone.
+    """
+
+    num_real: int
+    """N_k, the weight to report to the server."""
+    budget: IntArray
+    """Synthetic samples of each class."""
+    real: Any = field(repr=False)
+    synthetic: Any = field(repr=False)
+
+    @property
+    def num_synthetic(self) -> int:
+        """Synthetic samples of all classes."""
+        return int(self.budget.sum())
+
+    def __len__(self) -> int:
+        return self.num_real + self.num_synthetic
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        place = range(len(self))[index]
+        return self.real[place] if place < self.num_real else self.synthetic[place - self.num_real]
+
+
+@dataclass(frozen=True, eq=False)
+class Synthetic:
+    """Generated samples. The transform is applied at each access, so a random transform varies between epochs."""
+
+    images: Tensor
+    labels: Any
+    transform: Transform
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        own = self.images[index].clone()  # a transform may work in place
+        return self.transform(own), self.labels[index]
+
+
+@dataclass(frozen=True)
+class AsReal:
+    """The default transform: give an image the layout and container of the real ones, and keep its pixels."""
+
+    container: Container
+    layout: Layout
+
+    @classmethod
+    def of(cls, real: Any, shape: Shape) -> AsReal:
+        """The transform that gives generated images of this shape the form of this real image, where possible."""
+        channels, height, width = shape
+        if _is_picture(real):
+            return cls("picture", "hw" if channels == 1 else "hwc")
+        container: Container = "array" if isinstance(real, np.ndarray) else "tensor"
+        if _axes(real) == (height, width):
+            return cls(container, "hw")
+        return cls(container, "hwc" if _axes(real) == (height, width, channels) != shape else "chw")
+
+    def __call__(self, image: Tensor) -> Any:
+        """A uint8 tensor (channels, height, width) as the dataset would give it."""
+        if self.layout == "hwc":
+            image = image.permute(1, 2, 0).contiguous()
+        elif self.layout == "hw":
+            image = image.squeeze(0)
+        if self.container != "picture":
+            return image if self.container == "tensor" else image.numpy()
+        from PIL import Image
+
+        return Image.fromarray(image.numpy())
+
+
+@_refused_as_input()
+def augment(
+    dataset: Dataset[Any] | Sequence[Any],
+    labels: ArrayLike | Tensor,
+    num_classes: int,
+    generator: AnyGenerator,
+    policy: AllocationPolicy | str | None = None,
+    bank: PathLike | None = None,
+    *,
+    client: int | str | None = None,
+    plan: AnyPlan | None = None,
+    budget: ArrayLike | None = None,
+    transform: Transform | None = None,
+) -> Augmented:
+    """Join one client's dataset with its synthetic samples: those of a plan, or what a policy gives for its counts.
+
+    Args:
+        dataset: samples (image, label) of this client alone, by number.
+        labels: the labels of all samples, in their order.
+        num_classes: C; labels are 0 to C - 1.
+        generator: a generator, a spec such as ``diffusion(weights=digits)`` or ``python:module:name``, or a function of
+            labels and indices. Specs and functions make images of the shape of the first real one; build a generator
+            that needs more yourself.
+        policy: a local policy, which needs only this client's counts, or its spec; FedEAS(12) by default.
+        bank: folder of an image bank; without one, images are generated again at each call.
+        client: this client's number in the federation, so that no two clients get the same images; its name, if the
+            plan has names. Without a plan of several clients it is 0 by default.
+        plan: a plan, an allocation or the path of a written plan, of which this client's row is taken, instead of a
+            policy.
+        budget: the row itself, synthetic samples of each class, instead of a policy or a plan.
+        transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
+            gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
+
+    >>> from fedeas.generators import GaussianGenerator
+    >>> pixels = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4), dtype=np.uint8)
+    >>> generator = GaussianGenerator.fit(pixels, np.arange(40) % 2, num_classes=2, components=4)
+    >>> mine = augment([(image, 0) for image in pixels[::2]], [0] * 20, 2, generator)
+    >>> mine.num_real, mine.budget, len(mine)
+    (20, array([ 0, 37]), 57)
+    """
+    classes = _checked_labels(dataset, labels, num_classes)
+    number, row = _row(policy, plan, budget, client, classes, num_classes)
+    made, index = plan_addresses(number, row)
+    if isinstance(generator, str):
+        _check_settings(parse_generator(generator), row)
+    if not row.any():  # neither load the generator nor read the dataset
+        return Augmented(classes.size, row, dataset, ())
+    image, label = _first_sample(dataset, int(classes[0]))
+    source = generator_from(generator, lambda: _context(generator, image, num_classes))
+    convert = AsReal.of(image, source.shape) if transform is None else transform
+    _check_fit(source, num_classes, image, convert)
+    images = _sample(source if bank is None else Bank(bank).of(source), made, index)
+    return Augmented(classes.size, row, dataset, Synthetic(images, _labels_like(label, made), convert))
+
+
+def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InputError(f"a {type(dataset).__name__} has no numbered samples; give a map-style dataset")
+    if not isinstance(num_classes, int | np.integer) or num_classes < 2:
+        raise InputError(f"num_classes must be a whole number from 2 on, not {num_classes!r}")
+    given = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if given.shape[:1] != (len(dataset),):
+        raise InputError(f"{given.size:,} labels for {len(dataset):,} samples; give one for each, in their order")
+    if not len(dataset):
+        raise InputError("the dataset is empty; leave out a client without samples")
+    return checked_address(given, np.arange(len(dataset)), num_classes)[0]
+
+
+def _row(
+    policy: AllocationPolicy | str | None,
+    plan: AnyPlan | None,
+    budget: Any,
+    client: int | str | None,
+    classes: IntArray,
+    num_classes: int,
+) -> tuple[int, IntArray]:
+    """The client's number, and its synthetic samples of each class."""
+    if sum(given is not None for given in (policy, plan, budget)) > 1:
+        raise InputError("give a policy, a plan or a budget, only one of them")
+    if plan is not None:
+        number, row = _planned(plan, client)
+    else:
+        number = _number(client)
+        row = _budget(policy or PAPER, classes, num_classes) if budget is None else _counts(budget)
+    if row.shape != (num_classes,) or row.min() < 0:
+        raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
+    return number, row
+
+
+def _planned(plan: AnyPlan, client: int | str | None) -> tuple[int, IntArray]:
+    table = read_plan(plan, "give a row as budget=")
+    if client is None and len(table.n) > 1:
+        raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
+    number = table.row_of(0 if client is None else client)
+    return number, table.n[number]
+
+
+def _number(client: int | str | None) -> int:
+    if isinstance(client, str):
+        raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
+    if client is not None and not isinstance(client, int | np.integer):
+        raise InputError(f"client must be a whole number, not {client!r}")
+    return 0 if client is None else int(client)
+
+
+def _counts(budget: Any) -> IntArray:
+    if isinstance(budget, str | AllocationPolicy | Plan | Allocation):
+        raise InputError(
+            f"budget must be a list of the samples of each class, not a {type(budget).__name__}; "
+            "give a plan as plan=, a policy as policy="
+        )
+    return whole_numbers(budget, "a budget")
+
+
+def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
+    refuse_class(policy, "policy")
+    chosen = parse_policy(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, AllocationPolicy):
+        raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(chosen).__name__}")
+    if not chosen.is_local:
+        local = ", ".join(name for name, kind in POLICIES.items() if kind.is_local)
+        raise InputError(f"policy {chosen} needs the counts of all clients; use one that needs its own only: {local}")
+    counts = LabelCounts(np.bincount(classes, minlength=num_classes)[None])
+    return np.asarray(chosen.allocate(counts).n[0])
+
+
+def _check_settings(settings: GeneratorSettings, row: IntArray) -> None:
+    """Refuse a spec that needs the dataset of a run, since a client has its own samples only, or has too few images."""
+    if reason := settings.needs_data():
+        raise InputError(reason)
+    settings.check_plan(row[None])
+
+
+def _context(generator: AnyGenerator, image: Any, num_classes: int) -> GeneratorContext:
+    """What a client knows for its generator: the number of classes and the shape of its images."""
+    names, device = tuple(map(str, range(num_classes))), str(chosen_device("auto"))
+    form = parse_generator(generator).known_form() if isinstance(generator, str) else None
+    if form is not None and len(form[0]) == num_classes:  # labels are numbers, whatever the file calls the classes
+        names = form[0]
+    return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
+
+
+def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
+    """The first image and label as the dataset gives them; refuse labels that do not match the samples."""
+    sample = dataset[0]
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise InputError(f"samples must be pairs (image, label), not {type(sample).__name__}; wrap the dataset")
+    own = np.asarray(sample[1].cpu() if isinstance(sample[1], Tensor) else sample[1])
+    if own.ndim or own.dtype.kind not in "iu":
+        raise InputError(f"labels in samples must be whole numbers, not {_form(sample[1])}; wrap the dataset")
+    if int(own) != label:
+        raise InputError(f"sample 0 is of class {int(own)}, but labels begin with {label}; give them in samples' order")
+    return sample[0], sample[1]
+
+
+def _labels_like(real: Any, classes: IntArray) -> Any:
+    """The labels with the type of a real label: a batch must be of one type."""
+    if isinstance(real, Tensor):
+        return torch.from_numpy(classes).to(real.device, real.dtype)
+    return classes.astype(real.dtype) if isinstance(real, np.generic | np.ndarray) else classes.tolist()
+
+
+def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transform) -> None:
+    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
+    if source.num_classes != num_classes:
+        raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
+    blank = torch.zeros(source.shape, dtype=torch.uint8)
+    wanted = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
+    try:
+        form = _form(convert(blank.clone()))
+    except Exception as error:  # a user's function can fail in any way
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        hint = f"{wanted} (torchvision's ToPILImage() first, if it takes PIL images)"
+        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
+    if form != _form(real):
+        raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
+
+
+def _sample(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
+    images = source.sample(labels, index)
+    wanted = (labels.size, *source.shape)
+    if images.dtype != np.uint8 or images.shape != wanted:
+        raise InputError(f"the generator must give uint8 {wanted}, not {images.dtype} {images.shape}")
+    return torch.from_numpy(np.require(images, requirements=["C", "W"]))
+
+
+def _is_picture(image: object) -> bool:
+    """Whether this is a PIL image, without importing PIL."""
+    return hasattr(image, "getbands")
+
+
+def _axes(image: Any) -> tuple[int, ...]:
+    return tuple(np.asarray(image).shape if _is_picture(image) else getattr(image, "shape", ()))
+
+
+def _shape(image: Any) -> Shape:
+    """Channels, height and width of an image that has two or three axes."""
+    match _axes(image):
+        case height, width:
+            return 1, height, width
+        case height, width, channels if _is_picture(image) or (channels in CHANNELS and height not in CHANNELS):
+            return channels, height, width
+        case channels, height, width:
+            return channels, height, width
+    raise InputError(f"{_form(image)} has no channels, height and width; give the generator itself, not its spec")
+
+
+def _form(thing: Any) -> str:
+    """Describe everything that must be the same in all samples of a batch: container, type, shape, device."""
+    if isinstance(thing, Tensor):
+        place = "" if thing.device.type == "cpu" else f" on {thing.device}"
+        return f"{str(thing.dtype).removeprefix('torch.')} tensor {tuple(thing.shape)}{place}"
+    if isinstance(thing, np.ndarray):
+        return f"{thing.dtype} array {thing.shape}"
+    if _is_picture(thing):
+        return f"PIL image {thing.mode} {thing.size}"
+    return type(thing).__name__

@@ -1,0 +1,208 @@
+"""Hyperparameters of algorithms and losses: fields, defaults and checks.
+
+No torch is needed, so that configs can be checked early. The algorithms of `fedeas.algorithms` inherit from these
+classes and add the computation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.errors import InputError, SpecError
+from fedeas.core.limits import NotNegative, Positive, check_fields, number, whole
+from fedeas.core.own_code import PREFIX
+from fedeas.core.spec import Described, canonical_spec, read_spec
+
+
+@dataclass(frozen=True)
+class FedAvg(Described):
+    """Hyperparameters of FedAvg: none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """Hyperparameters of FedProx; the default is the paper's, supplement D.
+
+    Args:
+        mu: weight of the proximal term; 0 is FedAvg.
+    """
+
+    mu: NotNegative = 0.01
+
+
+@dataclass(frozen=True)
+class SCAFFOLD(FedAvg):
+    """Hyperparameters of SCAFFOLD.
+
+    Args:
+        server_lr: the server's step size along the mean of the clients' updates.
+        option: how a client updates its control variate: from the full gradient (I) or from its own update (II).
+        weighting: weights of the clients, by ``"size"`` N_k or ``"uniform"``.
+    """
+
+    server_lr: Positive = 1.0
+    option: Literal["I", "II"] = "II"
+    weighting: Literal["size", "uniform"] = "size"
+
+    def check_momentum(self, momentum: float) -> None:
+        """Refuse momentum with option II, which computes the mean gradient from a client's update."""
+        if momentum and self.option == "II":
+            raise InputError("scaffold's option II does not go with momentum; set train.momentum=0 or option=I")
+
+
+@dataclass(frozen=True)
+class MOON(FedAvg):
+    """Hyperparameters of MOON; the defaults are the paper's, supplement D.
+
+    Args:
+        mu: weight of the contrastive loss; 0 is FedAvg.
+        tau: temperature of the similarities.
+    """
+
+    mu: NotNegative = 5.0
+    tau: Positive = 0.5
+
+
+@dataclass(frozen=True)
+class FedGen(FedAvg):
+    """Hyperparameters of FedGen; the first five defaults are the paper's, supplement D, the others FedGen's own code's.
+
+    Args:
+        ensemble_lr: Adam's learning rate for the generator.
+        batch: batch size of generated features, at the server and at the clients.
+        noise: length of the noise vector.
+        hidden: width of the generator's hidden layer.
+        ensemble_epochs: training steps of the generator after each round.
+        weight: weight of the loss on generated features at the clients, in the first round.
+        latent: weight of the divergence from predictions on generated features, in the first round.
+        diversity: weight of the diversity term.
+    """
+
+    ensemble_lr: Positive = 3e-4
+    batch: Annotated[int, whole(2)] = 32
+    noise: Annotated[int, whole(1)] = 128
+    hidden: Annotated[int, whole(1)] = 256
+    ensemble_epochs: Annotated[int, whole(1)] = 100
+    weight: NotNegative = 10.0
+    latent: NotNegative = 10.0
+    diversity: NotNegative = 1.0
+
+
+@dataclass(frozen=True)
+class FedMix(FedAvg):
+    """Hyperparameters of FedMix; the defaults are its paper's for CIFAR-10, as Flower's FedMix baseline records them.
+
+    Args:
+        lam: share of the averages in a mixed image; 0 is FedAvg.
+        mash: images in an average, 0 for all of a client's. An average of few images reveals them.
+    """
+
+    lam: Annotated[float, number("a number, 0 or more and below 1", lambda lam: 0 <= lam < 1)] = 0.05
+    mash: Annotated[int, whole(0)] = 0
+
+
+HYPERPARAMETERS: dict[str, type[FedAvg]] = {
+    each.name(): each for each in (FedAvg, FedProx, SCAFFOLD, MOON, FedGen, FedMix)
+}
+
+
+def parse_hyperparameters(text: str) -> FedAvg:
+    """The hyperparameters that an algorithm's spec gives.
+
+    >>> parse_hyperparameters("FedProx(mu=0.10)").spec
+    'fedprox(mu=0.1)'
+    """
+    return read_spec(text, HYPERPARAMETERS, "algorithm", FedAvg)
+
+
+def algorithm_spec(text: str) -> str:
+    """The one spelling of an algorithm's spec; a user's own code is not imported, and its arguments are not checked."""
+    return canonical_spec(text, HYPERPARAMETERS, "algorithm")
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Described):
+    """The loss of a client's samples: cross-entropy of its logits, which other losses adjust by its label counts."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """A factor and a summand for the logit of each class, given the samples that the client trains on."""
+        return np.ones(len(counts)), np.zeros(len(counts))
+
+
+@dataclass(frozen=True)
+class BalancedSoftmax(CrossEntropy):
+    """Cross-entropy of logits plus tau log of the client's class shares (Ren et al., NeurIPS 2020).
+
+    Args:
+        tau: how far the client's own class shares are taken out of the model; 1 corrects them fully, 0 is
+            cross-entropy.
+        smoothing: samples that are added to each class, so that a missing class has a share.
+    """
+
+    tau: NotNegative = 1.0
+    smoothing: Positive = 1.0
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""
+        smoothed = counts + self.smoothing
+        return np.ones(len(counts)), self.tau * np.log(smoothed / smoothed.sum())
+
+
+@dataclass(frozen=True)
+class FedLC(CrossEntropy):
+    """Cross-entropy with the margin tau n_c^(-1/4) taken off the logit of class c (Zhang et al., ICML 2022).
+
+    The margin has no limit as a count goes to zero. A missing class has a margin of 100 tau: with tau = 1 it is left
+    out of the softmax, and the client neither learns nor unlearns it. Synthetic images of the class make its margin
+    small. As in common practice the sum runs over all classes; in the article it leaves out the sample's own.
+
+    Args:
+        tau: weight of the margins; 0 is cross-entropy.
+    """
+
+    tau: NotNegative = 1.0
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The margins; a missing class counts as 10^-8 samples."""
+        return np.ones(len(counts)), -self.tau * np.maximum(counts, 1e-8) ** -0.25
+
+
+@dataclass(frozen=True)
+class FedRS(CrossEntropy):
+    """Cross-entropy in which the logits of missing classes are multiplied by alpha (Li and Zhan, KDD 2021).
+
+    Args:
+        alpha: factor of the logits of classes that the client has no sample of; 1 is cross-entropy.
+    """
+
+    alpha: Annotated[float, number("a number from 0 to 1", lambda alpha: 0 <= alpha <= 1)] = 0.5
+
+    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The factor alpha for missing classes, and 1 for the others."""
+        return np.where(counts > 0, 1.0, self.alpha), np.zeros(len(counts))
+
+
+LOSSES: dict[str, type[CrossEntropy]] = {each.name(): each for each in (CrossEntropy, BalancedSoftmax, FedLC, FedRS)}
+
+
+@cache
+def parse_loss(text: str) -> CrossEntropy:
+    """The loss that a spec gives.
+
+    >>> parse_loss("balanced_softmax(tau=0.50)").spec
+    'balanced-softmax(tau=0.5)'
+    """
+    if PREFIX in text:
+        raise SpecError(f"loss spec {text!r}: a loss of your own belongs to an algorithm, as its objective")
+    return read_spec(text, LOSSES, "loss")

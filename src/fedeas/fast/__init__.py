@@ -1,0 +1,1 @@
+"""Everything that exists only for speed on a GPU."""

@@ -1,0 +1,255 @@
+"""The images of a plan as files, with a manifest of every image; what was broken off goes on where it was.
+
+``DIR/manifest.csv`` has a row for each image, written when all images of its client are there. ``DIR/generation.json``
+says which plan and generator the folder belongs to. Images wait in ``DIR/.images`` until their client is complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedeas.core.arrays import IntArray, digest_of_arrays
+from fedeas.core.errors import InputError
+from fedeas.core.files import PathLike, make_folder, writing, written_whole
+from fedeas.core.foreign_text import for_csv, from_csv
+from fedeas.core.locks import locked
+from fedeas.core.records import read_record, write_arrays, write_record
+from fedeas.generators.bank import Bank
+from fedeas.generators.base import number_of
+from fedeas.generators.plan_images.source import PlanSource
+
+MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
+PNG_END = b"IEND\xaeB`\x82"
+COLUMNS = ("client", "class", "index", "file", "sha256", "generator")
+
+OnImages = Callable[[int, int], None]
+"""Called with the number of images done and of images wanted."""
+
+
+class ImageFormat(StrEnum):
+    """How images are written: PNG files in client/class folders, or one file for each client."""
+
+    FOLDER = "folder"
+    PARQUET = "parquet"
+    NPZ = "npz"
+
+
+class ClientImages(NamedTuple):
+    """All images of one client."""
+
+    client: str
+    folder: str
+    """Its name as that of a file."""
+    images: NDArray[np.uint8]
+    labels: IntArray
+    numbers: IntArray
+    """Each image's number among those of its class."""
+
+
+class Written(NamedTuple):
+    """How many images there are now, and how many of them were made by this call."""
+
+    images: int
+    made: int
+    manifest: Path
+
+
+def write_images(
+    source: PlanSource,
+    out: PathLike,
+    form: ImageFormat = ImageFormat.FOLDER,
+    client: int | str | None = None,
+    bank: PathLike | None = None,
+    on_images: OnImages | None = None,
+) -> Written:
+    """Write the images of a plan, client by client; those that the folder has already are not made again."""
+    folder = Path(out)
+    check_folder(folder, source.dataset)
+    make_folder(folder)
+    with locked(folder / ".lock", f"{folder}: another process is writing here; wait for it"):
+        _check_header(folder, source, form)
+        rows = [*range(len(source.plan.n))] if client is None else [source.plan.row_of(client)]
+        done = _complete_clients(folder, source)
+        wanted = int(source.plan.per_client[rows].sum())
+        ready: Any = Bank(bank or folder / WAITING).of(source.generator)
+        count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
+        report = on_images or (lambda images, of: None)
+        report(count, wanted)
+        names = _file_names(source.plan.client_names)
+        for row in rows:
+            if row not in done and source.plan.per_client[row]:
+                for part in _write_client(folder, source, ready, row, names[row], form):
+                    count += part
+                    report(count, wanted)
+        if bank is None:
+            shutil.rmtree(folder / WAITING, ignore_errors=True)
+    return Written(count, ready.made, folder / MANIFEST)
+
+
+def check_folder(folder: Path, dataset: str | None) -> None:
+    """Refuse a folder in which images would join or replace a user's own files."""
+    kind, _, place = (dataset or "").partition(":")
+    if kind in ("folder", "parquet") and place and folder.resolve().is_relative_to(Path(place).resolve()):
+        raise InputError(f"{folder}: belongs to the dataset {dataset}; choose a folder outside of it (--out)")
+    with writing(folder):
+        if not folder.is_dir() or (folder / HEADER).exists():
+            return
+        # Hidden files are no matter: a kill may have left a lock and a temporary file, and images are never hidden.
+        foreign = min((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), default="")
+    if foreign:
+        raise InputError(
+            f"{folder}: holds other files already, such as {foreign!r}; choose an empty or a new folder (--out)"
+        )
+
+
+def _write_client(
+    folder: Path, source: PlanSource, ready: Any, row: int, name: str, form: ImageFormat
+) -> Iterator[int]:
+    """Make and write the images of one client, then list them; yields the number of images after each batch."""
+    labels, index = source.addresses(row)
+    images = np.empty((labels.size, *ready.shape), dtype=np.uint8)
+    for start in range(0, labels.size, ready.batch_size):
+        batch = slice(start, start + ready.batch_size)
+        images[batch] = ready.sample(labels[batch], index[batch])
+        yield len(images[batch])
+    made = ClientImages(source.plan.client_name(row), name, images, labels, number_of(index))
+    files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
+        folder, made, source.classes
+    )
+    _list_images(folder, source, made, files)
+
+
+def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    names = _file_names(classes)
+    files = []
+    for label in np.unique(made.labels):
+        make_folder(folder / made.folder / names[label])
+    for image, label, number in zip(made.images, made.labels, made.numbers, strict=True):
+        files.append(f"{made.folder}/{names[label]}/{number:06d}.png")
+        with writing(folder / files[-1]):
+            (folder / files[-1]).write_bytes(_png(image))
+    return files
+
+
+def _as_parquet(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    file = f"{made.folder}.parquet"
+    pictures = [{"bytes": _png(image), "path": None} for image in made.images]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    columns = {
+        "image": pa.array(pictures, kind),
+        "label": pa.array(made.labels),
+        "class": pa.array([classes[label] for label in made.labels]),
+        "index": pa.array(made.numbers),
+    }
+    with written_whole(folder / file) as part:
+        parquet.write_table(pa.table(columns), part)
+    return [file] * len(pictures)
+
+
+def _as_npz(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+    file = f"{made.folder}.npz"
+    write_arrays(folder / file, images=made.images, labels=made.labels, index=made.numbers, classes=np.array(classes))
+    return [file] * len(made.labels)
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _list_images(folder: Path, source: PlanSource, made: ClientImages, files: Sequence[str]) -> None:
+    """Add the client's rows to the manifest, all of them at once."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    maker = source.generator.fingerprint[:16]
+    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
+        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
+        writer.writerow([for_csv(made.client), for_csv(source.classes[label]), number, for_csv(file), digest, maker])
+    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
+        manifest.write(text.getvalue())
+
+
+def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
+    """Clients whose images are all listed and there; other rows of the manifest are removed."""
+    rows: dict[str, list[list[str]]] = {}
+    for row in _listed(folder / MANIFEST):
+        rows.setdefault(row[0], []).append(row)
+    names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
+    done = {
+        name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
+    }
+    with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
+        writer = csv.writer(manifest, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(row for name in rows if name in done for row in rows[name])
+    return {names[name] for name in done}
+
+
+def _listed(manifest: Path) -> list[list[str]]:
+    """The rows of a manifest up to the first that cannot be read, without empty lines."""
+    rows: list[list[str]] = []
+    with suppress(FileNotFoundError, csv.Error), manifest.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows.extend(row for row in csv.reader(file) if row)
+    return rows[1:]
+
+
+def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
+    if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
+        return False
+    files, makers = {from_csv(line[3]) for line in listed}, {line[5] for line in listed}
+    return makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a file; a power failure may cut PNG files, which are not flushed to disk one by one."""
+    if path.suffix != ".png":
+        return path.is_file()
+    with suppress(OSError):
+        return path.read_bytes().endswith(PNG_END)
+    return False
+
+
+def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
+    """Refuse a folder with images of another plan, generator or format."""
+    about = {
+        "generator": source.spec,
+        "fingerprint": source.generator.fingerprint,
+        "plan": digest_of_arrays([source.plan.n, source.columns]),
+        "clients": source.plan.clients,
+        "format": str(form),
+    }
+    if not (folder / HEADER).exists():
+        write_record(folder / HEADER, about)
+        return
+    before = read_record(folder / HEADER)
+    for part in ("fingerprint", "plan", "format"):
+        if before.get(part) != about[part]:
+            what = "generator" if part == "fingerprint" else part
+            raise InputError(f"{folder}: holds images of another {what}; choose another folder (--out)")
+
+
+def _file_names(names: Sequence[str]) -> list[str]:
+    """Names of files: without slashes and leading dots, each different from the others."""
+    plain = [re.sub(r"[^\w .()+-]", "_", name).strip(". ") or "_" for name in names]
+    times = Counter(plain)
+    files = [f"{name}-{row}" if times[name] > 1 else name for row, name in enumerate(plain)]
+    return files if len({*files}) == len(files) else _file_names(files)  # a name with a number may be another's

@@ -1,8 +1,0 @@
-"""The paper's numbers, and its tables and figures filled with our results.
-
-`fedeas.paper.reproduce("table1", profile="smoke")` makes the missing runs of a table and returns the table.
-"""
-
-from fedeas.paper.reproduction import Places, Reproduction, reproduce
-
-__all__ = ["Places", "Reproduction", "reproduce"]

@@ -1,0 +1,107 @@
+"""Where a page's label counts come from: a file, one of the paper's partitions, or a draw.
+
+The size of an upload is limited before it is parsed, since a small file can describe a huge table.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
+from fedeas.core.errors import InputError
+from fedeas.data.known import known_dataset
+from fedeas.data.partition import PAPER_SEED, dirichlet
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.examples import DEFAULT, find_example
+from fedeas.planning.tables import ColumnNames, CountTable
+
+MAX_MEGABYTES = 20
+MAX_CLASSES = 1_000
+MAX_CELLS = 500_000
+MAX_DRAWS = 200  # a person waits
+ELSEWHERE = "plan it with `fedeas plan`, which reads tables of any size"
+
+
+def paper(name: str) -> CountSource:
+    """One of the paper's eight partitions, by its id."""
+    chosen = find_example(name)
+    split = {"scheme": "paper", "clients": chosen.clients, "alpha": float(chosen.alpha), "seed": PAPER_SEED}
+    command = f"fedeas partition {chosen.dataset} --scheme paper --clients {chosen.clients} --alpha {chosen.alpha}"
+    return CountSource(
+        chosen.title,
+        chosen.counts,
+        "--example" if name == DEFAULT else "counts.csv",
+        "" if name == DEFAULT else f"{command} --out counts.csv",
+        {
+            "data": {"dataset": chosen.dataset, "protocol": "paper"},
+            "partition": split,
+            "rounds": {"participation": float(chosen.participation)},
+        },
+    )
+
+
+def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> CountSource:
+    """A Dirichlet split of a dataset with known class sizes; a run with the same settings has the same counts."""
+    known = known_dataset(dataset)
+    split = dirichlet(known.labels(merged=False), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
+    counts = LabelCounts(split.counts.n, classes=known.classes)
+    _check_size(*counts.n.shape)
+    command = f"fedeas partition {dataset} --clients {clients} --alpha {alpha} --seed {seed} --out counts.csv"
+    partition = {"scheme": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
+    title = f"{dataset} over {clients} clients, Dirichlet({alpha:g})"
+    return CountSource(title, counts, made_by=command, config={"data": {"dataset": dataset}, "partition": partition})
+
+
+def drawn(clients: int, classes: int, per_class: int, alpha: float, seed: int) -> CountSource:
+    """A Dirichlet split of equally large classes."""
+    _check_size(clients, classes)
+    split = dirichlet(np.repeat(np.arange(classes), per_class), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
+    return CountSource(f"{classes} classes over {clients} clients, Dirichlet({alpha:g})", split.counts)
+
+
+def read_upload(
+    name: str, content: bytes, num_classes: int | None = None, columns: ColumnNames | None = None
+) -> CountSource:
+    """The table in an uploaded file; `num_classes` and `columns` as for `read_counts`."""
+    ending = Path(name).suffix.lower()
+    if ending not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{name}: cannot tell the format; upload a .csv, .parquet or .npz file")
+    if len(content) > MAX_MEGABYTES * 10**6:
+        raise InputError(f"{name}: larger than {MAX_MEGABYTES} MB; {ELSEWHERE}")
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / f"table{ending}"
+        path.write_bytes(content)
+        try:
+            if ending == ".npz":
+                split = saved_split(path, name)
+                _check_size(*split.counts.n.shape)
+                return split
+            table = CountTable(path, columns)
+            counts = table.counts(num_classes, _check_size)
+        except InputError as error:
+            raise InputError(_for_the_page(str(error).replace(str(path), name))) from None
+    return CountSource(name, counts, plan_arguments(name, num_classes, columns), how=table.how)
+
+
+def _for_the_page(message: str) -> str:
+    """An error that names the boxes of the page in place of the options of the command line.
+
+    >>> _for_the_page("call it 'client' (or give --client-column site)")
+    "call it 'client' (or write site into 'Column of the client'); see 'Columns, if they are not recognised'"
+    """
+    message = message.replace(" (--classes)", "")
+    words = re.sub(r"give --(client|label|count)-column ([^(].*?)\)", r"write \2 into 'Column of the \1')", message)
+    words = re.sub(r"--(client|label|count)-column", r"'Column of the \1'", words)
+    return words if words == message else f"{words}; see 'Columns, if they are not recognised'"
+
+
+def _check_size(clients: int, classes: int) -> None:
+    if classes > MAX_CLASSES or clients * classes > MAX_CELLS:
+        raise InputError(
+            f"{clients:,} clients x {classes:,} classes are too many for this page, which shows "
+            f"{MAX_CLASSES:,} classes and {MAX_CELLS:,} counts at most; {ELSEWHERE}"
+        )

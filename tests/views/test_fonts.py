@@ -1,0 +1,37 @@
+"""Names in scripts that the default font lacks are drawn with other fonts, or a warning says that none has them."""
+
+import warnings
+
+import pytest
+
+from fedeas.planning.counts import LabelCounts
+from fedeas.views import fonts
+from fedeas.views.figures import partition_figure, save
+
+RARE = "⌖"  # STIXGeneral has it, which comes with matplotlib, and the default font does not
+
+
+def saved(path, names):
+    save(partition_figure(LabelCounts([[3, 80], [1000, 3]], names)), path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(("ending", "others", "lines"), [("png", (), 1), ("png", ("STIXGeneral",), 0), ("svg", (), 0)])
+def test_one_line_tells_what_no_font_has(tmp_path, monkeypatch, caplog, ending, others, lines):
+    monkeypatch.setattr(fonts, "FALLBACKS", others)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib's own
+        saved(tmp_path / f"figure.{ending}", ["Köln", RARE])
+    assert [RARE in record.getMessage() for record in caplog.records if record.name == "fedeas"] == [True] * lines
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_other_fonts_change_no_figure_that_does_not_need_them(tmp_path, monkeypatch, ending):
+    usual = saved(tmp_path / f"usual.{ending}", ["Köln", "Łódź"])
+    monkeypatch.setattr(fonts, "FALLBACKS", ("STIXGeneral",))
+    assert saved(tmp_path / f"more.{ending}", ["Köln", "Łódź"]) == usual
+
+
+def test_warnings_about_other_things_are_passed_on():
+    with pytest.warns(UserWarning, match="tight"):
+        assert fonts.characters_missed(lambda: warnings.warn("too tight", stacklevel=2)) == ""

@@ -1,0 +1,103 @@
+"""Plots of the page in HTML: what is drawn is where the numbers are."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedeas import Allocation, FedEAS, FullBalance, LabelCounts
+from fedeas.planning import scores
+from fedeas.views.web import html_plot, plan_charts, plan_result
+from fedeas.views.web.html_plot import Axis
+
+COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
+CURVES = plan_result.curves(COUNTS)
+
+
+def points_of(plot, name):
+    """Values of all points of a series, read back from their places in the HTML, and their tips."""
+    number = [series.name for series in plot.series].index(name)
+    text = html_plot.plot_html(plot).partition(f'class="series{number}"')[2].partition("</div>")[0]
+    found = re.findall(r'left:(.*?)%;bottom:(.*?)%" data-tip="(.*?)"', text, re.DOTALL)
+    return [(value_at(plot.across, float(x)), value_at(plot.upwards, float(y)), tip) for x, y, tip in found]
+
+
+def value_at(axis, percent):
+    if axis.log:
+        return axis.start * (axis.end / axis.start) ** (percent / 100)
+    return axis.start + (axis.end - axis.start) * percent / 100
+
+
+def test_every_client_has_its_name_and_a_dot_at_its_images():
+    counts = LabelCounts(np.arange(5000).reshape(500, 10))
+    plan, demand, rows = FedEAS(beta=12).allocate(counts), FullBalance().allocate(counts), np.arange(500)[::-1]
+    plot = plan_charts.demand_dots(counts, plan, demand, rows)
+    assert [*plot.upwards.labels.values()] == [str(row) for row in rows]
+    assert plot.height >= 15 * 500
+    for name, shown in (("this plan", plan), ("full balance", demand)):
+        images, places, tips = zip(*points_of(plot, name), strict=True)
+        assert images == pytest.approx(shown.per_client[rows], abs=plot.across.end / 10_000)
+        assert places == pytest.approx(np.arange(500), abs=0.1)
+        assert all(f"{n:,} images" in tip for n, tip in zip(shown.per_client[rows], tips, strict=True))
+
+
+@given(st.integers(6, 10**9))
+def test_an_axis_of_images_has_a_few_round_labels(most):
+    plan = Allocation([[most, 0]])
+    labels = [*plan_charts.demand_dots(LabelCounts([[1, 1]]), plan, plan, np.array([0])).across.labels]
+    assert 3 <= len(labels) <= 7
+    assert str(labels[1]).rstrip("0") in {"1", "2", "5"}
+    assert labels == [*range(0, most + 1, labels[1])]
+
+
+@given(st.integers(1, 10**9))
+def test_a_plan_is_drawn_at_its_images_and_what_it_removes(images):
+    plot = plan_charts.trade_off(CURVES, "fedeas(beta=1)", images, 0.25)
+    ((across, upwards, tip),) = points_of(plot, "this plan")
+    assert (across, upwards) == (pytest.approx(images, rel=0.01), pytest.approx(0.25, abs=0.001))
+    assert f"{images:,} images" in tip
+    assert len(plot.across.labels) >= 2
+
+
+def test_a_plan_without_images_is_left_of_a_logarithmic_axis():
+    plot = plan_charts.trade_off(CURVES, "none", 0, 0.0)
+    assert points_of(plot, "this plan") == []
+    assert plot.across == plan_charts.trade_off(CURVES, "one", CURVES.demand.total, 1.0).across
+
+
+def test_a_curve_is_drawn_where_its_policy_is():
+    plot = plan_charts.trade_off(CURVES, "fedeas(beta=1)", 100, 0.25)
+    for name in ("fedeas", "uniform"):
+        for across, upwards, _ in points_of(plot, name):
+            nearest = np.abs(CURVES.paths[name].total - across).argmin()
+            assert across == pytest.approx(CURVES.paths[name].total[nearest], rel=0.01)
+            assert upwards == pytest.approx(CURVES.paths[name].removed[nearest], abs=0.001)
+
+
+def test_the_most_imbalanced_clients_hold_what_the_library_says():
+    plan = FedEAS(beta=12).allocate(COUNTS)
+    held, plot = scores.concentration(COUNTS, plan), plan_charts.concentration(COUNTS, plan)
+    for name, values in (("imbalance", held.imbalance), ("planned images", held.budget)):
+        assert [y for _, y, _ in points_of(plot, name)] == pytest.approx([0, *values], abs=0.001)
+
+
+def test_a_long_line_keeps_all_its_points_and_shows_the_numbers_of_some():
+    counts = LabelCounts(np.arange(5000).reshape(500, 10))
+    plot = plan_charts.concentration(counts, Allocation(counts.n))
+    assert 30 <= len(points_of(plot, "imbalance")) <= html_plot.MOST_TIPS
+    assert html_plot.plot_html(plot).count("%2C") >= 2 * 501
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(0, 1))
+def test_places_are_percent_of_the_way(start, length, share):
+    assert Axis("", start, start + length, {}).places(start + share * length) == pytest.approx(100 * share, abs=1e-3)
+
+
+def test_every_mark_and_every_switch_has_its_style():
+    style = html_plot.STYLE.read_text()
+    looks = plan_charts.CURVES.values()
+    assert all(f".{look.mark}::before" in style or look.mark in {"", "square"} for look in looks)
+    assert all(f".series{number}" in style for number in range(len(looks)))
+    assert {look.dash for look in looks} <= {*html_plot.DASHES}
