@@ -1,4 +1,4 @@
-"""Run a federation from Python, as ``fedeas run`` does, or in stages."""
+"""Run a federation from Python, as ``fedeas run`` does."""
 
 from __future__ import annotations
 
@@ -42,44 +42,6 @@ def run(
 
     store = RunStore(runs)
     return execute(_chosen(config, plan, store, settings), store, on_round, bank)
-
-
-def run_in_stages(
-    config: RunConfig | Mapping[str, Any] | PathLike | None = None,
-    /,
-    *,
-    stages: int,
-    feedback: bool = True,
-    plan: Plan | None = None,
-    runs: PathLike = "runs",
-    bank: PathLike | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    **settings: Any,
-) -> list[Run]:
-    """Train a federation in stages, each a run; finished ones are not trained again.
-
-    The stages have equally many rounds. Each spends a part of the budget where the model of the stage before is weak,
-    and starts from that model. The budget is the total of the config's policy. ``data.held_out`` must be set: recall
-    is measured on these images.
-
-    Args:
-        config: as for `run`.
-        stages: how many; ``rounds.total`` must be a multiple of it.
-        feedback: whether recall counts; without it all stages spend the budget as Greedy, for comparison.
-        plan: as for `run`.
-        runs: folder of run directories.
-        bank: folder of synthetic images; ``.bank`` in `runs` by default.
-        on_round: called with the record of each round of each stage.
-        settings: as for `run`.
-
-    Returns:
-        The runs of all stages; the last one has the final accuracy.
-    """
-    from fedeas.federation.stages import execute_in_stages
-
-    store = RunStore(runs)
-    chosen = _chosen(config, plan, store, settings)
-    return execute_in_stages(chosen, store, stages, feedback=feedback, on_round=on_round, bank=bank)
 
 
 def _chosen(

@@ -38,7 +38,6 @@ from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
-from fedeas.planning.policies.targets import Target
 from fedeas.planning.request import (
     Limits,
     choose_policy,
@@ -47,7 +46,6 @@ from fedeas.planning.request import (
     policies_in_parts,
     policy_left_out,
     reads_in_parts,
-    target_of,
     write_plan,
 )
 from fedeas.planning.summary import Summary
@@ -229,7 +227,7 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
     side_by_side = compare_policies(table, chosen, allocation) if wanted.compare else []
-    compared = comparison_record(table, side_by_side, target_of(chosen)) if wanted.compare else None
+    compared = comparison_record(table, side_by_side) if wanted.compare else None
     _show_plan(summary, chosen.spec, as_json, compared)
     if source.how:
         _remark(f"read {source.title} as {source.how}", as_json)
@@ -237,7 +235,7 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     _point_to_full_balance(table, allocation, as_json)
     _write_config(wanted.config_file, source, chosen, as_json)
     if wanted.compare:
-        _show_comparison(table, side_by_side, allocation, target_of(chosen), as_json)
+        _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
         for line in SHOWN.for_budget(allocation.generated if asked is None else asked, table).splitlines():
@@ -266,11 +264,11 @@ def _show_plan(
 
 
 def _show_comparison(
-    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, target: Target, as_json: bool
+    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, as_json: bool
 ) -> None:
     """Policies side by side; JSON has them already, but not what was left out."""
     if not as_json:
-        output().print(comparison_table(counts, side_by_side, chosen, target))
+        output().print(comparison_table(counts, side_by_side, chosen))
     elif remark := policy_left_out(side_by_side):
         _remark(remark, as_json)
 

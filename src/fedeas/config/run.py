@@ -77,8 +77,6 @@ class RunConfig(Section):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
         if PREFIX not in self.algorithm and isinstance(own := _hyperparameters(self.algorithm), SCAFFOLD):
             own.check_momentum(self.train.momentum)
-        if self.train.server_epochs and self.engine.name == "flower":
-            raise ValueError("train.server_epochs does not go with engine.name 'flower'; use another engine")
         if self.data.held_out and self.data.protocol != "clean":
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
@@ -189,7 +187,6 @@ ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
     ("train", "loss"): "cross-entropy",
     ("train", "sampling"): "shuffled",
-    ("train", "server_epochs"): 0,
     ("partition", "redraw"): False,
     ("partition", "file"): "",
     ("data", "held_out"): 0,

@@ -121,8 +121,7 @@ class TrainConfig(Section):
     with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
     of a client once a round, which is not counted.) `loss` may correct for the client's label counts, e.g.
     ``balanced-softmax``. With `sampling` ``balanced`` a client sees each class that it holds equally often, samples of
-    rare classes several times; the number of batches stays the same. With `server_epochs` above 0 the images of the
-    plan stay at the server: it trains the initial model on them for that many passes, and clients train on real images.
+    rare classes several times; the number of batches stays the same.
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -135,7 +134,14 @@ class TrainConfig(Section):
     augment: Literal["none", "flip", "crop-flip"] = "none"
     loss: str = "cross-entropy"
     sampling: Literal["shuffled", "balanced"] = "shuffled"
-    server_epochs: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_before(cls, content: object) -> object:
+        """Accept what version 0.1 recorded in each run: `server_epochs`, which is 0 unless the server trained."""
+        if isinstance(content, dict) and content.get("server_epochs") == 0:
+            return {name: value for name, value in content.items() if name != "server_epochs"}
+        return content
 
     @field_validator("loss")
     @classmethod

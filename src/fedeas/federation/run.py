@@ -36,7 +36,6 @@ from fedeas.federation.rounds import Probe, Schedule, federate, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.models.build import parameter_names
 from fedeas.models.norm import fuse_norms
-from fedeas.planning.policies import RoundBias, parse_policy
 from fedeas.runs.store import Record, Run, RunStore
 
 Progress = Callable[[Record], None]
@@ -82,7 +81,6 @@ def execute(
             if not run.finished:  # another process may just have finished it
                 for words in parts.data.notes:
                     log.warning("%s", words)
-                _compare_participation(parts.config)
                 _record_environment(run, device, unknown)
                 Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
@@ -136,9 +134,7 @@ class Federation:
             federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
-            trained_before = run.server_training()
-            told: Record = {} if trained_before is None else {"server": trained_before}
-            run.write_json("summary.json", {**self._summary(rounds, ready.budget, tally), **told})
+            run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
 
     def _initial_state(self, ready: ReadyClients) -> Arrays:
         """The server's state before the first round, after the algorithm's exchange with the clients."""
@@ -183,19 +179,6 @@ class Federation:
             **tally.total(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
-
-
-def _compare_participation(config: RunConfig) -> None:
-    """Say so if RoundBias is planned for rounds with more or fewer clients than those of the run."""
-    policy, share = parse_policy(config.policy), config.rounds.participation
-    if isinstance(policy, RoundBias) and policy.participants(config.partition.clients) != config.participants:
-        log.warning(
-            "policy %s is planned for participation=%g, but the run has rounds.participation=%g; use policy=%s",
-            policy.name(),
-            policy.participation,
-            share,
-            replace(policy, participation=share).spec,
-        )
 
 
 def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]) -> None:

@@ -1,9 +1,8 @@
 """Run directories: config, records of rounds, checkpoint and summary of a run.
 
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
-``server-training.json`` (if the server trains before the first round), ``rounds.jsonl`` (a line for each round,
-appended as it ends), ``images.jsonl`` (how many images were in the bank when clients first asked),
-``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
+``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
+clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
-SERVER_TRAINING = "server-training.json"
 LOCK = ".lock"
 MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
 """Files that show that a folder is a run directory, damaged or not."""
@@ -112,11 +110,6 @@ class Run:
             raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
         return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
 
-    def server_training(self) -> Record | None:
-        """What the server trained before the first round: images, steps and seconds; None if it did not."""
-        path = self.path / SERVER_TRAINING
-        return read_record(path, REMEDY) if path.exists() else None
-
     @property
     def has_rounds(self) -> bool:
         """Whether its rounds are recorded; they may have been left out where many runs are packed."""
@@ -178,7 +171,7 @@ class Run:
 
     def check(self) -> None:
         """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
-        self.environment(), self.generator(), self.server_training(), self.rounds(), self.noted_images()
+        self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished and (problem := summary_problem(self.summary())):
             raise damaged(self.path / "summary.json", problem, REMEDY)
         if not self.finished and self.checkpoint.exists():
