@@ -21,7 +21,6 @@ from fedeas.core.files import written_whole
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
 from fedeas.runs.store import Run, UsedGenerator
 
-ENDING = ".parquet"
 LEVEL = 22
 """The most thorough compression of zstd."""
 
@@ -109,7 +108,7 @@ class PackedRun(Run):
         return list(found)
 
 
-def write_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
+def pack(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
     """Write finished runs, in the order of their names; the same runs give the same bytes."""
     chosen = sorted(runs, key=lambda run: run.path.name)
     table = pa.Table.from_pylist([_row(run) for run in chosen], SCHEMA)
@@ -120,7 +119,7 @@ def write_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> Non
         parquet.write_table(table, part, compression="zstd", compression_level=LEVEL, write_page_checksum=True)
 
 
-def read_runs(path: Path) -> list[Run]:
+def unpack(path: Path) -> list[Run]:
     """The runs in a Parquet file; their rounds are read when they are asked for."""
     content = pa.BufferReader(read_bytes(path))
 

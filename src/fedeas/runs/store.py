@@ -46,6 +46,8 @@ from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+PACKED_RUNS = ".parquet"
+"""Ends the name of a file with many finished runs; see `fedeas.runs.packed`."""
 LOCK = ".lock"
 MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
 """Files that show that a folder is a run directory, damaged or not."""
