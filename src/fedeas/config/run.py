@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from fedeas.config.generators import read_generator, without_places
 from fedeas.config.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
 from fedeas.config.sections import (
     ContentConfig,
@@ -30,7 +31,6 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError
 from fedeas.core.own_code import PREFIX
 from fedeas.data.sources import is_place
-from fedeas.generators.registry import parse_generator, without_places
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -202,7 +202,7 @@ REMOVED: dict[tuple[str, str], object] = {("train", "server_epochs"): 0}
 
 _SPELLING: dict[str, Callable[[str], str]] = {
     "policy": policy_spec,
-    "generator": lambda text: parse_generator(text).spec,
+    "generator": lambda text: read_generator(text).spec,
     "algorithm": algorithm_spec,
 }
 
