@@ -42,6 +42,8 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.core.tensor_files import METADATA, read_header
+from fedeas.generators.registry import content_digest
+from fedeas.models.initial_weights import content as content_of_start
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
@@ -217,6 +219,37 @@ class Run:
             return table, Allocation(allocation, self.config.policy).named_as(table)
         except FedEASError as error:
             raise damaged(path, error, REMEDY) from None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the names of its weights and generator stand for other content now; not if nothing has that name."""
+        try:
+            weights = content_of_start(self.config.model.weights).get("weights", "")
+            generator = content_digest(self.config.generator, self.config.data.dataset)
+        except InputError:
+            return False
+        now_and_then = (weights, self.config.content.weights), (generator, self.config.content.generator)
+        return any(now and then and now != then for now, then in now_and_then)
+
+    def copy_to(self, folder: PathLike) -> Path:
+        """Copy a finished run into a folder, without its plan, its tensors and the place of its data."""
+        if not self.finished:
+            raise InputError(f"{self.path}: not finished; there is no result to keep yet")
+        copy, used = Path(folder) / self.config.directory, self.generator()
+        if copy.resolve() == self.path.resolve():
+            return copy
+        content = self.config.model_dump(mode="json")
+        content["data"]["root"] = None
+        make_folder(copy)
+        write_record(copy / "config.json", content)
+        if self.has_rounds and (lines := [line_of(record).encode() + b"\n" for record in self.rounds()]):
+            with written_whole(copy / PACKED_ROUNDS) as part:
+                part.write_bytes(gzip.compress(b"".join(lines), mtime=0))  # the same lines, the same bytes
+        records = {"env": self.environment(), "generator": used._asdict() if used else {}, "summary": self.summary()}
+        for name, record in records.items():
+            if record:
+                write_record(copy / f"{name}.json", record)
+        return copy
 
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
