@@ -70,6 +70,11 @@ class PackedRun(Run):
         return ContentConfig.model_construct(**self.row["content"])
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether its generator is another one now; its initial weights are recorded, and need not be here."""
+        return self._has_other_generator
+
+    @property
     def finished(self) -> bool:
         """Only finished runs are packed."""
         return True
@@ -108,7 +113,7 @@ class PackedRun(Run):
         return list(found)
 
 
-def pack(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
+def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
     """Write finished runs, in the order of their names; the same runs give the same bytes."""
     chosen = sorted(runs, key=lambda run: run.path.name)
     table = pa.Table.from_pylist([_row(run) for run in chosen], COLUMNS)
