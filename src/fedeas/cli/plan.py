@@ -43,7 +43,6 @@ from fedeas.planning.request import (
     choose_policy,
     compare_policies,
     plan_file,
-    policies_in_parts,
     policy_left_out,
     reads_in_parts,
     write_plan,
@@ -205,8 +204,7 @@ def _saying_what_needs_less_memory() -> Iterator[None]:
     except MemoryError as error:
         what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
         raise RunError(
-            f"{what}; use a Parquet or NPY file, a policy that reads it in parts ({', '.join(policies_in_parts())}), "
-            "and none of --compare, --plot and --auto"
+            f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
 
 
