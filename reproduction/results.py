@@ -15,8 +15,8 @@ from fedeas.core.log import log
 from fedeas.core.records import write_record
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
-from fedeas.runs.packed import ENDING, unpack
-from fedeas.runs.store import PACKED_ROUNDS, ROUNDS, Record, Run, sound_runs
+from fedeas.runs.packed import unpack
+from fedeas.runs.store import PACKED_ROUNDS, PACKED_RUNS, ROUNDS, Record, Run, sound_runs
 
 NUMBERS = ("accuracy", "final", "peak", "total")
 NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
@@ -123,7 +123,7 @@ def keep(run: Run, folder: Path) -> Path:
 
 def _find_finished(folder: Path) -> Iterator[Run]:
     """The finished runs in the folder and its subfolders; damaged ones and other versions are logged and left out."""
-    for path in sorted([*folder.glob(f"*{ENDING}"), *folder.glob(f"[!.]*/*{ENDING}")]):
+    for path in sorted([*folder.glob(f"*{PACKED_RUNS}"), *folder.glob(f"[!.]*/*{PACKED_RUNS}")]):
         try:
             yield from unpack(path)
         except InputError as error:

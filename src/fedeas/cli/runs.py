@@ -26,7 +26,7 @@ from fedeas.core.extras import extra_for
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import is_there
 from fedeas.runs.progress import seconds_left
-from fedeas.runs.store import Record, Run, RunStore, read_run, sound_runs
+from fedeas.runs.store import PACKED_RUNS, Record, Run, RunStore, read_run, sound_runs
 from fedeas.runs.tracking.base import Follower, Tracker, parse_tracker
 
 if TYPE_CHECKING:
@@ -89,11 +89,12 @@ def run(
 
 
 def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
-    """List run directories with their state, and compare those that are finished."""
+    """List the runs of a folder, or of a Parquet file, with their state; compare those that are finished."""
     store = RunStore(folder)
-    if not store.folders():
+    is_packed = folder.suffix == PACKED_RUNS
+    if not is_packed and not store.folders():
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
-    found = store.all()
+    found = _unpacked(folder) if is_packed else store.all()
     if not found:
         raise InputError(NONE_CAN_BE_SHOWN)
     if as_json:
@@ -102,12 +103,18 @@ def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = F
         output().print(states_table(found), runs_tables([run for run in found if run.finished], reference))
 
 
+def _unpacked(path: Path) -> list[Run]:
+    from fedeas.runs.packed import unpack  # takes a while to load
+
+    return unpack(path)
+
+
 def _print_records(runs: Sequence[Run]) -> None:
     print(json.dumps([run_record(run) for run in runs], indent=1))
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or Parquet files of runs.")],
     out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
     reference: Reference = None,
 ) -> None:
@@ -117,7 +124,9 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")
-    found = [read_run(directories[0])] if len(directories) == 1 else sound_runs(directories, read_snapshot)
+    found = [run for place in directories if place.suffix == PACKED_RUNS for run in _unpacked(place)]
+    folders = [place for place in directories if place.suffix != PACKED_RUNS]
+    found += map(read_run, folders) if len(directories) == 1 else sound_runs(folders, read_snapshot)
     if not found:
         raise InputError(NONE_CAN_BE_SHOWN)
     write_report(found, out, reference=reference)

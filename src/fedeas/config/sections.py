@@ -135,14 +135,6 @@ class TrainConfig(Section):
     loss: str = "cross-entropy"
     sampling: Literal["shuffled", "balanced"] = "shuffled"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_before(cls, content: object) -> object:
-        """Accept what version 0.1 recorded in each run: `server_epochs`, which is 0 unless the server trained."""
-        if isinstance(content, dict) and content.get("server_epochs") == 0:
-            return {name: value for name, value in content.items() if name != "server_epochs"}
-        return content
-
     @field_validator("loss")
     @classmethod
     def _in_one_spelling(cls, text: str) -> str:

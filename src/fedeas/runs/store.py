@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.config import RunConfig
+from fedeas.config import ContentConfig, RunConfig, recorded_config
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
@@ -46,6 +46,8 @@ from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+PACKED_RUNS = ".parquet"
+"""Ends the name of a file with many finished runs; see `fedeas.runs.packed`."""
 LOCK = ".lock"
 MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
 """Files that show that a folder is a run directory, damaged or not."""
@@ -75,6 +77,16 @@ class Run:
     def method(self) -> str:
         """The same for all seeds of a method, whatever version of data, weights or code they used."""
         return self.config.unpinned.method
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.config.seed
+
+    @property
+    def content(self) -> ContentConfig:
+        """Digests of data, weights and code."""
+        return self.config.content
 
     @property
     def checkpoint(self) -> Path:
@@ -246,8 +258,10 @@ class RunStore:
         make_folder(run.path)
         if not (run.path / "config.json").exists():
             run.write_json("config.json", config.model_dump(mode="json"))
-        elif read_run(run.path).config.fingerprint != config.fingerprint:
+        elif (there := read_run(run.path)).config.fingerprint != config.fingerprint:
             raise InputError(f"{run.path}: holds another run; move it away")
+        elif there.config.is_old and not there.finished:
+            raise InputError(f"{run.path}: version 0.1 began this run, and this version cannot resume it; move it away")
         return run
 
     def folders(self) -> list[Path]:
@@ -264,7 +278,7 @@ def read_run(path: PathLike) -> Run:
     file = Path(path) / "config.json"
     try:
         content = parsed(file, file.read_bytes(), REMEDY)
-        return Run(Path(path), RunConfig.model_validate(content))
+        return Run(Path(path), recorded_config(content))
     except (FileNotFoundError, NotADirectoryError):
         holds = f"; it holds some: {path}/*" if any(Path(path).glob("*/config.json")) else ""
         raise InputError(f"{path}: not a run directory, config.json is missing{holds}") from None
