@@ -113,8 +113,7 @@ def _trained(config: RunConfig) -> float:
 
 def _samples(config: RunConfig) -> IntArray:
     """Number of samples that each client trains on."""
-    sizes = counts_of(config).sizes
-    return sizes if config.train.server_epochs else sizes + allocation_of(config).per_client
+    return counts_of(config).sizes + allocation_of(config).per_client
 
 
 def _at_server(config: RunConfig) -> float:

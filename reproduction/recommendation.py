@@ -2,18 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from statistics import mean
+from typing import NamedTuple
 
-from fedeas.core.sentences import markdown_table
-from fedeas.planning.advice import Advice, Shown
+from fedeas.core.sentences import listed, markdown_table
+from fedeas.planning.policies import POLICIES, FedEAS
+from fedeas.planning.policies.base import Needs, Policy
 from fedeas.runs.comparison import Verdict
 from reproduction.answers import mean_cell, mean_text, overall, where_shown
 from reproduction.beyond import BALANCED_TITLE
 from reproduction.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from reproduction.methods import FEDEAS
 from reproduction.robustness import at_end
+
+
+class Shown(NamedTuple):
+    """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere.
+
+    Attributes:
+        policy: the policy; FedEAS itself needs no evidence.
+        datasets: those of the experiments in which it is higher.
+        higher: number of these experiments.
+        judged: number of experiments that have all runs of the policy.
+        gained: its mean over experiments, and at their smallest and largest budgets, with intervals, in words.
+    """
+
+    policy: str = "fedeas"
+    datasets: tuple[str, ...] = ()
+    higher: int = 0
+    judged: int = 0
+    gained: str = ""
+
+    @property
+    def text(self) -> str:
+        """The policy, and where it was shown to be better.
+
+        >>> print(Shown("kl", ("digits",), 1, 3).text)
+        kl (shown to be higher than FedEAS in 1 of 3 experiments, on digits, and lower in none)
+        >>> print(Shown().text)
+        fedeas
+        """
+        where = f"in {self.higher} of {self.judged} experiments, on {listed(self.datasets)}"
+        told = [f"shown to be higher than FedEAS {where}, and lower in none", *filter(None, [self.gained])]
+        return f"{self.policy} ({'; '.join(told)})" if self.higher else self.policy
+
+    @property
+    def name(self) -> str:
+        """The policy's name alone."""
+        return re.split(r"[ (]", self.policy)[0]
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether clients must reveal their label counts for the policy, if it spends as much as FedEAS."""
+        kind = POLICIES.get(self.name)
+        if kind is None or kind.is_local:
+            return False
+        with_budget: Callable[[Policy], Policy] = kind
+        return with_budget(FedEAS()).needs is Needs.COUNTS
+
+
+class Advice(NamedTuple):
+    """The policy if a server makes the images, and if clients do; and balanced softmax, if it helps FedEAS."""
+
+    server: Shown = Shown()
+    clients: Shown = Shown()
+    loss: Shown = Shown()
+
+    @property
+    def clauses(self) -> list[str]:
+        """The advice, clause by clause.
+
+        >>> Advice().clauses
+        ['if a server makes the images, fedeas', 'if clients make their own, fedeas']
+        >>> Advice(clients=Shown("kl")).clauses[-1]
+        'for kl the server needs the label counts of all clients, for fedeas it does not'
+        """
+        makers = [
+            f"if a server makes the images, {self.server.text}",
+            f"if clients make their own, {self.clients.text}",
+        ]
+        losses = [f"with fedeas, {self.loss.text}"] if self.loss.higher else []
+        more = ["clients of a pool have more images than those of fedeas, and so train for more steps"]
+        telling = listed([each.name for each in (self.server, self.clients) if each.needs_counts])
+        counts = f"for {telling} the server needs the label counts of all clients, for fedeas it does not"
+        return [*makers, *losses, *(more if self.server.name == "pool" else []), *([counts] if telling else [])]
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:

@@ -155,7 +155,7 @@ class Study:
 
     def _train(self, where: Setting, method: Method) -> TrainConfig:
         usual = self.profile.train
-        changed: dict[str, object] = {"sampling": method.sampling, "server_epochs": method.server_epochs}
+        changed: dict[str, object] = {"sampling": method.sampling}
         if method.loss:
             changed["loss"] = method.loss
         if method.equal_steps:

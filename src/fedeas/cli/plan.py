@@ -33,7 +33,7 @@ from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import NAMES
 from fedeas.federation.split import Split, split_of
-from fedeas.planning.advice import SHOWN
+from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
@@ -236,7 +236,7 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
         _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
-        for line in SHOWN.for_budget(allocation.generated if asked is None else asked, table).splitlines():
+        for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if wanted.plot:
         _draw_plan(wanted.plot, table, allocation, side_by_side)

@@ -32,6 +32,7 @@ from reproduction.robustness import robustness_markdown
 from reproduction.run_queue import stays_here
 from reproduction.studies import Protocol, study
 from reproduction.tables import markdown
+from reproduction.tried_page import tried_markdown
 
 if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
@@ -114,6 +115,12 @@ def reproduce_findings(
     if not any(each.compared for each in found):
         for other in protocols_compared(profile, runs):
             _say(f"under protocol {other} methods have been compared: add --protocol {other}")
+
+
+@reproduce.command("tried")
+def reproduce_tried(as_markdown: AsMarkdown = False, results: KeptResults = RESULTS, folder: Folder = RUNS) -> None:
+    """Show what was tried and is no longer a part of FedEAS, with its results."""
+    _print(tried_markdown(_scan(folder, results)), as_markdown)
 
 
 @reproduce.command("advice")
