@@ -1,1 +1,1 @@
-"""Parts of one's own. This file makes the folder a package, so that opacus' package of the same name does not hide it."""
+"""Parts of one's own. This file makes the folder a package; otherwise opacus' package of the same name hides it."""

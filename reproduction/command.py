@@ -34,6 +34,7 @@ from reproduction.robustness import robustness_markdown
 from reproduction.studies import Protocol, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
+from reproduction.tried_page import tried_markdown
 
 PAGES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "summary": ("the main result in short: policies at equal budget", lambda found: headline(View("clean", found))),
@@ -42,6 +43,7 @@ PAGES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "contrasts": ("what one choice adds to a method of beyond", lambda found: contrasts_markdown(all_findings(found))),
     "economies": ("cost and gain of images of each client's own and of one pool", economies_markdown),
     "robustness": ("how far the gains of beyond carry", lambda found: robustness_markdown(all_findings(found))),
+    "tried": ("what was tried and is no longer a part of FedEAS", tried_markdown),
     "answers": ("the questions behind beyond, and their answers", lambda found: answers_markdown(all_findings(found))),
 }
 """Texts from all finished runs, whatever the profile and the protocol."""

@@ -294,7 +294,7 @@ def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, named):
 
 def test_code_of_ones_own_runs_in_a_simulation_and_not_on_a_node(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    own = ["policy=python:examples.own_policy:RaiseRare(share=0.5)", "algorithm=python:examples.own_loss:FocalAvg",
+    own = ["policy=python:examples.own_policy:RaiseRare(share=0.5)", "algorithm=python:examples.own_loss:FedLC",
            "generator=shared(of=python:examples.custom_generator:stripes)", "engine.share_counts=true"]  # fmt: skip
     given = config(*own, "engine.name=flower"), 0, About.of(load_dataset("digits")), NodeSettings(tmp_path / "state")
     with flower_app.simulated_machine(tmp_path):

@@ -33,7 +33,7 @@ from fedeas.data import partition as schemes
 from fedeas.data.partition import PAPER_SEED
 from fedeas.data.sources import NAMES
 from fedeas.federation.split import Split, split_of
-from fedeas.planning.advice import SHOWN
+from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
@@ -43,7 +43,6 @@ from fedeas.planning.request import (
     choose_policy,
     compare_policies,
     plan_file,
-    policies_in_parts,
     policy_left_out,
     reads_in_parts,
     write_plan,
@@ -205,8 +204,7 @@ def _saying_what_needs_less_memory() -> Iterator[None]:
     except MemoryError as error:
         what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
         raise RunError(
-            f"{what}; use a Parquet or NPY file, a policy that reads it in parts ({', '.join(policies_in_parts())}), "
-            "and none of --compare, --plot and --auto"
+            f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
 
 
@@ -238,7 +236,7 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
         _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
-        for line in SHOWN.for_budget(allocation.generated if asked is None else asked, table).splitlines():
+        for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if wanted.plot:
         _draw_plan(wanted.plot, table, allocation, side_by_side)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
 import torch
 
 from fedeas.config import RunConfig

@@ -22,7 +22,6 @@ from fedeas.planning.beta import (
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
     KL,
-    POLICIES,
     BySize,
     FedEAS,
     FullBalance,
@@ -38,7 +37,7 @@ from fedeas.planning.policies import (
     policy_fields,
     policy_with_budget,
 )
-from fedeas.planning.streaming import IN_PASSES, can_stream, plan_in_passes
+from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, CountTable, allocation_writer
 
@@ -148,11 +147,6 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
         return not limits.needs_counts
     known = not limits.needs_counts or limits.images(None) is not None
     return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
-
-
-def policies_in_parts() -> list[str]:
-    """The names of the built-in policies that can plan a table in parts."""
-    return [name for name, kind in POLICIES.items() if kind.is_local or issubclass(kind, IN_PASSES)]
 
 
 def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:

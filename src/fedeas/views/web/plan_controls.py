@@ -10,7 +10,7 @@ from fedeas.calls.client_counts import CountSource
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
-from fedeas.planning.advice import SHOWN
+from fedeas.planning.advice import ADVICE
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
@@ -92,7 +92,7 @@ def choose_policy_and_size(counts: LabelCounts) -> Choice:
     policy = st.selectbox("Who gets images?", usable, key="policy")
     st.caption(POLICIES[policy].description)
     with st.expander("Policies to compare, by our experiments"):
-        st.caption("\n".join(f"- {each}" for each in SHOWN.clauses))
+        st.caption("\n".join(f"- {each}" for each in ADVICE))
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))
