@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
+from fedeas.algorithms.base import Arrays
 from fedeas.config import RunConfig, checked_config
 from fedeas.core.arrays import cores
 from fedeas.core.devices import torch_precision, torch_threads
@@ -27,7 +28,6 @@ from fedeas.core.log import log
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, About, Participant, in_simulation, refuse_foreign_code
-from fedeas.flower.engine import reply_record
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.printed_log import print_log
@@ -37,7 +37,7 @@ from fedeas.flower.server import FlowerClients
 from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
 from fedeas.flower.traffic import MeteredGrid
 from fedeas.flower.window import MessageWindow
-from fedeas.flower.wire import header_of, packed, unpacked
+from fedeas.flower.wire import Header, Parcel, header_of, packed, unpacked
 from fedeas.runs.store import Record, Run, RunStore, trained
 
 DEFAULTS = '{"engine": {"name": "flower"}}'
@@ -69,48 +69,47 @@ MOST_NAMED = 20
 server = ServerApp()
 client = ClientApp()
 
-Handler = Callable[[Participant, dict[str, Any], Message], RecordDict]
+Handler = Callable[[Participant, dict[str, Any], RecordDict], tuple[Header, Arrays]]
 _known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simulation's process gets many messages of it
 
 
 def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
     """Let `answer` handle a message and return the reply; an error becomes a refusal.
 
-    The text of an error may say something about the client's data. It stays in the node's log, unless it is a
-    `TellableError`; the server is told that there was an error.
+    A reply says which client it is from, and repeats what was asked: the server refuses it as the answer to anything
+    else. The text of an error may say something about the client's data. It stays in the node's log, unless it is a
+    `TellableError` or this is a simulation; the server is told that there was an error.
     """
+    run, kind = message.metadata.run_id, message.metadata.message_type
+    about: dict[str, Any] = {"client": context.node_config.get("partition-id", "")}
     try:
         header = header_of(message.content)
+        about["answers"] = header["asked"]
         own = _participant(header, context)
         engine = own.config.engine
         with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
-            content = answer(own, header, message)
-    except FedEASError as error:
-        log.error("run %d: refused %s: %s", message.metadata.run_id, message.metadata.message_type, error)
-        content = _refusal(error, context)
+            told, arrays = answer(own, header, message.content)
+            content = packed({**told, **about}, Parcel.of(arrays))
     except Exception as error:
-        log.exception("run %d: %s failed", message.metadata.run_id, message.metadata.message_type)
-        content = _refusal(error, context)
+        if isinstance(error, FedEASError):
+            log.error("run %d: refused %s: %s", run, kind, error)
+        else:
+            log.exception("run %d: %s failed", run, kind)
+        tellable = isinstance(error, TellableError) or in_simulation()
+        reason = str(error) if tellable else "it could not do its part; its node's log has the reason"
+        content = packed({"refused": reason, **about})
     return Message(content, reply_to=message)
-
-
-def _refusal(error: Exception, context: Context) -> RecordDict:
-    """What the server may know about an error, and who says it; in a simulation, everything."""
-    told = isinstance(error, TellableError) or in_simulation()
-    reason = str(error) if told else "it could not do its part; its node's log has the reason"
-    client = str(context.node_config.get("partition-id", ""))
-    return RecordDict({"refused": ConfigRecord({"reason": reason, "client": client})})
 
 
 @client.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """Introduce this client."""
 
-    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
+    def answer(own: Participant, header: dict[str, Any], _: RecordDict) -> tuple[Header, Arrays]:
         if header["anew"]:
             own.begin_anew()
             _known.clear()
-        return packed(own.introduce())
+        return own.introduce(), {}
 
     return _reply_to(message, context, answer)
 
@@ -119,10 +118,10 @@ def hello(message: Message, context: Context) -> Message:
 def settle(message: Message, context: Context) -> Message:
     """Store this client's row of the plan."""
 
-    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
+    def answer(own: Participant, header: dict[str, Any], _: RecordDict) -> tuple[Header, Arrays]:
         share = Share(**header["share"]) if "share" in header else None
         row = np.array(header["row"], dtype=np.int64) if "row" in header else None
-        return packed({"total": own.settle(share, row)})
+        return {"total": own.settle(share, row)}, {}
 
     return _reply_to(message, context, answer)
 
@@ -139,9 +138,11 @@ def train(message: Message, context: Context) -> Message:
     return _reply_to(message, context, partial(_do_task, Task.TRAIN))
 
 
-def _do_task(task: Task, own: Participant, header: dict[str, Any], message: Message) -> RecordDict:
-    _, broadcast = unpacked(message.content)
-    return reply_record(own.work(task, header["round"], broadcast, header["last"], header["keep"]))
+def _do_task(task: Task, own: Participant, header: dict[str, Any], content: RecordDict) -> tuple[Header, Arrays]:
+    reply = own.work(task, header["round"], unpacked(content)[1], header["last"], header["keep"])
+    if reply is None:
+        return {"nothing": True}, {}
+    return {"weight": reply.weight, "metrics": reply.metrics}, dict(reply.arrays)
 
 
 def _participant(header: dict[str, Any], context: Context) -> Participant:

@@ -77,7 +77,7 @@ class FlowerClients:
         header = {"config": config.model_dump(mode="json"), "about": about}
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
         return FlowerEngine(
-            self.grid, config.partition.clients, config.engine, header, self.parts.device,
+            self.grid, config.partition.clients, config.engine, header, config.fingerprint, self.parts.device,
             accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
         )  # fmt: skip
 
