@@ -47,7 +47,7 @@ def refused(caplog):
 @pytest.fixture(scope="module")
 def without_client_1(tmp_path_factory):
     """The same run on one machine, in which client 1 is absent in these rounds, counted from 0."""
-    return lambda *rounds: run_with_absences(tmp_path_factory.mktemp("expected"), BASE, dict.fromkeys(rounds, {1}))
+    return lambda *away: run_with_absences(tmp_path_factory.mktemp("expected"), BASE, {round: {1} for round in away})
 
 
 def answers(grid, action, client):

@@ -87,8 +87,7 @@ def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
 
 def header_of(content: RecordDict) -> dict[str, Any]:
     """The header alone; empty if the content is not one that `packed` made."""
-    given = content.config_records.get(HEADER, {})
-    header: dict[str, Any] = json.loads(str(given.get("json", "{}")))
+    header: dict[str, Any] = json.loads(str(content.config_records.get(HEADER, ConfigRecord()).get("json", "{}")))
     return header
 
 
