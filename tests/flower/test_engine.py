@@ -35,10 +35,9 @@ from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
+from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -619,7 +618,7 @@ class StoppedGrid(StraightGrid):
 @pytest.mark.parametrize("action", ["query.hello", "query.settle", "train"])
 def test_a_stopped_server_does_not_wait_for_clients_and_its_run_can_be_resumed(tmp_path, local, action):
     stopped, store = threading.Event(), RunStore(tmp_path / "runs")
-    grid = StoppableGrid(StoppedGrid(tmp_path / "nodes", action, stopped), stopped)
+    grid = WatchedGrid(StoppedGrid(tmp_path / "nodes", action, stopped), stopped)
     settings = [LOCAL_POLICY, "rounds.participation=1.0"]
     with pytest.raises(StoppedError):
         run_on(grid, config(*settings, "engine.name=flower"), store)

@@ -43,7 +43,7 @@ from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.disclosures import Disclosures
-from fedeas.flower.node_settings import NodeSettings, Privacy, TellableError
+from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
@@ -123,18 +123,14 @@ class Participant:
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
         """The run's config with this node's own choices; initial weights come in messages."""
         root = self.node.data_root or config.data.root
-        parts = {"data": config.data.model_copy(update={"root": root})}
-        model = config.model.model_copy(update={"weights": ""})
+        data, model = config.data.model_copy(update={"root": root}), config.model.model_copy(update={"weights": ""})
         chosen = self.node.generator or config.generator
         if config.generates and self.node.generator_file:
-            chosen = self._moved_generator(config.generator)
-        return config.model_copy(update={**parts, "model": model, "generator": chosen})
-
-    def _moved_generator(self, generator: str) -> str:
-        try:
-            return with_weights(generator, self.node.generator_file)
-        except FedEASError as error:
-            raise TellableError(f"generator-file in its node's config: {error}") from None
+            try:
+                chosen = with_weights(config.generator, self.node.generator_file)
+            except FedEASError as error:
+                raise TellableError(f"generator-file in its node's config: {error}") from None
+        return config.model_copy(update={"data": data, "model": model, "generator": chosen})
 
     # ---- before the first round
 
@@ -186,16 +182,10 @@ class Participant:
             )
         if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
             raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
-        self._check_generated_classes()
-
-    def _check_generated_classes(self) -> None:
-        """Refuse a generator file for other classes or images; what the server is told names no file."""
         try:
-            parse_generator(self.config.generator).check_fits(
-                self.config.data.dataset, self.about.classes, self.about.shape
-            )
-        except FedEASError as error:
-            log.error("generator %s: %s", self.config.generator, error)
+            parse_generator(generator).check_fits(self.config.data.dataset, self.about.classes, self.about.shape)
+        except FedEASError as error:  # it names a file, of which the server is not told
+            log.error("generator %s: %s", generator, error)
             raise TellableError(
                 "its generator's file cannot make the run's classes and images; choose one that was made for them"
             ) from None
@@ -213,20 +203,19 @@ class Participant:
         self._check_content("generator", digest)
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
-        """Store this client's row of the plan, given by the server or computed here; return its total."""
-        row = self._own_row(share) if row is None else row
+        """Store this client's row of the plan, given by the server or computed here; return its total.
+
+        It is computed once for each run, because its total says something about the label counts.
+        """
+        if row is None:
+            asked = dataclasses.asdict(share) if share else {}
+            self.disclosures.check(self.fingerprint, "plan", asked)
+            row = own_row(self.policy, self.counts, share)
+            self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
         parse_generator(self.config.generator).check_plan(row)
         make_folder(self.folder)
         write_record(self._plan, {"row": row.tolist()})
         return int(row.sum())
-
-    def _own_row(self, share: Share | None) -> IntArray:
-        """Compute this client's row; once for each run, because its total says something about the label counts."""
-        asked = dataclasses.asdict(share) if share else {}
-        self.disclosures.check(self.fingerprint, "plan", asked)
-        row = own_row(self.policy, self.counts, share)
-        self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
-        return row
 
     def _check_sharing(self, who: str) -> None:
         if not self.config.engine.share_counts:
@@ -242,20 +231,25 @@ class Participant:
         """Do a task with the state after round `last`; keep the states from round `keep` on."""
         if task is Task.SETUP and self.algorithm.shares_counts:
             self._check_sharing(f"algorithm {self.config.algorithm}")
-        broadcast = {name: tensor.to(self.device) for name, tensor in broadcast.items()}
-        reply, state = self._worker(task).run(task, self.client, round, broadcast, self._state(last))
+        broadcast, state = self._on_device(broadcast), {}
+        if last >= 0 and (path := self._state_after(last)).exists():
+            state = self._on_device(load_checkpoint(path, self.fingerprint).server)
+        reply, state = self._worker(task).run(task, self.client, round, broadcast, state)
         if state and task is Task.TRAIN:
-            self._keep_state(round, state, keep)
-        if reply is not None and task is Task.TRAIN and self.node.privacy:
-            return self._private(reply, broadcast, round, self.node.privacy)
-        return reply
+            make_folder(self.folder)
+            save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
+            for path in self.folder.glob("state-*.safetensors"):
+                if int(path.stem.removeprefix("state-")) < keep:
+                    path.unlink(missing_ok=True)
+        if reply is None or task is not Task.TRAIN or not self.node.privacy:
+            return reply
+        arrays = protect(reply.arrays, broadcast, self.node.privacy)
+        epsilon = self.ledger.spend(self.fingerprint, round, self.node.privacy)  # noted before the answer leaves
+        metrics = {name: value for name, value in reply.metrics.items() if name != "loss"}
+        return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
 
-    def _private(self, reply: Reply, broadcast: Arrays, round: int, privacy: Privacy) -> Reply:
-        """The reply with noise and without the loss; the answer is noted first, with the epsilon of all so far."""
-        arrays = protect(reply.arrays, broadcast, privacy)
-        epsilon = self.ledger.spend(self.fingerprint, round, privacy)
-        known = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        return dataclasses.replace(reply, arrays=arrays, metrics={**known, "epsilon": epsilon})
+    def _on_device(self, arrays: Arrays) -> Arrays:
+        return {name: tensor.to(self.device) for name, tensor in arrays.items()}
 
     def _worker(self, task: Task) -> Worker:
         """The same worker as in all engines, for this one client."""
@@ -274,20 +268,6 @@ class Participant:
     def model(self) -> nn.Module:
         """The model for training; its weights come in messages."""
         return _shared_model(self.config, self.about.shape, len(self.about.classes), str(self.device))
-
-    def _state(self, last: int) -> Arrays:
-        path = self._state_after(last)
-        if last < 0 or not path.exists():
-            return {}
-        state = load_checkpoint(path, self.fingerprint).server
-        return {name: tensor.to(self.device) for name, tensor in state.items()}
-
-    def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
-        make_folder(self.folder)
-        save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
-        for path in self.folder.glob("state-*.safetensors"):
-            if int(path.stem.removeprefix("state-")) < keep:
-                path.unlink(missing_ok=True)
 
     def _state_after(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"

@@ -12,7 +12,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,8 @@ from fedeas.config import EngineConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
 from fedeas.federation.engines.base import ClientCount, Engine, Task
+from fedeas.flower.grid import MessageWindow
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
@@ -135,7 +135,10 @@ class FlowerEngine(Engine):
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)
-        headers = {client: self._round_header(client, round) for client in sorted(clients)}
+        headers = {
+            client: {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
+            for client in sorted(clients)
+        }
         self.count.start(len(clients))
         if task is Task.SETUP:
             answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
@@ -145,15 +148,11 @@ class FlowerEngine(Engine):
         trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
         self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round + 1}")
         self.accepted.update(dict.fromkeys(trained, round))
-        self._count_absences(clients, trained)
-        return [trained[client] for client in sorted(trained)]
-
-    def _count_absences(self, clients: Sequence[int], came: Collection[int]) -> None:
-        """Say it loudly when a client has missed several of its rounds in a row: it may never come back by itself."""
         for client in clients:
-            self.absences[client] = 0 if client in came else self.absences.get(client, 0) + 1
-            if self.absences[client] == ABSENCES:
+            self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
+            if self.absences[client] == ABSENCES:  # it may never come back by itself
                 log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
+        return [trained[client] for client in sorted(trained)]
 
     def on_checkpoint(self) -> None:
         """Let clients remove the states that are older than this checkpoint."""
@@ -191,9 +190,6 @@ class FlowerEngine(Engine):
         self.count.add()
         return replace(reply, arrays=kept)
 
-    def _round_header(self, client: int, round: int) -> Header:
-        return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
-
     def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
         if came < max(1, math.ceil(share * asked)):
             raise error(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
@@ -221,19 +217,14 @@ class FlowerEngine(Engine):
         """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
-        strangers = self._nodes_of_clients(strangers) if self.members else strangers
+        for node in strangers if self.members else ():
+            if node not in self.members.values() and node not in self.asked_at:
+                self.asked_at[node] = math.inf  # it is never asked
+                log.error("node %d: its key is not listed as a client's; it takes no part", node)
         strangers = [node for node in strangers if node not in self.asked_at or now - self.asked_at[node] > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
         headers = {node: {"anew": anew} for node in strangers}
         self._exchange("query.hello", headers, Parcel(), self._note_client, min(timeout, INTRODUCTION))
-
-    def _nodes_of_clients(self, nodes: Sequence[int]) -> list[int]:
-        """The nodes whose keys are listed as clients; the others are told once and never asked."""
-        listed = set(self.members.values())
-        for node in (node for node in nodes if node not in listed and node not in self.asked_at):
-            self.asked_at[node] = math.inf
-            log.error("node %d: its key is not listed as a client's; it takes no part", node)
-        return [node for node in nodes if node in listed]
 
     def _note_client(self, node: int, who: Header, content: RecordDict) -> None:
         client = int(who["client"])
@@ -248,7 +239,9 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        self.nodes[client], self.introductions[client] = node, checked_introduction(who)
+        numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
+        counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
+        self.nodes[client], self.introductions[client] = node, {**who, **numbers, **counts}
 
     def _exchange(
         self,
@@ -270,13 +263,9 @@ class FlowerEngine(Engine):
         since, late = time.monotonic(), False
         while (waiting or unsent) and not late:
             free = len(unsent) if self.window is None else max(0, self.window.size - len(waiting))
-            sending, unsent = unsent[:free], unsent[free:]
-            if sending:
-                questions = [(key, self._question(action, key, headers[key])) for key in sending]
-                messages = [
-                    self._message(action, key, {**headers[key], "asked": text}, parcel) for key, text in questions
-                ]
-                waiting |= zip(self.grid.push_messages(messages), questions, strict=True)
+            if sending := unsent[:free]:
+                unsent = unsent[free:]
+                waiting |= self._send(action, {key: headers[key] for key in sending}, parcel)
                 since = time.monotonic()
             late = time.monotonic() > since + timeout  # read before the last check, so that no reply in time is lost
             numbers = list(waiting)
@@ -294,14 +283,16 @@ class FlowerEngine(Engine):
             self._fail(key, f"no answer within {timeout:g} s")
         return found
 
-    def _question(self, action: str, key: int, header: Header) -> str:
-        """What a message asks, which its answer repeats; no two messages ask the same."""
-        when = f" in round {header['round'] + 1}" if "round" in header else ""
-        return f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
-
-    def _message(self, action: str, key: int, header: Header, parcel: Parcel) -> Message:
-        content, node = packed({**self.header, **header}, parcel), self.nodes.get(key, key)
-        return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
+    def _send(self, action: str, headers: Mapping[int, Header], parcel: Parcel) -> dict[str, tuple[int, str]]:
+        """Send a message to each key; return key and question by the message's id. No two messages ask the same."""
+        questions, messages = [], []
+        for key, header in headers.items():
+            when = f" in round {header['round'] + 1}" if "round" in header else ""
+            asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
+            content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
+            messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
+            questions.append((key, asked))
+        return dict(zip(self.grid.push_messages(messages), questions, strict=True))
 
     def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
         """What `read` makes of a reply, by its key; nothing if it is refused or cannot be used, which is noted."""
@@ -379,13 +370,6 @@ def check_metrics(metrics: object) -> None:
     for name, value in metrics.items():
         if not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also true of NaN
             raise UnusableError(f"its metric {name!r} is not a finite number")
-
-
-def checked_introduction(who: Header) -> Header:
-    """What a client says of itself; ValueError if one of its numbers is no count."""
-    numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
-    counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
-    return {**who, **numbers, **counts}
 
 
 def checked_count(value: object) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedeas.core.errors import FedEASError
 from fedeas.core.files import write_bytes
 from fedeas.core.log import log
-from fedeas.flower.traffic import MeteredGrid
+from fedeas.flower.grid import WatchedGrid
 from fedeas.runs.store import Record, trained
 
 METRICS = "FEDEAS_METRICS"
@@ -28,11 +28,11 @@ class MetricsFile:
     path: Path
     run: str
     rounds: int
-    traffic: MeteredGrid
+    traffic: WatchedGrid
     clock: Callable[[], float] = time.time
 
     @staticmethod
-    def of(run: str, rounds: int, traffic: MeteredGrid) -> MetricsFile | None:
+    def of(run: str, rounds: int, traffic: WatchedGrid) -> MetricsFile | None:
         """The file that the server's environment names, if it does."""
         path = os.environ.get(METRICS)
         return MetricsFile(Path(path), run, rounds, traffic) if path else None

@@ -58,9 +58,12 @@ def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arr
     floating = [name for name, tensor in arrays.items() if tensor.is_floating_point()]
     changes = _clipped({name: (arrays[name] - sent[name]).double() for name in floating}, privacy.clip)
     random = np.random.default_rng()  # from the system: nobody can draw this noise again
-    noisy = {name: change + _noise(random, change, privacy) for name, change in changes.items()}
-    return {name: (sent[name] + noisy[name]).to(tensor.dtype) if name in noisy else tensor
-            for name, tensor in arrays.items()}  # fmt: skip
+    private = dict(arrays)
+    for name, change in changes.items():
+        drawn = random.normal(0.0, privacy.noise * privacy.clip, tuple(change.shape))
+        noise = torch.from_numpy(np.asarray(drawn)).to(change.device)
+        private[name] = (sent[name] + (change + noise)).to(arrays[name].dtype)
+    return private
 
 
 def _clipped(changes: Arrays, clip: float) -> Arrays:
@@ -71,11 +74,6 @@ def _clipped(changes: Arrays, clip: float) -> Arrays:
         return {name: torch.zeros_like(change) for name, change in changes.items()}
     scale = min(1.0, clip / norm) if norm else 1.0
     return {name: change * scale for name, change in changes.items()}
-
-
-def _noise(random: np.random.Generator, like: Tensor, privacy: Privacy) -> Tensor:
-    drawn = random.normal(0.0, privacy.noise * privacy.clip, tuple(like.shape))
-    return torch.from_numpy(np.asarray(drawn)).to(like.device)
 
 
 class PrivacyLedger:

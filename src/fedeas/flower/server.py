@@ -16,8 +16,8 @@ from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.flower.client import About
 from fedeas.flower.engine import FlowerEngine, checked_count
+from fedeas.flower.grid import MessageWindow
 from fedeas.flower.revealed_counts import Numbers, shares
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import LabelCounts
@@ -51,8 +51,14 @@ class FlowerClients:
         if self.policy.needs is Needs.COUNTS:
             generated, budget = self._settle_by_counts(engine, run, told)
         else:
-            generated = _settle(engine, self._shares(told))
-            budget = _budget_without_counts(int(generated.sum()), int(sizes.sum()))
+            plans: list[Header] = [{} for _ in told]
+            if self.policy.needs is Needs.NUMBERS:
+                revealed = [Numbers(each["total"], each["filled"]) for each in told]
+                plans = [{"share": asdict(share)} for share in shares(self.policy, revealed)]
+            generated = _settle(engine, plans)
+            total, real = int(generated.sum()), int(sizes.sum())
+            # Without the clients' counts, the imbalance that the budget removes is unknown.
+            budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
         return ReadyClients(engine, sizes, generated, budget)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
@@ -60,7 +66,13 @@ class FlowerClients:
 
         Return how many images each client generates, and the budget for the run's summary.
         """
-        counts = _counts_of(told, self.parts.data.dataset.classes)
+        classes = self.parts.data.dataset.classes
+        for client, introduction in enumerate(told):
+            if (known := len(introduction["counts"])) != len(classes):
+                raise InputError(
+                    f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data"
+                )
+        counts = LabelCounts([each["counts"] for each in told], classes=classes)
         allocation = self.policy.allocate(counts)
         own = np.array([bool(introduction.get("own_generator")) for introduction in told])
         from_runs_generator = np.where(own[:, None], 0, allocation.n)
@@ -81,21 +93,6 @@ class FlowerClients:
             accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
         )  # fmt: skip
 
-    def _shares(self, told: Sequence[Header]) -> list[Header]:
-        """What the server tells each client that computes its own row of the plan."""
-        if self.policy.needs is Needs.NOTHING:
-            return [{} for _ in told]
-        revealed = [Numbers(each["total"], each["filled"]) for each in told]
-        return [{"share": asdict(share)} for share in shares(self.policy, revealed)]
-
-
-def _counts_of(told: Sequence[Header], classes: Sequence[str]) -> LabelCounts:
-    """The label counts that all clients told; an error names the first client whose counts are of other classes."""
-    for client, introduction in enumerate(told):
-        if (known := len(introduction["counts"])) != len(classes):
-            raise InputError(f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data")
-    return LabelCounts([each["counts"] for each in told], classes=classes)
-
 
 def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
     """Send each client its part of the plan; return how many images each of them generates."""
@@ -112,8 +109,3 @@ def _log_choices_of_nodes(told: Sequence[Header]) -> None:
     private = {client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction}
     if private:
         log.info("clients that clip their updates and add noise: %s", private)
-
-
-def _budget_without_counts(total: int, real: int) -> Record:
-    """The budget for the run's summary; without the clients' counts, the imbalance that it removes is unknown."""
-    return {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
