@@ -156,7 +156,8 @@ def _participant(header: Header, context: Context) -> Participant:
     if any(own.fingerprint != run for own in _known.values()):
         _known.clear()
     if (number, node) not in _known:
-        _known[number, node] = Participant(config, number, About.read(header["about"]), node)
+        about = About(**{name: tuple(value) for name, value in header["about"].items()})
+        _known[number, node] = Participant(config, number, about, node)
     return _known[number, node]
 
 

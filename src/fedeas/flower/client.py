@@ -10,7 +10,6 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -42,10 +41,9 @@ from fedeas.federation.identity import own_code_of
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
-from fedeas.flower.disclosures import Disclosures
 from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
-from fedeas.flower.revealed_counts import Share, numbers_of, own_row
+from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest, parse_generator, with_weights
 from fedeas.planning.policies import parse_policy
@@ -76,11 +74,6 @@ class About:
         """The description of the server's dataset."""
         return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
 
-    @staticmethod
-    def read(content: Mapping[str, Any]) -> About:
-        """Read the fields from JSON."""
-        return About(**{name: tuple(value) for name, value in content.items()})
-
 
 class Participant:
     """A client of a run, with its id and the settings of its node."""
@@ -97,6 +90,7 @@ class Participant:
         self.fingerprint = config.fingerprint
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
+        self._plan = self.folder / "plan.json"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         try:
             self.device = chosen_device(node.device, "the node's device")
@@ -104,21 +98,17 @@ class Participant:
             raise TellableError(str(error)) from None
         if config.partition.scheme == OWN and not node.data:
             raise TellableError("clients of this run bring their own data; set data in its node's config")
-        self._check_agreement()
-        self.disclosures = Disclosures(node.state, client)
-        self.ledger = PrivacyLedger(node.state, client)
-        self.config = self._with_own_choices(config)
-
-    def _check_agreement(self) -> None:
-        """Refuse policies that the node's owner has not agreed to; for own data, the owner must name some."""
-        agreed, asked = self.node.policies, self.policy.spec
-        if self.node.data and not agreed:
+        agreed, asked = node.policies, self.policy.spec
+        if node.data and not agreed:
             raise TellableError(
                 "its node has its own data and names no policies; its owner can agree with "
                 f"policies = {asked!r} in the node's config"
             )
         if agreed and asked not in agreed:
             raise TellableError(f"its node agreed to {'; '.join(agreed)}, and not to {asked}")
+        self.disclosures = Disclosures(node.state, client)
+        self.ledger = PrivacyLedger(node.state, client)
+        self.config = self._with_own_choices(config)
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
         """The run's config with this node's own choices; initial weights come in messages."""
@@ -142,7 +132,12 @@ class Participant:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         if self.config.generates:
             self._check_generator()
-        self._warn_of_misleading_labels()
+        known = self.about.classes
+        if self.node.data and not self.dataset.has_class_names and (label := misleading_label(known)) is not None:
+            log.warning(
+                "%s: has no names of classes; label %d is class %s, because the run's order is %s; add the names if "
+                "you mean others", self.node.data, label, known[label], ", ".join(known),
+            )  # fmt: skip
         if self.node.privacy:
             check_fits(self.algorithm, self.model)
             self.ledger.check(self.node.privacy, self.config.rounds.total)
@@ -157,15 +152,6 @@ class Participant:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
         return about
-
-    def _warn_of_misleading_labels(self) -> None:
-        """Warn in the node's log if own data have labels alone, and a label's number is the name of another class."""
-        known = self.about.classes
-        if self.node.data and not self.dataset.has_class_names and (label := misleading_label(known)) is not None:
-            log.warning(
-                "%s: has no names of classes; label %d is class %s, because the run's order is %s; add the names if "
-                "you mean others", self.node.data, label, known[label], ", ".join(known),
-            )  # fmt: skip
 
     def _check_generator(self) -> None:
         """Refuse a generator that differs from the run's, or that needs images of classes that may be absent.
@@ -340,10 +326,6 @@ class Participant:
             self._check_generator_file()
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
         return generator.sample(labels, index)
-
-    @property
-    def _plan(self) -> Path:
-        return self.folder / "plan.json"
 
 
 @lru_cache(maxsize=1)

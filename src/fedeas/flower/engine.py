@@ -123,14 +123,17 @@ class FlowerEngine(Engine):
             if missing:
                 _pause(start)
 
-    def ask(self, action: str, headers: Mapping[int, Header], read: Callable[[Header], Answer]) -> dict[int, Answer]:
-        """Send all clients a message before the first round and return what `read` makes of each answer.
+    def settle(self, plans: Sequence[Header]) -> list[int]:
+        """Send each client its part of the plan; return how many images each of them generates.
 
         A refusal, or an answer that cannot be read, ends the run.
         """
-        answers = self._ask_clients(action, headers, Parcel(), lambda client, header, content: read(header))
-        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."), NotReadyError)
-        return answers
+        headers = dict(enumerate(plans))
+        answers = self._ask_clients(
+            "query.settle", headers, Parcel(), lambda _, header, __: checked_count(header["total"])
+        )
+        self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
+        return [answers[client] for client in headers]
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
@@ -166,8 +169,7 @@ class FlowerEngine(Engine):
         for client in (client for client in headers if self.nodes[client] not in online):
             self._fail(client, "its node is not connected")
         connected = {client: header for client, header in headers.items() if client not in self.failures}
-        at_once = max(1, min(MANY, IN_FLIGHT // parcel.size))
-        return self._exchange(action, connected, parcel, read, self.settings.timeout, at_once)
+        return self._exchange(action, connected, parcel, read, self.settings.timeout)
 
     def _reply(self, client: int, header: Header, content: RecordDict) -> Reply | None:
         if "nothing" in header:
@@ -244,22 +246,16 @@ class FlowerEngine(Engine):
         self.nodes[client], self.introductions[client] = node, {**who, **numbers, **counts}
 
     def _exchange(
-        self,
-        action: str,
-        headers: Mapping[int, Header],
-        parcel: Parcel,
-        read: Read[Answer],
-        timeout: float,
-        at_once: int = MANY,
+        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer], timeout: float
     ) -> dict[int, Answer]:
         """Send a message to each key, a client or a node; return what `read` makes of each answer, by key.
 
         A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
-        `at_once` and read when they come, because all of them together may not fit into memory. The time begins anew
-        with each message that is sent.
+        at once and read when they come, because all of them together may not fit into memory. The time begins anew with
+        each message that is sent.
         """
         waiting, unsent = dict[str, tuple[int, str]](), list(headers)
-        found: dict[int, Answer] = {}
+        found, at_once = dict[int, Answer](), max(1, min(MANY, IN_FLIGHT // parcel.size))
         since, late = time.monotonic(), False
         while (waiting or unsent) and not late:
             free = len(unsent) if self.window is None else max(0, self.window.size - len(waiting))
@@ -296,16 +292,30 @@ class FlowerEngine(Engine):
 
     def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
         """What `read` makes of a reply, by its key; nothing if it is refused or cannot be used, which is noted."""
+        claimed = ""
         try:
-            header = _header_of_answer(reply, asked)
+            if reply.has_error():
+                reason = reply.error.reason or ""
+                another_app = ANOTHER_APP.search(reason)
+                raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
+            header = header_of(reply.content)
+            if "answers" not in header:
+                raise RefusedError(
+                    "its answer does not say to what; install the server's version of fedeas on its node"
+                )
+            if header["answers"] != asked:
+                answered = str(header["answers"])[:LONGEST_QUOTE]
+                raise UnusableError(f"its answer is to {answered!r}, and not to {asked!r}")
+            if "refused" in header:
+                claimed = str(header.get("client", ""))
+                raise RefusedError(str(header["refused"]))
             if key < self.num_clients and header.get("client") != key:
                 raise UnusableError(f"it says that it is client {header.get('client')}")
             return {key: read(key, header, reply.content)}
-        except RefusedError as error:
-            self._fail(key, str(error), error.claimed)
-            self.refusal = self.failures[key]
         except UnusableError as error:
-            self._fail(key, str(error))
+            self._fail(key, str(error), claimed)
+            if isinstance(error, RefusedError):
+                self.refusal = self.failures[key]
         except (FedEASError, torch.OutOfMemoryError):  # the server's own trouble, such as a full disk
             raise
         except UNREADABLE as error:
@@ -324,30 +334,7 @@ class UnusableError(Exception):
 
 
 class RefusedError(UnusableError):
-    """A client refused, or is refused; the message says what its owner, or the run's owner, must change.
-
-    `claimed` is the client that the node says it is.
-    """
-
-    def __init__(self, reason: str, claimed: str = "") -> None:
-        super().__init__(reason)
-        self.claimed = claimed
-
-
-def _header_of_answer(reply: Message, asked: str) -> Header:
-    """The header of the answer to what was asked; an error if it is an error, a refusal, or answers something else."""
-    if reply.has_error():
-        reason = reply.error.reason or ""
-        another_app = ANOTHER_APP.search(reason)
-        raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
-    header = header_of(reply.content)
-    if "answers" not in header:
-        raise RefusedError("its answer does not say to what; install the server's version of fedeas on its node")
-    if header["answers"] != asked:
-        raise UnusableError(f"its answer is to {str(header['answers'])[:LONGEST_QUOTE]!r}, and not to {asked!r}")
-    if "refused" in header:
-        raise RefusedError(str(header["refused"]), str(header.get("client", "")))
-    return header
+    """A client refused, or is refused; the message says what its owner, or the run's owner, must change."""
 
 
 def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
@@ -358,7 +345,8 @@ def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
     for name, tensor in arrays.items():
         expected = broadcast.get(name, tensor)
         if (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
-            raise UnusableError(f"{name} is {_kind(tensor)}, not {_kind(expected)}")
+            found, sent = (f"{tuple(each.shape)} {dtype_name(each)}" for each in (tensor, expected))
+            raise UnusableError(f"{name} is {found}, not {sent}")
         if tensor.is_floating_point() and tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
             raise UnusableError(f"{name} has numbers that are not finite")
 
@@ -377,10 +365,6 @@ def checked_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {dtype_name(tensor)}"
 
 
 def _pause(since: float) -> None:

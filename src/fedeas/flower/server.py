@@ -15,7 +15,7 @@ from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.flower.client import About
-from fedeas.flower.engine import FlowerEngine, checked_count
+from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.grid import MessageWindow
 from fedeas.flower.revealed_counts import Numbers, shares
 from fedeas.flower.wire import Header
@@ -35,15 +35,21 @@ class FlowerClients:
     def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: MessageWindow | None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
         clients = parts.config.partition.clients
-        unbound = sorted(set(range(clients)) - set(members)) if members else []
-        if unbound:
-            missing = f"the run has {clients} clients, and no node is registered for client {unbound[0]}"
+        if members and (unbound := set(range(clients)) - set(members)):
+            missing = f"the run has {clients} clients, and no node is registered for client {min(unbound)}"
             raise InputError(f"{missing}; add one with `fedeas flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
         """Wait for the clients and send each its part of the plan."""
-        engine = self._engine(run, done)
+        config = self.parts.config
+        about = asdict(About.of(self.parts.data.dataset))
+        header = {"config": config.model_dump(mode="json"), "about": about}
+        last = {client: record["round"] - 1 for record in done for client in trained(record)}
+        engine = FlowerEngine(
+            self.grid, config.partition.clients, config.engine, header, config.fingerprint, self.parts.device,
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
+        )  # fmt: skip
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
         _log_choices_of_nodes(told)
@@ -55,7 +61,7 @@ class FlowerClients:
             if self.policy.needs is Needs.NUMBERS:
                 revealed = [Numbers(each["total"], each["filled"]) for each in told]
                 plans = [{"share": asdict(share)} for share in shares(self.policy, revealed)]
-            generated = _settle(engine, plans)
+            generated = np.array(engine.settle(plans))
             total, real = int(generated.sum()), int(sizes.sum())
             # Without the clients' counts, the imbalance that the budget removes is unknown.
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
@@ -79,25 +85,8 @@ class FlowerClients:
         parse_generator(self.parts.config.generator).check_plan(from_runs_generator)
         check_pool_size(self.parts.config, counts, from_runs_generator)
         run.save_allocation(counts, allocation)
-        generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
+        generated = np.array(engine.settle([{"row": row.tolist()} for row in allocation.n]))
         return generated, budget_record(counts, allocation)
-
-    def _engine(self, run: Run, done: Sequence[Record]) -> FlowerEngine:
-        """An engine that knows in which of the rounds done so far each client took part last."""
-        config = self.parts.config
-        about = asdict(About.of(self.parts.data.dataset))
-        header = {"config": config.model_dump(mode="json"), "about": about}
-        last = {client: record["round"] - 1 for record in done for client in trained(record)}
-        return FlowerEngine(
-            self.grid, config.partition.clients, config.engine, header, config.fingerprint, self.parts.device,
-            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
-        )  # fmt: skip
-
-
-def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
-    """Send each client its part of the plan; return how many images each of them generates."""
-    answers = engine.ask("query.settle", dict(enumerate(plans)), lambda answer: checked_count(answer["total"]))
-    return np.array([answers[client] for client in range(len(plans))])
 
 
 def _log_choices_of_nodes(told: Sequence[Header]) -> None:
