@@ -71,11 +71,11 @@ _known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simula
 
 
 def answering(handler: Handler) -> Callable[[Message, Context], Message]:
-    """Make a function that replies to a message from one that returns what to answer; an error becomes a refusal.
+    """Make a handler of Flower's messages from a function that returns header and tensors of the reply.
 
-    A reply says which client it is from, and repeats what was asked: the server refuses it as the answer to anything
-    else. The text of an error may say something about the client's data. It stays in the node's log, unless it is a
-    `TellableError` or this is a simulation; the server is told that there was an error.
+    A reply names its client, and repeats the text that identifies the message: the server accepts it for no other
+    message. An error becomes a refusal. Its text may reveal something about the client's data. So it stays in the
+    node's log, unless it is a `TellableError` or this is a simulation.
     """
 
     @wraps(handler)
@@ -215,7 +215,7 @@ def run_on(
 ) -> Run:
     """Run a config to its end on the nodes of a grid; `members` tells which node is which client.
 
-    At most `window` messages are on their way at once.
+    `window` limits the messages under way; None for no limit.
     """
     refuse_foreign_code(config)
     return execute(

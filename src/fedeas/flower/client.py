@@ -62,7 +62,7 @@ THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diff
 
 @dataclass(frozen=True)
 class About:
-    """What the server tells all clients about the images: shape, classes, and normalisation of pixels."""
+    """The server's description of the images, for all clients: shape, classes, and normalisation of pixels."""
 
     shape: tuple[int, int, int]
     classes: tuple[str, ...]

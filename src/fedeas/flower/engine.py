@@ -1,9 +1,9 @@
 """An engine whose clients are nodes of a Flower federation. Flower only transports the messages.
 
-Clients are identified by their partition ids, which they send first: node ids are random. Each message says what it
-asks, of whom, and in which round and run, with a random number of its own. An answer must repeat that text and be from
-that client; any other answer is refused, such as one that comes a round late. A client that does not answer in time, or
-whose answer is refused, is missing from its round.
+Clients are identified by their partition ids, which they send first: node ids are random. Each message names its task,
+client, round and run, and a random number. A reply must repeat that text and come from that client. The server refuses
+any other reply, such as a late one. A client is missing from a round if it does not reply in time, or if its reply is
+refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two checks for replies: a tenth of the wait so far, within these bounds."""
 
 PATIENCE = 10.0
-"""Seconds of waiting for clients after which that is logged, and unidentified nodes are asked again."""
+"""Seconds after which the server logs that it waits for clients, and sends unidentified nodes another message."""
 
 IN_FLIGHT, MANY = 2**26, 1000
 """Bytes of replies that are fetched at once, and how many replies at most."""
@@ -55,14 +55,14 @@ LARGEST = 1e200
 """The largest metric of a client: sums over clients and weights stay finite."""
 
 UNREADABLE = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, TokenError)
-"""What a reply of any content raises where it is read; the last one comes from numpy."""
+"""The errors that reading a damaged reply raises; the last one comes from numpy."""
 
 ANOTHER_APP = re.compile(r"this node runs [^'>]+")
 """How the reason of a node begins that runs another app or version; Flower's executor puts quotes around it."""
 
 Answer = TypeVar("Answer")
 Read = Callable[[int, Header, RecordDict], Answer]
-"""Makes something of an answer: gets the client (or node) that was asked, the header of the answer, and its content."""
+"""Reads a reply, given the client (or node) that it is from, its header, and its content."""
 
 
 @dataclass
@@ -94,13 +94,13 @@ class FlowerEngine(Engine):
     absences: dict[int, int] = field(default_factory=dict)
     """How many of its rounds each client has missed in a row."""
     asked_at: dict[int, float] = field(default_factory=dict)
-    """When nodes were asked for their client ids."""
+    """When the server last requested the client ids of nodes."""
     scratch: Path | None = None
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
     window: MessageWindow | None = None
-    """How many messages may be on their way at once; None for all."""
+    """The limit on messages under way; None for no limit."""
     count: ClientCount = field(default_factory=ClientCount)
 
     def meet(self, anew: bool) -> None:
@@ -164,7 +164,7 @@ class FlowerEngine(Engine):
     def _ask_clients(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer]
     ) -> dict[int, Answer]:
-        """Send each client its message; return what `read` makes of each answer."""
+        """Send each connected client its message; read the replies with `read`."""
         self.failures, online = {}, set(self.grid.get_node_ids())
         for client in (client for client in headers if self.nodes[client] not in online):
             self._fail(client, "its node is not connected")
@@ -248,11 +248,11 @@ class FlowerEngine(Engine):
     def _exchange(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer], timeout: float
     ) -> dict[int, Answer]:
-        """Send a message to each key, a client or a node; return what `read` makes of each answer, by key.
+        """Send a message to each key, a client or a node; read the replies with `read`, and return the results by key.
 
         A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
-        at once and read when they come, because all of them together may not fit into memory. The time begins anew with
-        each message that is sent.
+        at once and read when they come, because all of them together may not fit into memory. The timeout starts again
+        with each message that is sent.
         """
         waiting, unsent = dict[str, tuple[int, str]](), list(headers)
         found, at_once = dict[int, Answer](), max(1, min(MANY, IN_FLIGHT // parcel.size))
@@ -270,7 +270,7 @@ class FlowerEngine(Engine):
                     if (number := reply.metadata.reply_to_message_id) in waiting:
                         found |= self._read_reply(*waiting.pop(number), reply, read)
                     else:
-                        log.warning("refused a reply to message %r: it was answered before, or came too late", number)
+                        log.warning("refused a reply to message %r: it is repeated, or came too late", number)
             if self.window is not None:
                 self.window.note_replies(len(numbers) - len(waiting))
             if waiting and not late:
@@ -280,7 +280,7 @@ class FlowerEngine(Engine):
         return found
 
     def _send(self, action: str, headers: Mapping[int, Header], parcel: Parcel) -> dict[str, tuple[int, str]]:
-        """Send a message to each key; return key and question by the message's id. No two messages ask the same."""
+        """Send a message to each key; return the key and the text to repeat, by message id. Each text is new."""
         questions, messages = [], []
         for key, header in headers.items():
             when = f" in round {header['round'] + 1}" if "round" in header else ""
@@ -291,7 +291,7 @@ class FlowerEngine(Engine):
         return dict(zip(self.grid.push_messages(messages), questions, strict=True))
 
     def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
-        """What `read` makes of a reply, by its key; nothing if it is refused or cannot be used, which is noted."""
+        """Check and read a reply; return the result by key, or log why the reply is refused or cannot be used."""
         claimed = ""
         try:
             if reply.has_error():
@@ -300,12 +300,10 @@ class FlowerEngine(Engine):
                 raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
             header = header_of(reply.content)
             if "answers" not in header:
-                raise RefusedError(
-                    "its answer does not say to what; install the server's version of fedeas on its node"
-                )
+                raise RefusedError("its reply names no message; install the server's version of fedeas on its node")
             if header["answers"] != asked:
                 answered = str(header["answers"])[:LONGEST_QUOTE]
-                raise UnusableError(f"its answer is to {answered!r}, and not to {asked!r}")
+                raise UnusableError(f"its reply is to {answered!r}, not to {asked!r}")
             if "refused" in header:
                 claimed = str(header.get("client", ""))
                 raise RefusedError(str(header["refused"]))

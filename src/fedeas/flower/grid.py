@@ -1,4 +1,4 @@
-"""What the server of a run uses of Flower's grid, with a limit on messages under way, and a way to stop it."""
+"""Flower's grid as the server of a run uses it, with a limit on messages under way, and a way to stop it."""
 
 from __future__ import annotations
 

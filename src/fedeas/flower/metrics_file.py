@@ -37,7 +37,7 @@ class MetricsFile:
         return MetricsFile(Path(path), run, rounds, traffic) if path else None
 
     def write(self, record: Record) -> None:
-        """Write the numbers after a round; the file is replaced as a whole. A run goes on if that fails."""
+        """Write the numbers after a round; the file is replaced as a whole. If that fails, the run continues."""
         lines = ""
         for name, kind, meaning, value in self._metrics(record):
             head = f"# HELP fedeas_{name} {meaning}\n# TYPE fedeas_{name} {kind}\n"

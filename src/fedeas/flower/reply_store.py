@@ -57,7 +57,7 @@ class Scratch:
 
 
 class StoredArrays(Mapping[str, Tensor]):
-    """Tensors in a file; each is read when it is asked for."""
+    """Tensors in a file; each is read from the file when it is used."""
 
     def __init__(self, scratch: Scratch, arrays: Mapping[str, Tensor], device: torch.device) -> None:
         self.scratch, self.device = scratch, device

@@ -1,4 +1,4 @@
-"""Allocations when clients do not share label counts: what a client reveals, and its own row."""
+"""Allocations when clients do not share label counts: the numbers that a client reveals, and its own row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from fedeas.planning.policies.baselines import Spread, no_absent_class
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a client reveals if a policy needs numbers: the total of the policy to match, and how many classes it fills.
+    """The numbers that a client reveals if a policy needs them.
 
+    They are the total of the policy to match, and how many classes the client fills.
     For Missing-only the latter is the number of its absent classes.
     """
 
@@ -34,7 +35,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Share:
-    """What the server tells a client in return: the budget, and how many classes all and earlier clients fill."""
+    """The server's reply to these numbers: the budget, and how many classes all and earlier clients fill."""
 
     total: int
     filled: int
@@ -49,7 +50,7 @@ def numbers_of(policy: Policy, row: IntArray) -> Numbers:
 
 
 def shares(policy: Policy, revealed: Sequence[Numbers]) -> list[Share]:
-    """What the server tells each client, from what all clients revealed, in their order."""
+    """The share of each client, from the numbers of all clients, in their order."""
     budget = _spread(policy).budget
     total = sum(each.total for each in revealed) if isinstance(budget, Policy) else int(budget)
     before = np.cumsum([0, *(each.filled for each in revealed)]).tolist()

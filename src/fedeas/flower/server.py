@@ -29,7 +29,7 @@ from fedeas.runs.store import Record, Run, trained
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
 
-    `members` tells which node is which client. At most `window` messages are on their way at once; None for all.
+    `members` tells which node is which client. `window` limits the messages under way; None for no limit.
     """
 
     def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: MessageWindow | None) -> None:
@@ -68,7 +68,7 @@ class FlowerClients:
         return ReadyClients(engine, sizes, generated, budget)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
-        """Compute the plan from the counts that all clients told, and send each its row.
+        """Compute the plan from the label counts of all clients, and send each its row.
 
         Return how many images each client generates, and the budget for the run's summary.
         """

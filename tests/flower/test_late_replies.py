@@ -1,4 +1,4 @@
-"""The server accepts an answer to the message that it sent, once, and no other."""
+"""The server accepts one reply to each message that it sent, and no other reply."""
 
 import pytest
 
@@ -50,29 +50,29 @@ def without_client_1(tmp_path_factory):
     return lambda *away: run_with_absences(tmp_path_factory.mktemp("expected"), BASE, {round: {1} for round in away})
 
 
-def answers(grid, action, client):
-    """What a client has answered so far."""
+def replies(grid, action, client):
+    """All replies of a client so far."""
     contents = [reply for kind, _, reply in grid.seen if kind == action]
     return [content for content in contents if unpacked(content)[0]["client"] == client]
 
 
 def from_another_run(tmp_path, *more):
-    """What client 1 answers in the second round of another run."""
+    """The reply of client 1 in the second round of another run."""
     grid = StraightGrid(tmp_path / "other-nodes", CLIENTS)
     run(grid, tmp_path / "other", *more)
-    return answers(grid, "train", client=1)[1]
+    return replies(grid, "train", client=1)[1]
 
 
 def as_an_older_client(content):
-    """An answer that does not say what it answers."""
+    """A reply that does not name its message."""
     header, arrays = unpacked(content)
     return packed({name: value for name, value in header.items() if name != "answers"}, Parcel.of(arrays))
 
 
 STALE = {
-    "late": (lambda path, grid, own: answers(grid, "train", client=1)[-1], "train of client 1 in round 1 "),
-    "another client's": (lambda path, grid, own: answers(grid, "train", client=0)[-1], "train of client 0 in round 2 "),
-    "to another task": (lambda path, grid, own: answers(grid, "query.settle", client=1)[-1], "query.settle of client"),
+    "late": (lambda path, grid, own: replies(grid, "train", client=1)[-1], "train of client 1 in round 1 "),
+    "another client's": (lambda path, grid, own: replies(grid, "train", client=0)[-1], "train of client 0 in round 2 "),
+    "to another task": (lambda path, grid, own: replies(grid, "query.settle", client=1)[-1], "query.settle of client"),
     "of another run": (lambda path, grid, own: from_another_run(path, "seed=1"), "train of client 1 in round 2 "),
     "of an earlier start": (lambda path, grid, own: from_another_run(path), "train of client 1 in round 2 "),
     "of an older client": (lambda path, grid, own: as_an_older_client(own), "install the server's version of fedeas"),
@@ -80,13 +80,13 @@ STALE = {
 
 
 @pytest.mark.parametrize("kind", STALE)
-def test_an_answer_to_something_else_is_refused_in_one_line_and_its_client_is_missing(
+def test_a_reply_to_another_message_is_refused_in_one_line_and_its_client_is_missing(
     tmp_path, caplog, kind, without_client_1
 ):
     taken_for_it, reason = STALE[kind]
     grid = StraightGrid(tmp_path / "nodes", CLIENTS)
 
-    def after(record):  # in the second round, something else comes in the place of client 1's answer
+    def after(record):  # in the second round, another reply comes in the place of client 1's
         grid.change = {1: lambda own: taken_for_it(tmp_path, grid, own)} if record["round"] == 1 else {}
 
     finished = run(grid, tmp_path / "runs", after=after)
@@ -98,7 +98,7 @@ def test_an_answer_to_something_else_is_refused_in_one_line_and_its_client_is_mi
 
 
 class BehindGrid(StraightGrid):
-    """The node of client 1 answers each message with its answer to the one before, as long as it is `behind`."""
+    """The node of client 1 replies to each message with its reply to the message before, as long as it is `behind`."""
 
     behind = True
     held = None
@@ -140,7 +140,7 @@ class RepeatingGrid(StraightGrid):
         return delivered
 
 
-def test_an_answer_is_accepted_once_and_repeats_are_refused_in_a_line_each(tmp_path, caplog, without_client_1):
+def test_a_reply_is_accepted_once_and_each_repeat_is_refused_in_one_line(tmp_path, caplog, without_client_1):
     grid = RepeatingGrid(tmp_path / "nodes", CLIENTS)
     finished = run(grid, tmp_path / "runs")
     assert missing(finished) == [[], [], []]
