@@ -220,11 +220,12 @@ class Training:
         return once
 
     def _run(self, config: RunConfig, deadline: Deadline | None, ahead: OnStart) -> Run:
+        from fedeas.fast import backend_for
         from fedeas.federation.run import execute
 
         store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
         with self.watch(config) as on_round:
-            return execute(config, store, on_round, bank, pause=deadline, on_start=ahead)
+            return execute(config, store, on_round, bank, pause=deadline, on_start=ahead, backend_for=backend_for)
 
 
 def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:

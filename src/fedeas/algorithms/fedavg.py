@@ -38,7 +38,11 @@ class FedAvg(hyperparameters.FedAvg):
     needs_setup: ClassVar[bool] = False
     """Whether there is an exchange before the first round."""
     differentiates_twice: ClassVar[bool] = False
-    """Whether the loss contains gradients: training takes second derivatives, unless `models.doubled` avoids them."""
+    """Whether the loss contains gradients: training takes second derivatives.
+
+    It takes none if the model has `outputs_and_derivatives`, a method that returns its outputs for a batch of images
+    and their derivatives along given directions.
+    """
     shares_counts: ClassVar[bool] = False
     """Whether clients reveal their label counts to the server."""
     stacks: ClassVar[bool] = True

@@ -56,7 +56,7 @@ def generated(weights: Mapping[str, Tensor], labels: Tensor, noise: Tensor) -> T
 
 
 def _joined(labels: Tensor, noise: Tensor, width: int) -> Tensor:
-    """One-hot labels beside the noise. torch's one_hot reads the labels on the host, which makes a GPU wait."""
+    """One-hot labels beside the noise. torch's one_hot would read the labels on the host."""
     classes = labels[:, None] == torch.arange(width - noise.shape[1], device=labels.device)
     return torch.cat([classes.to(noise.dtype), noise], dim=1)
 

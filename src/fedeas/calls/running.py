@@ -38,10 +38,11 @@ def run(
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
     """
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
-    return execute(_chosen(config, plan, store, settings), store, on_round, bank)
+    return execute(_chosen(config, plan, store, settings), store, on_round, bank, backend_for=backend_for)
 
 
 def run_in_stages(

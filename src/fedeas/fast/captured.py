@@ -21,7 +21,6 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
-    FilledBatch,
     LocalResult,
     Objective,
     learning_rate,
@@ -30,14 +29,60 @@ from fedeas.algorithms.local_sgd import (
     plan_batches,
 )
 from fedeas.algorithms.sgd import Descent
+from fedeas.config import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
-from fedeas.models.norm import masked_norms
+from fedeas.fast.fused_layers import masked_norms
+from fedeas.gpu import WARM_UP, Captured, graph_pool
 
 FILLED_TO = 16
 """Last batches are filled up to a multiple of this many images."""
 
 StepContext = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+class FilledBatch(Batch):
+    """Samples of one client and rows that only fill up the batch; `shares` has one row."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over samples."""
+        assert self.shares is not None
+        return (values * self.shares[0]).sum()
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over a tensor shaped like a model's parameter."""
+        return values.sum()
+
+
+class RecordedDescent(Descent):
+    """SGD in place: recorded steps read the current learning rate, which on a GPU is a tensor."""
+
+    def __init__(self, model: nn.Module, train: TrainConfig, rate: float) -> None:
+        super().__init__(model, train, rate)
+        if self.parameters[0].is_cuda:
+            self.fused, self.rate = True, torch.tensor(rate, device=self.parameters[0].device)
+
+    def begin(self, rate: float) -> None:
+        """Reset to the state before the first step, with this learning rate."""
+        for velocity in self.velocities:
+            if velocity is not None:
+                velocity.zero_()
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
+        else:
+            self.rate = rate
+
+
+def keep_list_of_tensors(model: nn.Module) -> None:
+    """Let `state_dict` return always the same tensors, listed once; the model's must not be replaced afterwards."""
+    listed = model.state_dict()
+    model.__dict__["state_dict"] = lambda: listed
+
+
+def refuse_rows(objective: Objective) -> None:
+    """Raise an error if rows are drawn, where batches are filled up and rows would be left out."""
+    if objective.per_sample or objective.per_step:
+        raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
 
 
 class CapturedSGD:
@@ -70,7 +115,7 @@ class CapturedSGD:
         self.pool = graph_pool(self.device)
         self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.total = torch.zeros((), device=self.device)
-        self.descent: Descent | None = None
+        self.descent: RecordedDescent | None = None
 
     @property
     def preparing(self) -> float:
@@ -86,8 +131,7 @@ class CapturedSGD:
         self.model.train()
         for size in plan.sizes:
             self._step(size, job.train.batch_size, static, plan)()
-        seen, total = len(plan.index), self.total.clone()  # the next client sums up in the same place
-        return LocalResult(len(plan.sizes), seen, partial(mean_loss, total, seen, job))
+        return LocalResult(len(plan.sizes), len(plan.index), mean_loss(self.total, len(plan.index), job))
 
     def rehearse(self) -> None:
         """Repeat the first step of the last client, to time it; later clients are not affected."""
@@ -101,7 +145,7 @@ class CapturedSGD:
         for counter in (self.position, self.number, self.total):
             counter.zero_()
         if self.descent is None:
-            self.descent = Descent(self.model, job.train, learning_rate(job))
+            self.descent = RecordedDescent(self.model, job.train, learning_rate(job))
         self.descent.begin(learning_rate(job))
 
     def _fill_buffers(self, job: ClientJob, objective: Objective, plan: BatchPlan) -> Objective:
@@ -111,7 +155,7 @@ class CapturedSGD:
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
         if self.fills:
-            objective.refuse_rows()
+            refuse_rows(objective)
             self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,

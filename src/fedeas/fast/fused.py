@@ -10,14 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, ClientJob, list_tensors_once
+from fedeas.algorithms.base import Arrays, ClientJob
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
@@ -29,22 +29,67 @@ from fedeas.algorithms.local_sgd import (
     one_step,
     plan_batches,
 )
-from fedeas.algorithms.sgd import Descent
 from fedeas.config import TrainConfig
-from fedeas.core.devices import Awaited, copy_all, load_kernels, upload, values_of
+from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
+from fedeas.fast.captured import RecordedDescent, keep_list_of_tensors, refuse_rows
 from fedeas.fast.stacked import Stack
 from fedeas.fast.stacked_layers import normalised
-from fedeas.gpu.compiling import compile_ahead
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool, on_recordable_stream
-from fedeas.gpu.side_streams import beside_backward
-from fedeas.gpu.timing import Stopwatch
+from fedeas.gpu import (
+    WARM_UP,
+    Captured,
+    beside_backward,
+    compile_ahead,
+    exclusively,
+    graph_pool,
+    load_kernels,
+    on_recordable_stream,
+    upload,
+    values_of,
+)
 
 CPU = torch.device("cpu")
 
 TOGETHER = 2**20
 """Weights of a client that are updated in one kernel during the backward pass, at least."""
+
+
+class Awaited:
+    """A number that a GPU may still compute; ``float`` waits for it."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self.read = read
+
+    def __float__(self) -> float:
+        return self.read()
+
+
+class Stopwatch:
+    """Starts when the device comes to this place in its work."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.on_gpu = device.type == "cuda"
+        self.begun = self._now()
+
+    def stop(self) -> Callable[[], float]:
+        """Stop when the device comes to this place; the returned function waits for that and gives the seconds."""
+        begun, ended = self.begun, self._now()
+
+        def read() -> float:
+            if not self.on_gpu:
+                return float(ended - begun)
+            ended.synchronize()
+            return float(begun.elapsed_time(ended)) / 1000
+
+        return read
+
+    def _now(self) -> Any:
+        if not self.on_gpu:
+            return time.perf_counter()
+        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        mark.record()
+        return mark
 
 
 class Part(NamedTuple):
@@ -54,13 +99,8 @@ class Part(NamedTuple):
     objective: Objective
     plan: BatchPlan
 
-    def result(self, total: SupportsFloat, read_seconds: Callable[[], float]) -> LocalResult:
-        """The client's result, given the sum of the losses of all its samples, and its share of the time."""
-        seen = len(self.plan.index)
-        return LocalResult(len(self.plan.sizes), seen, partial(mean_loss, total, seen, self.job), read_seconds)
 
-
-class StackedDescent(Descent):
+class StackedDescent(RecordedDescent):
     """SGD of a stack, which also keeps the short weights of its convolutions up to date.
 
     Where the rule is plain, weights of convolutions are updated during the backward pass, beside the rest of it. The
@@ -84,7 +124,7 @@ class StackedDescent(Descent):
             weight.grad = None
         self.waiting.clear()
         early = {id(weight): partial(self._wait, weight, copy) for weight, copy in self.short if not corrected}
-        uses = uses_of_leaves(loss) if self.on_gpu else Counter()
+        uses = uses_of_leaves(loss) if loss.is_cuda else Counter()
         for layer in self.stack.convolutions:
             layer.handover.beside = uses[layer.weight] == 1
             layer.handover.update = early.get(id(layer.weight)) if layer.handover.beside else None
@@ -146,7 +186,7 @@ class FusedSGD:
         self.clients, self.train, self.normalise, self.capacity = stack.clients, train, normalise, capacity
         self.device, self.models = normalise.scale.device, stack.models
         for model in stack.models:
-            list_tensors_once(model)
+            keep_list_of_tensors(model)
         stack.model.train()
         descent = StackedDescent(stack, train, train.lr)
         if train.momentum:
@@ -185,15 +225,19 @@ class FusedSGD:
         def share() -> float:
             return max(0.0, read_seconds() - prepared) / len(parts)
 
-        totals = [Awaited(partial(_value, read_totals, client)) for client in range(len(parts))]
-        return [part.result(total, share) for part, total in zip(parts, totals, strict=True)]
+        def result(client: int, part: Part) -> LocalResult:
+            seen = len(part.plan.index)
+            loss = Awaited(lambda: mean_loss(read_totals()[client], seen, part.job))
+            return LocalResult(len(part.plan.sizes), seen, loss, {"train_seconds": Awaited(share)})
+
+        return [result(client, part) for client, part in enumerate(parts)]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
         jobs, objectives, plans = zip(*parts, strict=True)
         train, rate = self.train, learning_rate(jobs[0])
         for each in objectives:
-            each.refuse_rows()
+            refuse_rows(each)
         self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
         self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
         sizes = batch_sizes(self.capacity, train)
@@ -300,10 +344,6 @@ def _check_one_for_each(loss: Tensor, clients: int) -> None:
             f"the loss of {clients} stacked clients has the shape {tuple(loss.shape)}, not a value for each of them; "
             "average with batch.mean, or set stacks = False in the algorithm"
         )
-
-
-def _value(read: Callable[[], list[float]], number: int) -> float:
-    return read()[number]
 
 
 def _dtype(job: ClientJob) -> torch.dtype:

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.core.devices import load_kernels
 from fedeas.data.client import Normaliser
-from fedeas.gpu.side_streams import branch
-from fedeas.models.norm import NormThenRelu, norm_relu
-from fedeas.models.resnet import BasicBlock, MaxPool
+from fedeas.gpu import branch, load_kernels
+from fedeas.models.layers import MaxPool, NormThenRelu, norm_relu
+from fedeas.models.resnet import BasicBlock
 
 ALIGNMENT = 8
 """The rows of a weight matrix are padded to a multiple of this, since products of other sizes are slow on a GPU."""
@@ -191,10 +190,6 @@ class StackedBatchNorm(NormThenRelu):
     def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
         """Relu(norm(x) + shortcut)."""
         return self._normalised(x, shortcut, relu=True)
-
-    def fuses(self, x: Tensor) -> bool:
-        """Always true."""
-        return True
 
     def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
         kernels = _kernels_for(x)

@@ -8,11 +8,11 @@ import numpy as np
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
-from fedeas.algorithms.random_numbers import random_numbers_of
 from fedeas.core.arrays import IntArray
 from fedeas.core.log import log
 from fedeas.data.client import ClientData
 from fedeas.federation.parts import Parts
+from fedeas.federation.worker import random_numbers_of
 from fedeas.generators.base import Generator, GeneratorWrapper, Images, plan_addresses
 from fedeas.generators.pools import SharedPool, numbers_in_pool
 from fedeas.planning.counts import Allocation
@@ -34,7 +34,7 @@ def train_on_server(parts: Parts, plan: Allocation, generator: Generator) -> Rec
     )
     with random_numbers_of(job):
         reply, _ = FedAvg().client_update(job)
-    metrics = reply.awaited().metrics  # raises if the loss is not finite
+    metrics = reply.metrics  # raises if the loss is not finite
     images, steps = len(data.labels), int(float(metrics["steps"]))
     log.info("the server trained for %d steps on %d images", steps, images)
     return {"images": images, "steps": steps, "seconds": round(time.perf_counter() - started, 6)}

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedeas.core.devices import clear_workspaces
 from fedeas.gpu.compiling import compile_ahead
+from fedeas.gpu.memory import clear_workspaces
 
 Pool = Any  # a handle of torch
 
