@@ -8,11 +8,12 @@ from torch import nn
 from fedeas.algorithms.base import Reply, model_arrays
 from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
+from fedeas.federation.metrics import Evaluation, summarise
+from fedeas.federation.metrics import gamma_hat as dissimilarity
 
 
 def gamma_hat(*arguments):
-    return float(gamma_hat(*arguments))
+    return float(dissimilarity(*arguments))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
