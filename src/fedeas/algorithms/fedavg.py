@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.answers import ANSWERS, checked
 from fedeas.algorithms.base import (
     MODEL,
@@ -21,7 +22,6 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.local_sgd import Objective, local_sgd
-from fedeas.config import hyperparameters
 
 
 class FedAvg(hyperparameters.FedAvg):

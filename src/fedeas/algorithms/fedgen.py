@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, head_of, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.config import hyperparameters
 from fedeas.core.streams import stream_seed
 
 GENERATOR, ADAM, HEAD_WEIGHT, HEAD_BIAS = "generator/", "adam/", "head/weight", "head/bias"

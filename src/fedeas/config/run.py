@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from fedeas.config.generators import read_generator, without_places
 from fedeas.config.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
 from fedeas.config.sections import (
     ContentConfig,
@@ -29,7 +30,6 @@ from fedeas.config.sections import (
 from fedeas.core.digests import json_digest
 from fedeas.core.own_code import PREFIX
 from fedeas.data.sources import is_place
-from fedeas.generators.registry import parse_generator, without_places
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -193,7 +193,7 @@ results keep their names."""
 
 _SPELLING: dict[str, Callable[[str], str]] = {
     "policy": policy_spec,
-    "generator": lambda text: parse_generator(text).spec,
+    "generator": lambda text: read_generator(text).spec,
     "algorithm": algorithm_spec,
 }
 

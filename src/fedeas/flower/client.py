@@ -23,6 +23,7 @@ from torch import nn
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config import OWN, RunConfig
+from fedeas.config.generators import with_weights
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest
@@ -47,7 +48,7 @@ from fedeas.flower.node_settings import NodeSettings, Privacy, TellableError
 from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
 from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.registry import content_digest, parse_generator, with_weights
+from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 
