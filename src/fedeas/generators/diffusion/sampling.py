@@ -18,9 +18,8 @@ from fedeas.core.devices import available_precision
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
-from fedeas.generators.acceleration import captured
+from fedeas.generators.acceleration import captured, load_kernels
 from fedeas.generators.base import Shape
-from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
@@ -142,8 +141,9 @@ class DiffusionGenerator:
 
     def _fused(self, network: nn.Module) -> Any:
         """The network in fewer kernels, if these are available: on a GPU, in bf16."""
-        suits = self.device.type == "cuda" and self.precision == "bf16" and can_fuse(network)
-        return FusedNetwork(network) if suits else network
+        suits = self.device.type == "cuda" and self.precision == "bf16"
+        denoiser = load_kernels("denoiser") if suits else None
+        return denoiser.FusedNetwork(network) if denoiser is not None and denoiser.can_fuse(network) else network
 
     def _predict(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
         sample = sample.to(self._dtype)
