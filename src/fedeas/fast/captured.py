@@ -126,7 +126,11 @@ class CapturedSGD:
         """Train one client."""
         plan = plan_batches(job)
         self.precision = job.precision
-        self._begin(job)
+        for counter in (self.position, self.number, self.total):
+            counter.zero_()
+        if self.descent is None:
+            self.descent = RecordedDescent(self.model, job.train, learning_rate(job))
+        self.descent.begin(learning_rate(job))
         static = self._fill_buffers(job, objective, plan)
         self.model.train()
         for size in plan.sizes:
@@ -139,14 +143,6 @@ class CapturedSGD:
             self.position.zero_()
             self.number.zero_()
             self.full()
-
-    def _begin(self, job: ClientJob) -> None:
-        """Reset the counters and the optimiser in place."""
-        for counter in (self.position, self.number, self.total):
-            counter.zero_()
-        if self.descent is None:
-            self.descent = RecordedDescent(self.model, job.train, learning_rate(job))
-        self.descent.begin(learning_rate(job))
 
     def _fill_buffers(self, job: ClientJob, objective: Objective, plan: BatchPlan) -> Objective:
         """Copy the client's tensors into the buffers; the result is its objective over these buffers."""

@@ -65,31 +65,32 @@ class Awaited:
         return self.read()
 
 
-class Stopwatch:
-    """Starts when the device comes to this place in its work."""
+def start_watch(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Start when the device comes to this place in its work.
 
-    def __init__(self, device: torch.device) -> None:
-        self.on_gpu = device.type == "cuda"
-        self.begun = self._now()
+    Call the result to stop where the device comes to that place; what it returns waits for it and gives the seconds.
+    """
 
-    def stop(self) -> Callable[[], float]:
-        """Stop when the device comes to this place; the returned function waits for that and gives the seconds."""
-        begun, ended = self.begun, self._now()
-
-        def read() -> float:
-            if not self.on_gpu:
-                return float(ended - begun)
-            ended.synchronize()
-            return float(begun.elapsed_time(ended)) / 1000
-
-        return read
-
-    def _now(self) -> Any:
-        if not self.on_gpu:
+    def now() -> Any:
+        if device.type != "cuda":
             return time.perf_counter()
         mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         mark.record()
         return mark
+
+    def stop() -> Callable[[], float]:
+        ended = now()
+
+        def seconds() -> float:
+            if device.type != "cuda":
+                return float(ended - begun)
+            ended.synchronize()
+            return float(begun.elapsed_time(ended)) / 1000
+
+        return seconds
+
+    begun = now()
+    return stop
 
 
 class Part(NamedTuple):
@@ -209,17 +210,17 @@ class FusedSGD:
 
         On a GPU this returns while the training runs, so that the host prepares what follows it.
         """
-        parts = [Part(*each) for each in zip(jobs, objectives, map(_plan, jobs), strict=True)]
+        parts = [Part(*each) for each in zip(jobs, objectives, (plan_batches(job, CPU) for job in jobs), strict=True)]
         lengths = [len(part.plan.sizes) for part in parts]
         assert lengths == sorted(lengths, reverse=True)
-        watch, prepared = Stopwatch(self.device), self.preparing
+        stop, prepared = start_watch(self.device), self.preparing
         objective, (stack, _) = self._begin(parts), self._narrowed(len(parts))
         stack.load()
         for step in range(lengths[0]):
             width = sum(length > step for length in lengths)
             self._step(width, objective, parts[0])()
         stack.unload()
-        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), watch.stop()
+        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), stop()
         prepared = self.preparing - prepared
 
         def share() -> float:
@@ -306,7 +307,11 @@ class FusedSGD:
         def work() -> Tensor:
             batch = self._batch(stack, drawn, _dtype(job), shared.get(TERMS))
             value = one_step(stack.model, descent, own, batch, job.precision)
-            _check_one_for_each(value, width)
+            if value.shape != (width,):
+                raise InputError(
+                    f"the loss of {width} stacked clients has the shape {tuple(value.shape)}, not a value for each of "
+                    "them; average with batch.mean, or set stacks = False in the algorithm"
+                )
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
             self.number.add_(1)
             return value
@@ -338,14 +343,6 @@ class FusedSGD:
         return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
 
 
-def _check_one_for_each(loss: Tensor, clients: int) -> None:
-    if loss.shape != (clients,):
-        raise InputError(
-            f"the loss of {clients} stacked clients has the shape {tuple(loss.shape)}, not a value for each of them; "
-            "average with batch.mean, or set stacks = False in the algorithm"
-        )
-
-
 def _dtype(job: ClientJob) -> torch.dtype:
     return torch.bfloat16 if job.precision == "bf16" else torch.float32
 
@@ -353,10 +350,6 @@ def _dtype(job: ClientJob) -> torch.dtype:
 def _kind(objective: Objective, part: Part) -> tuple[object, ...]:
     """What a recorded step depends on besides the number of clients."""
     return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn)
-
-
-def _plan(job: ClientJob) -> BatchPlan:
-    return plan_batches(job, CPU)
 
 
 def tables(plans: Sequence[BatchPlan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:

@@ -27,24 +27,58 @@ _doubled_kernels: Callable[[], Any] = partial(load_kernels, "doubled_norm_kernel
 _CHANNELS_LAST = torch.channels_last
 
 
-class FusedBatchNorm(NormThenRelu, BatchNorm):
-    """A batch norm in kernels that include the steps after it; `fuse_norms` makes it.
+class KernelNorm(NormThenRelu):
+    """A batch norm whose kernels include the sum and the ReLU after it.
 
-    In training these take only the first `valid` images of a batch, if that is set; the others become zero. If
-    `doubled`, the second half of the batch are derivatives of the first along a direction, and so are the results.
+    In training they take only the first images of a batch, or of each client's batch, as many as `valid` says, if that
+    is set; the others become zero. If `doubled`, the second half of the batch are derivatives of the first along a
+    direction, and so are the results.
     """
 
-    tickets: Tensor
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+    momentum: Any
+    eps: float
+    num_features: int
+    tickets: Tensor | None = None
     valid: Tensor | None = None
     doubled: bool = False
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
-        return self._normalised(x, None, relu=False)
+        return self.normalised(x, None, relu=False)
 
     def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
         """Relu(norm(x) + shortcut)."""
-        return self._normalised(x, shortcut, relu=True)
+        return self.normalised(x, shortcut, relu=True)
+
+    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
+        raise NotImplementedError
+
+    def in_kernels(self, kernels: Any, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The same in these kernels: in training, or in evaluation without gradients."""
+        statistics = self.running_mean, self.running_var
+        if shortcut is not None:
+            shortcut = shortcut.to(x.dtype).contiguous(memory_format=_CHANNELS_LAST)
+        result: Tensor
+        if not self.training:
+            result = kernels.evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
+            return result
+        running = *statistics, self.num_batches_tracked
+        own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
+        if self.doubled:
+            result = _doubled_kernels().doubled_norm(x, *own, shortcut, relu)
+        else:
+            result = kernels.norm(x, *own, shortcut, relu, self.valid)
+        return result
+
+
+class FusedBatchNorm(KernelNorm, BatchNorm):
+    """A batch norm of one client; `fuse_norms` makes it."""
 
     def fuses(self, x: Tensor) -> bool:
         """Whether the kernels can take these images."""
@@ -53,26 +87,14 @@ class FusedBatchNorm(NormThenRelu, BatchNorm):
         # torch reports the error for a single value, which has no variance, and computes gradients in evaluation mode.
         return x.numel() > self.num_features if self.training else not torch.is_grad_enabled()
 
-    def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        result: Tensor
-        if not self.fuses(x):
-            assert not self.training or (self.valid is None and not self.doubled)  # torch would take all as values
-            result = super().forward(x)
-            result = result if shortcut is None else result + shortcut
-            return functional.relu(result, inplace=True) if relu else result
-        statistics = self.running_mean, self.running_var
-        if shortcut is not None:
-            shortcut = shortcut.to(x.dtype).contiguous(memory_format=_CHANNELS_LAST)
-        if not self.training:
-            result = _kernels().evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
-            return result
-        running = *statistics, self.num_batches_tracked
-        own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
-        if self.doubled:
-            result = _doubled_kernels().doubled_norm(x, *own, shortcut, relu)
-        else:
-            result = _kernels().norm(x, *own, shortcut, relu, self.valid)
-        return result
+    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
+        if self.fuses(x):
+            return self.in_kernels(_kernels(), x, shortcut, relu)
+        assert not self.training or (self.valid is None and not self.doubled)  # torch would take all images as values
+        result = BatchNorm.forward(self, x)
+        result = result if shortcut is None else result + shortcut
+        return functional.relu(result, inplace=True) if relu else result
 
 
 def fuse_norms(model: nn.Module) -> None:

@@ -182,7 +182,9 @@ class FusionEngine(LocalEngine):
             self.work_meanwhile()
         finally:
             wait(jobs.values())
-        _raise_first([job.exception() for job in jobs.values()])
+        errors = [error for job in jobs.values() if (error := job.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+            raise error  # the original one rather than those of threads that waited for it
         answers = {client: job.result() for client, job in jobs.items()}
         self.states.update({client: state for client, (_, state) in answers.items() if state})
         return [reply for reply, _ in answers.values() if reply is not None]
@@ -192,10 +194,3 @@ def awaited(reply: Reply) -> Reply:
     """The same reply when all metrics are known."""
     known = {name: float(each) if isinstance(each, Awaited) else each for name, each in reply.metrics.items()}
     return replace(reply, metrics=known)
-
-
-def _raise_first(errors: Sequence[BaseException | None]) -> None:
-    """Raise the original error rather than those of threads that waited for it."""
-    found = [error for error in errors if error is not None]
-    for error in sorted(found, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
-        raise error

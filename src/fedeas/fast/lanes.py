@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -82,15 +82,11 @@ class Lane:
         stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
         return Lane(own, CapturedSGD(own, normalise, capacity, around, fills), stream)
 
-    def entered(self) -> AbstractContextManager[object]:
-        """The context in which this lane launches its work on the GPU."""
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
-
     def start(self, work: Callable[..., Result], *arguments: object) -> Future[Result]:
         """Run `work` in the lane's thread and on its stream."""
 
         def inside() -> Result:
-            with self.entered():
+            with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
                 return work(*arguments)
 
         return self.thread.submit(inside)

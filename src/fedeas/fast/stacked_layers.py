@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.data.client import Normaliser
+from fedeas.fast.fused_layers import KernelNorm
 from fedeas.gpu import branch, load_kernels
-from fedeas.models.layers import MaxPool, NormThenRelu, norm_relu
+from fedeas.models.layers import MaxPool, norm_relu
 from fedeas.models.resnet import BasicBlock
 
 ALIGNMENT = 8
@@ -164,12 +165,14 @@ def _patches(x: Tensor, geometry: Geometry) -> Tensor:
     return seen.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
 
 
-class StackedBatchNorm(NormThenRelu):
+class StackedBatchNorm(KernelNorm):
     """Batch norm of each client over its own valid rows; the other rows become zero and give no gradient."""
 
+    weight: Tensor
+    bias: Tensor
     running_mean: Tensor
     running_var: Tensor
-    num_batches_tracked: Tensor
+    valid: Tensor
 
     def __init__(self, norm: nn.BatchNorm2d, clients: int, valid: Tensor) -> None:
         super().__init__()
@@ -183,31 +186,14 @@ class StackedBatchNorm(NormThenRelu):
         kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them anew each time
         self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The normalised images."""
-        return self._normalised(x, None, relu=False)
-
-    def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
-        """Relu(norm(x) + shortcut)."""
-        return self._normalised(x, shortcut, relu=True)
-
-    def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
         kernels = _kernels_for(x)
-        if kernels is None or not (self.training or not torch.is_grad_enabled()):
-            result = self._trained(x) if self.training else self._evaluated(x)
-            result = result if shortcut is None else result + shortcut
-            return functional.relu(result) if relu else result
-        statistics = (self.running_mean, self.running_var)
-        if shortcut is not None:
-            shortcut = shortcut.to(x.dtype).contiguous(memory_format=torch.channels_last)
-        fused: Tensor
-        if not self.training:
-            fused = kernels.evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
-        else:
-            running = *statistics, self.num_batches_tracked
-            own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
-            fused = kernels.norm(x, *own, shortcut, relu, self.valid)
-        return fused
+        if kernels is not None and (self.training or not torch.is_grad_enabled()):
+            return self.in_kernels(kernels, x, shortcut, relu)
+        result = self._trained(x) if self.training else self._evaluated(x)
+        result = result if shortcut is None else result + shortcut
+        return functional.relu(result) if relu else result
 
     def _trained(self, x: Tensor) -> Tensor:
         """Normalise by the statistics of the valid rows, and update the running statistics."""

@@ -104,44 +104,32 @@ def federate(
 
 
 def round_record(
-    round: int, clients: list[int], replies: Sequence[Reply], measures: Record, laps: dict[str, float]
+    number: int, clients: list[int], replies: Sequence[Reply], measures: Record, laps: Mapping[str, float]
 ) -> Record:
-    """What is recorded of a round: clients, measures, the clients' metrics, and the seconds by kind."""
-    known: Record = {"round": round + 1, "clients": clients}
-    if missing := sorted(set(clients) - {reply.client for reply in replies}):
-        known["missing"] = missing
-    return {**known, **measures, **_of_clients(replies, laps)}
+    """What is recorded of a round: its clients, the measures, the clients' metrics, and the seconds by kind.
 
-
-def _of_clients(replies: Sequence[Reply], laps: dict[str, float]) -> Record:
-    """The clients' metrics, and the round's seconds by kind; `engine` is the time not spent on clients' work.
-
-    If clients work at the same time, their seconds are scaled so that all parts add up to the round's.
+    `engine` is the time not spent on clients' work. If clients work at the same time, their seconds are scaled so that
+    all parts add up to the round's. Private clients tell their largest epsilon, but no loss.
     """
-
-    def summed(key: str) -> float:
-        return sum(float(reply.metrics.get(key, 0.0)) for reply in replies)
-
-    seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
-    whole, busy = laps.pop("clients"), sum(seconds.values())
+    told = [{name: float(value) for name, value in reply.metrics.items()} for reply in replies]
+    record: Record = {"round": number + 1, "clients": clients}
+    if missing := sorted(set(clients) - {reply.client for reply in replies}):
+        record["missing"] = missing
+    record |= measures
+    losses = [(own["loss"], reply.weight) for own, reply in zip(told, replies, strict=True) if "loss" in own]
+    if losses:
+        record["train_loss"] = sum(loss * weight for loss, weight in losses) / sum(weight for _, weight in losses)
+    if epsilons := [own["epsilon"] for own in told if "epsilon" in own]:
+        record["epsilon"] = max(epsilons)
+    for name in ("steps", "samples"):
+        record[name] = int(sum(own.get(name, 0.0) for own in told))
+    seconds = {name: sum(own.get(f"{name}_seconds", 0.0) for own in told) for name in ("generate", "prepare", "train")}
+    whole, busy = laps["clients"], sum(seconds.values())
     if busy > whole:
         seconds = {name: value * whole / busy for name, value in seconds.items()}
-    rest = {"engine": whole - sum(seconds.values()), **laps}
-    return {
-        **_loss_and_epsilon(replies),
-        "steps": int(summed("steps")),
-        "samples": int(summed("samples")),
-        "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
-    }
-
-
-def _loss_and_epsilon(replies: Sequence[Reply]) -> Record:
-    """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
-    losses = [(float(reply.metrics["loss"]), reply.weight) for reply in replies if "loss" in reply.metrics]
-    total = sum(weight for _, weight in losses)
-    epsilons = [float(reply.metrics["epsilon"]) for reply in replies if "epsilon" in reply.metrics]
-    loss = {"train_loss": sum(loss * weight for loss, weight in losses) / total} if losses else {}
-    return loss | ({"epsilon": max(epsilons)} if epsilons else {})
+    seconds["engine"] = whole - sum(seconds.values())
+    seconds |= {name: value for name, value in laps.items() if name != "clients"}
+    return {**record, "seconds": {name: round(value, 6) for name, value in seconds.items()}}
 
 
 class Clock:
