@@ -30,7 +30,7 @@ SCHEDULE = Schedule(ROUNDS, len(SIZES), 3, 0)
 
 
 def told(loop, overlaps, end_after, device):
-    """What `on_round` gets: record, state, and the clients' states at that moment; and the loop's result."""
+    """The record, the state and the clients' states at each call of `on_round`, and the loop's result."""
     own = worker(parse_algorithm("scaffold"), device=device)
     engine, model = FusionEngine(own, SHAPE, normaliser(own), max(SIZES), 3), copy.deepcopy(own.model)
     engine.overlaps = overlaps
@@ -133,7 +133,7 @@ def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_n
 
 @pytest.mark.parametrize(("overlaps", "waits"), [(False, ROUNDS), (True, 1)])
 def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, overlaps, waits):
-    """By a clock that goes on by one at each look; `on_round` belongs to no round if the loop waits for it."""
+    """The clock advances by one at each reading; `on_round` belongs to no round if the loop waits for it."""
     times = []
 
     def look():

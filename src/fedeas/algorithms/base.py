@@ -1,4 +1,4 @@
-"""What algorithms are made of: jobs, replies, and functions over named tensors, the same on every engine."""
+"""The parts of algorithms: jobs, replies, and functions over named tensors, the same on every engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = "model/"
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the server knows from the start: the clients' sizes N_k, not their label counts, and the run's seed."""
+    """The server's knowledge at the start: the clients' sizes N_k, not their label counts, and the run's seed."""
 
     sizes: IntArray
     num_classes: int
@@ -63,7 +63,7 @@ class ClientJob:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back. Its weight is N_k: real samples only, never the synthetic ones.
+    """A client's reply to the server. Its weight is N_k: real samples only, never the synthetic ones.
 
     Metrics are numbers, or objects that ``float`` turns into numbers.
     """

@@ -48,7 +48,7 @@ class FedAvg(hyperparameters.FedAvg):
     stacks: ClassVar[bool] = True
     """Whether its loss also works for several clients stacked into one model, as `Objective` says.
 
-    A class with its own `objective` or `client_update` must say so itself.
+    A class that overrides `objective` or `client_update` must set it.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -66,7 +66,7 @@ class FedAvg(hyperparameters.FedAvg):
         return model_arrays(model)
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """What a client sends once before the first round, from its real samples, if the algorithm `needs_setup`."""
+        """The client's message before the first round, from its real samples, if the algorithm `needs_setup`."""
         return None
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
@@ -74,7 +74,7 @@ class FedAvg(hyperparameters.FedAvg):
         return server
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """What the server sends to the clients of a round: the global model."""
+        """The server's message to the clients of a round: the global model."""
         return group(server, MODEL)
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
@@ -84,7 +84,7 @@ class FedAvg(hyperparameters.FedAvg):
         return Reply(job.client, job.data.num_real, model_arrays(job.model), result.metrics), {}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """The server's state after a round: the mean of the models, by N_k; replies come in the order of client ids."""
+        """The server's state after a round: the mean of the models by N_k. Replies come in the order of client ids."""
         return {**server, **weighted_mean(replies, group(server, MODEL))}
 
     def objective(self, job: ClientJob) -> Objective:

@@ -103,7 +103,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         return {**group(server, MODEL), **group(server, GENERATOR), SHARES: shares}
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """FedAvg with two more losses; the reply also holds the head, under names of its own."""
+        """FedAvg with two more losses; the reply also holds the head, under separate names."""
         reply, state = super().client_update(job)
         head = head_of(job.model)
         teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}

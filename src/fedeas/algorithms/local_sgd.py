@@ -76,7 +76,7 @@ def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a client minimises: functions of tensors alone, the same for every client.
+    """The objective of a client: functions of tensors alone, the same for every client.
 
     An algorithm that `stacks` cannot draw rows (`per_sample`, `per_step`): batches of its clients are filled up.
 

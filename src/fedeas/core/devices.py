@@ -119,7 +119,7 @@ def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy many tensors; those of one type are copied together."""
+    """Copy many tensors, all those of one type together."""
     by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         pair = by_type.setdefault(target.dtype, ([], []))

@@ -1,4 +1,4 @@
-"""What a run on a GPU trains and tests with."""
+"""The engine, the evaluation and the loop of runs on a GPU."""
 
 from __future__ import annotations
 

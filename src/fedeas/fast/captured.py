@@ -1,7 +1,8 @@
 """The local training loop as CUDA graphs, replayed over tensors at fixed addresses.
 
-If the model's norms can leave out rows that only fill up a batch, last batches are filled up and a few graphs serve
-all clients; otherwise there is a graph for each batch size.
+There is a graph for each batch size. If the model's norms can leave out rows that only fill up a batch, last batches
+are filled up, and a few graphs serve all clients.
+
 A client's data, its batch plan and the tensors of its objective are copied into buffers; a counter on the device walks
 through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
@@ -162,7 +163,7 @@ class CapturedSGD:
         )
 
     def _put(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """Copy tensors into buffers of `rows` rows, or of their own shape if 0; replace a buffer that does not fit."""
+        """Copy tensors into buffers of `rows` rows, or of their shapes if it is 0; replace buffers that do not fit."""
         filled = {}
         for name, tensor in tensors.items():
             buffer = self.buffers.get(group + name)

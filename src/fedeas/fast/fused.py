@@ -66,9 +66,9 @@ class Awaited:
 
 
 def start_watch(device: torch.device) -> Callable[[], Callable[[], float]]:
-    """Start when the device comes to this place in its work.
+    """Start a stopwatch when the device comes to this place in its work; the returned function stops it likewise.
 
-    Call the result to stop where the device comes to that place; what it returns waits for it and gives the seconds.
+    That function returns a third one, which waits for the device and returns the seconds between the two places.
     """
 
     def now() -> Any:
@@ -264,7 +264,7 @@ class FusedSGD:
     def _compile(self, objective: Objective, parts: Sequence[Part]) -> None:
         """Compile the kernels of a step on all cores; writes nonsense to counters, and to weights until the end.
 
-        Some kernels have a form for many clients and one for few, so a step of one client is compiled, too.
+        Some kernels have two forms, for many clients and for few: so a step of one client is also compiled.
         """
         drawn, job = tuple(parts[0].plan.drawn), parts[0].job
         weights = list(self.stacks[self.clients].model.state_dict().values())
@@ -348,7 +348,7 @@ def _dtype(job: ClientJob) -> torch.dtype:
 
 
 def _kind(objective: Objective, part: Part) -> tuple[object, ...]:
-    """What a recorded step depends on besides the number of clients."""
+    """The inputs that determine a recorded step, besides the number of clients."""
     return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn)
 
 

@@ -1,10 +1,10 @@
 """Layers of one client's model that compute in our kernels, or all at once; modules change their class to these.
 
 *Norms* include the sum and the ReLU after them. *Convolutions* take bfloat16 copies of their weights that are made
-together. A *doubled* batch holds, after its images, a direction for each of them: a model that is applied to it returns
-its outputs and their derivatives along the directions, both differentiable. Convolutions and averages are linear and
-take both halves as they are; norms and the max-pool know that the second half are derivatives. This costs as much as a
-batch of twice the size, while a second backward pass takes every norm apart into many small kernels.
+together. A *doubled* batch has a direction for each image in its second half. Applied to it, a model returns its
+outputs and their derivatives along the directions, both differentiable. Convolutions and averages are linear and take
+both halves as they are; norms and the max-pool know that the second half are derivatives. This costs as much as a batch
+of twice the size, while a second backward pass takes every norm apart into many small kernels.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class DoubledMaxPool(MaxPool):
 
 
 class DoubledResNet18(ResNet18):
-    """A ResNet-18 with fused norms that gives derivatives, too; `double` makes it."""
+    """A ResNet-18 with fused norms that also computes derivatives; `double` makes it."""
 
     def outputs_and_derivatives(self, images: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs for the images, and their derivatives along the directions."""

@@ -1,6 +1,6 @@
 """All clients of a round trained together on one GPU, as one stacked model.
 
-Every client runs its part of the algorithm in a thread of its own. The threads wait for each other where they train:
+Every client has a thread, which runs its part of the algorithm. The threads wait for each other where they train:
 the last one trains all clients, then each continues with its own result. Algorithms need no change for this.
 """
 

@@ -57,9 +57,9 @@ def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
 
 
 class Handover:
-    """What happens to the gradient of a weight in the backward pass.
+    """How the backward pass computes and uses the gradient of a weight.
 
-    `beside` computes it on a stream of its own: only if nothing else in the pass adds to it. `update` takes it at once
+    `beside` computes it on a separate stream: only if nothing else in the pass adds to it. `update` takes it at once
     instead of leaving it in ``weight.grad``.
     """
 
@@ -141,7 +141,7 @@ class Geometry:
     width: int
 
     def gathers_nothing(self, height: int, width: int) -> bool:
-        """Whether images of this size are already rows of what an output sees: one pixel each, or one whole image."""
+        """Whether each output sees one pixel, or one whole image of this size: then its inputs are a row already."""
         seen, inside = (self.rows, self.columns), (self.top, self.left) == (0, 0)
         whole_image = seen == (height, width) and (self.height, self.width) == (1, 1)
         return inside and (whole_image or (*seen, self.stride) == (1, 1, 1))
@@ -183,7 +183,7 @@ class StackedBatchNorm(KernelNorm):
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             like = getattr(norm, name)
             self.register_buffer(name, like.new_zeros(clients, *like.shape))
-        kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them anew each time
+        kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them each time
         self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
     def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:

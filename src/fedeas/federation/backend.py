@@ -1,4 +1,4 @@
-"""What a run trains and tests with; a caller may pass faster parts than these plain ones."""
+"""The parts that train and test a run; a caller may pass faster ones than these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain_engine(
 
 @dataclass(frozen=True)
 class Backend:
-    """What a run trains and tests with.
+    """The parts that train and test a run.
 
     Args:
         engine: makes the engine.

@@ -106,7 +106,7 @@ def federate(
 def round_record(
     number: int, clients: list[int], replies: Sequence[Reply], measures: Record, laps: Mapping[str, float]
 ) -> Record:
-    """What is recorded of a round: its clients, the measures, the clients' metrics, and the seconds by kind.
+    """The record of a round: its clients, the measures, the clients' metrics, and the seconds by kind.
 
     `engine` is the time not spent on clients' work. If clients work at the same time, their seconds are scaled so that
     all parts add up to the round's. Private clients tell their largest epsilon, but no loss.

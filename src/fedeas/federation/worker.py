@@ -25,7 +25,7 @@ from fedeas.generators.base import Generator, plan_addresses
 LoadClient = Callable[[int], ClientData]
 
 BATCHES = 8
-"""A generator is asked for this many batches at once, at least: the last one is filled up, which costs time."""
+"""The least number of batches in a request to a generator: the last one is filled up, which costs time."""
 
 
 class Workspace(Protocol):
@@ -44,7 +44,7 @@ class Workspace(Protocol):
 
 @dataclass
 class Worker:
-    """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far.
+    """The shared parts of the clients of one process: algorithm, model, generator, and the data prepared so far.
 
     `upcoming` has clients in the order in which they will train, perhaps several times; their images are made ahead.
     """

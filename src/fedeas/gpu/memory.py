@@ -26,7 +26,7 @@ def load_kernels(name: str) -> ModuleType | None:
 
 @contextmanager
 def waking(device: torch.device) -> Iterator[None]:
-    """A context for work of the host, beside which a GPU's libraries start: its first step would wait for them."""
+    """A context for work of the host while a GPU's libraries start: its first step would wait for them."""
     if device.type != "cuda":
         yield
         return
