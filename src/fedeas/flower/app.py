@@ -25,6 +25,7 @@ from fedeas.core.arrays import cores
 from fedeas.core.devices import torch_precision, torch_threads
 from fedeas.core.errors import FedEASError
 from fedeas.core.log import log
+from fedeas.fast import backend_for
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, About, Participant, in_simulation, refuse_foreign_code
@@ -219,8 +220,9 @@ def run_on(
     """
     refuse_foreign_code(config)
     return execute(
-        config, store, on_round, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window)
-    )
+        config, store, on_round, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window),
+        backend_for=backend_for,
+    )  # fmt: skip
 
 
 def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = None) -> Run:

@@ -12,10 +12,10 @@ from diffusers import DPMSolverMultistepScheduler
 from torch import nn
 from torch.nn import functional
 
-from fedeas.generators.diffusion.fused import FusedNetwork, _padded_outputs, _with_bias_as_channel, _with_ones
-from fedeas.generators.diffusion.fused import doubling_weights as quarters_of
 from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import solver
+from fedeas.gpu.denoiser import FusedNetwork, _padded_outputs, _with_bias_as_channel, _with_ones
+from fedeas.gpu.denoiser import doubling_weights as quarters_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"

@@ -5,39 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 import torch
 
 MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first
 LONGEST_START = 5.0  # torch starts within these seconds on a CPU, so that a first call that takes longer will do
-
-
-class Stopwatch:
-    """Starts when the device comes to this place in its work."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.on_gpu = device.type == "cuda"
-        self.begun = self._now()
-
-    def stop(self) -> Callable[[], float]:
-        """Stop when the device comes to this place; the returned function waits for that and gives the seconds."""
-        begun, ended = self.begun, self._now()
-
-        def read() -> float:
-            if not self.on_gpu:
-                return float(ended - begun)
-            ended.synchronize()
-            return float(begun.elapsed_time(ended)) / 1000
-
-        return read
-
-    def _now(self) -> Any:
-        if not self.on_gpu:
-            return time.perf_counter()
-        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        mark.record()
-        return mark
 
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedeas.fast.fused_layers import fuse_norms
 from fedeas.models.build import build_model
-from fedeas.models.norm import BatchNorm, fuse_norms, norm_layer, norm_relu
+from fedeas.models.layers import BatchNorm, norm_relu
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -14,20 +15,6 @@ def images(shape, device="cpu", dtype=torch.float32, seed=0):
     stream = torch.Generator().manual_seed(seed)
     values = torch.randn(shape, generator=stream) * 2 + 5  # far from zero, where careless sums of squares lose digits
     return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.parametrize("kind", ["batch", "group", "none"])
-def test_norm_relu_equals_norm_then_sum_then_relu(kind):
-    norm, x, shortcut = norm_layer(kind, 8), images((4, 8, 3, 3)), images((4, 8, 3, 3), seed=1)
-    assert torch.equal(norm_relu(norm, x.clone(), shortcut), torch.relu(norm(x) + shortcut))
-    assert torch.equal(norm_relu(norm, x.clone()), torch.relu(norm(x)))
-
-
-def test_batch_norm_equals_torchs_unless_it_is_fused():
-    ours, theirs, x = BatchNorm(8), torch.nn.BatchNorm2d(8), images((4, 8, 3, 3))
-    assert torch.equal(ours(x), theirs(x))
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-    assert not ours.fuses(x)
 
 
 def fused_or_not(norm, x, shortcut, relu, fused):

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from fedeas.gpu.timing import seconds_of
+from fedeas.core.timing import seconds_of
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from diffusers.models.unets.unet_2d import UNet2DOutput
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.core.devices import load_kernels
+from fedeas.gpu.memory import load_kernels
 
 _kernels: Callable[[], Any] = partial(load_kernels, "denoising_kernels")
 

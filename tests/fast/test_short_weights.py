@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from fedeas.fast.fused_layers import shortened
 from fedeas.models.build import build_model
-from fedeas.models.conv import Conv, shortened
+from fedeas.models.layers import Conv
 from fedeas.models.resnet import BasicBlock
 
 
@@ -64,17 +65,10 @@ def test_short_weights_are_the_weights_rounded_and_pass_slopes_on_unchanged():
     assert all(torch.equal(conv.weight.grad, slope.float()) for conv, slope in zip(convs, slopes, strict=True))
 
 
-def test_without_a_short_weight_it_equals_torchs_convolution():
-    ours, x = Conv(3, 4, 3), torch.randn(2, 3, 8, 8)
-    theirs = torch.nn.Conv2d(3, 4, 3)
-    theirs.load_state_dict(ours.state_dict())
-    assert torch.equal(ours(x), theirs(x))
-
-
 def test_in_evaluation_mode_substituted_weights_are_used_and_not_the_short_ones():
     model, x = build_model("small-cnn", (1, 8, 8), 3, seed=0), torch.randn(2, 1, 8, 8)
     other = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
     with shortened(model):
         model.eval()
         assert not torch.func.functional_call(model, other, (x,)).any()
-    assert all(module.short is None for module in model.modules() if isinstance(module, Conv))
+    assert all(type(module) is Conv for module in model.modules() if isinstance(module, Conv))
