@@ -95,7 +95,7 @@ def _openssl(path: Path, *arguments: str) -> str:
     """What openssl prints; `path` is the file that it makes or reads."""
     done = subprocess.run([program("openssl"), *arguments], capture_output=True, text=True, umask=0o077)
     if done.returncode and "will expire" not in done.stdout:
-        reason = (done.stderr.strip() or "openssl gives no reason").splitlines()[-1]
+        reason = (done.stderr.strip() or "openssl gives no reason").splitlines()[0]
         raise InputError(f"{path}: cannot be made or used ({reason})")
     return done.stdout
 

@@ -20,7 +20,7 @@ from deploy.flower.programs import end, environment, free_port, program
 from fedeas import InputError
 
 PATIENCE = 300.0
-"""Seconds to wait for a program to be ready. If it ends, that is noticed at once: only a hang takes this long."""
+"""Seconds to wait for a program to be ready or to end; only a hang takes this long."""
 
 Started = subprocess.Popen[bytes]
 
@@ -101,7 +101,7 @@ class OneMachine:
         for node in self.nodes.values():
             node.terminate()
         for process in [*self.nodes.values(), *([self.server] if self.server else [])]:
-            end(process)
+            end(process, PATIENCE)
             kill_group(process)
 
     def _prepare(self) -> None:

@@ -1,4 +1,4 @@
-"""The programs that a deployment runs: where they are, their environment, and how several of them run as one service."""
+"""The programs that a deployment runs: where they are, their environment, and how several run as one service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedeas import InputError
 PAUSE = 0.1
 """Seconds between two checks whether all programs still run."""
 
-PATIENCE = 30.0
+PATIENCE = 10.0
 """Seconds that a program has to end after SIGTERM."""
 
 PACKAGES = {"nginx": "nginx", "openssl": "openssl", "ssh-keygen": "openssh-client"}
@@ -107,12 +107,12 @@ def run_together(commands: Sequence[Sequence[str]], surroundings: Mapping[str, s
     return 0 if told else 1
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], patience: float = PATIENCE) -> None:
     """Ask a program to end; kill it if it does not."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        process.wait(PATIENCE)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

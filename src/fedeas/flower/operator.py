@@ -10,7 +10,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class Operator:
     """
 
     superlink: str = ""
-    home: Path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    home: Path = field(default_factory=lambda: Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr"))
 
     def members(self) -> dict[int, int]:
         """The node of each client, from the list ``clients.toml``."""
@@ -94,15 +94,13 @@ class Operator:
         except (ValueError, TypeError) as error:
             raise InputError(f"{path}: no list of clients ({error}); its lines are CLIENT = NODE") from None
 
-    def run(
-        self, app: Path | None, config: Mapping[str, str], show: Callable[[str], None], members: bool = True
-    ) -> RunStatus:
+    def run(self, app: Path | None, config: Mapping[str, str], show: Callable[[str], None]) -> RunStatus:
         """Run the app in a folder, by default FedEAS, and wait for its end; `show` gets each line of its log."""
-        known = {"members": json.dumps(self.members())} if members else {}
+        given = {**config, "members": json.dumps(self.members())}
         with tempfile.TemporaryDirectory() as made:
             folder = write_app(Path(made) / "fedeas") if app is None else app
             values = Path(made) / "run.toml"
-            values.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in {**config, **known}.items()))
+            values.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()))
             run_id = int(self._ask("run", str(folder), *self._name, "--run-config", str(values))["run-id"])
         self._follow(run_id, show)
         return self.status(run_id)
