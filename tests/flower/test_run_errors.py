@@ -11,10 +11,10 @@ from flwr.app import Context, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.flower.internals.superlink import RunStatus
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.flower.app import server
+from fedeas.flower.operator import RunStatus
 from fedeas.flower.run_errors import error_in, told_in_one_line
 
 CLIENTS = 2

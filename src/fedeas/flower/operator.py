@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedeas import __version__
-from fedeas.core.errors import FedEASError, InputError
+from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import read_bytes
 from fedeas.flower.run_errors import error_in
@@ -103,7 +103,10 @@ class Operator:
             values.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()))
             run_id = int(self._ask("run", str(folder), *self._name, "--run-config", str(values))["run-id"])
         self._follow(run_id, show)
-        return self.status(run_id)
+        try:
+            return self.status(run_id)
+        except RunError as error:
+            raise RunError(f"run {run_id} has started; `flwr list` shows whether it continues ({error})") from None
 
     def status(self, run_id: int) -> RunStatus:
         """The status of a run."""
@@ -131,7 +134,7 @@ class Operator:
                 show(line.rstrip("\n"))
 
     def _ask(self, *arguments: str) -> dict[str, Any]:
-        """The answer of a ``flwr`` command; an InputError if it fails."""
+        """The answer of a ``flwr`` command; a RunError if it fails."""
         command = [_flwr(), *arguments, "--format", "json"]
         done = subprocess.run(command, env=self._environment(), capture_output=True, text=True)
         try:
@@ -140,7 +143,7 @@ class Operator:
             answer = {"error-message": done.stderr or done.stdout}
         if not answer.get("success"):
             reason = " ".join(str(answer.get("error-message", "")).split()).removeprefix("Error: ")
-            raise InputError(f"flwr {arguments[0]}: {reason}")
+            raise RunError(f"flwr {arguments[0]}: {reason}")
         return answer
 
     def _environment(self) -> dict[str, str]:
