@@ -35,7 +35,7 @@ from fedeas.runs.store import RunStore
 
 APP = Path(__file__).parent / "app"
 PLACE = 'a "quoted" one'
-PROTOBUF = {"content-type": "application/x-protobuf", "accept": "application/x-protobuf"}
+PROTOBUF = {"content-type": "application/protobuf", "accept": "application/protobuf"}
 RUN = ["partition.clients=2", "rounds.participation=1.0", "rounds.total=2", "train.epochs=1", "train.lr=0.05",
        "engine.threads=1", "policy=fedeas(beta=2)"]  # fmt: skip
 
@@ -123,8 +123,15 @@ def post(address, path, authority=None, headers=None, content=b""):
         connection = HTTPConnection(address)
     else:
         connection = HTTPSConnection(address, context=ssl.create_default_context(cafile=authority))
-    connection.request("POST", path, content, {**PROTOBUF, **(headers or {})})
-    return connection.getresponse().status
+    try:
+        connection.request("POST", path, content, {**PROTOBUF, **(headers or {})})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def runs(process, name):
+    return name in " ".join(process.cmdline())
 
 
 def option(process, name):
@@ -134,7 +141,7 @@ def option(process, name):
 
 
 def check_the_secrets(deployment):
-    [executor] = [each for each in children(deployment.nodes[0].pid) if "flower-superexec" in " ".join(each.cmdline())]
+    [executor] = [each for each in psutil.Process(deployment.nodes[0].pid).children() if runs(each, "flower-superexec")]
     runtime = option(executor, "--runtime-api-address")
     secret = Path(option(executor, "--superexec-auth-secret-file"))
     assert secret.stat().st_mode & 0o777 == 0o600
