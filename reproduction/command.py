@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
-from rich.progress import Progress
 from rich.table import Table
 
 from fedeas import FedEASError, InputError
@@ -236,6 +234,8 @@ def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
     if not console.is_terminal:
         yield lambda record: print(f"{name}: round {record['round']} of {total}", flush=True)
         return
+    from rich.progress import Progress
+
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(name, total=total)
         yield lambda record: bar.update(task, completed=record["round"])
@@ -250,7 +250,12 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    print(text) if as_markdown else output().print(Markdown(text))
+    if as_markdown:
+        print(text)
+    else:
+        from rich.markdown import Markdown
+
+        output().print(Markdown(text))
 
 
 def say(line: str) -> None:
