@@ -15,8 +15,8 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from hypothesis import assume, given, settings
 from strategies import label_counts
 from streamlit.testing.v1 import AppTest
+from views.web.browser import recorded_runs
 from waiting import LIMIT
-from web.browser import recorded_runs
 
 from fedeas import (
     FedEAS,
