@@ -16,7 +16,7 @@ from rich.table import Table
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
 from reproduction.answers import answers_markdown
-from reproduction.artefacts import ARTEFACTS, EXPERIMENTS
+from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.contrasts import contrasts_markdown
 from reproduction.economies import economies_markdown
@@ -26,7 +26,7 @@ from reproduction.headline import headline
 from reproduction.ledger import View, ledger_markdown
 from reproduction.profiles import Precision
 from reproduction.recommendation import advice_markdown
-from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, reproduce, stays_here
+from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
 from reproduction.results import Results
 from reproduction.robustness import robustness_markdown
 from reproduction.studies import Protocol, study
@@ -105,13 +105,18 @@ def command(
     if is_page:
         _print_page(name, profile, protocol, places.scan(), out, as_markdown)
         return
+    chosen = study(profile, protocol, start, precision, partitions)
+    done = Reproduction(chosen, places.scan(), artefacts(name), seeds, only or "*")
+    done.check_pattern()
     folder = (out or Path("reproduced")) if training else None if only_estimate else out
-    done = reproduce(
-        name, profile=profile, protocol=protocol, start=start, precision=precision, partitions=partitions, seeds=seeds,
-        only=only, train=training, minutes=minutes, places=places, out=folder, watch=progress, tell=say,
-    )  # fmt: skip
+    if training:
+        assert folder is not None
+        made_folder(folder)
+        done.train(places, minutes, progress, say)
+    if folder is not None and not done.is_fruitless:
+        done.write(folder, say)
     if only_estimate:
-        costs = done.estimates(seeds)
+        costs = done.estimates()
         remark = f" {NOT_MEASURED}" if any(left.minutes is None for _, _, left in costs) else ""
         output().print(estimate_table(costs, f"{done.study.says}{remark}"))
         return
@@ -159,7 +164,7 @@ def _print_page(
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
-    console, tables = output(), done.tables
+    console, tables = output(), done.tables()
     empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
     for table in tables:
         if table.title not in empty:
@@ -174,7 +179,7 @@ def _print_tables(done: Reproduction, as_markdown: bool) -> None:
 
 def _say_what_is_missing(done: Reproduction) -> None:
     """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
-    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing)
+    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
     if left > problems:
         say(f"{left - problems} runs are left; the same command continues")
     for config, run, _ in done.outcomes:
