@@ -1,4 +1,4 @@
-"""The questions behind ``fedeas reproduce beyond``, and what all its experiments together answer."""
+"""The questions behind ``python -m reproduction beyond``, and what all its experiments together answer."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def _single(make: Callable[[Study], Sheet]) -> Callable[[Study], list[Sheet]]:
 
 def accuracy_sheet(study: Study) -> Sheet:
     """Table 1."""
-    note = "Full-Balance is not ranked: it generates many times more images (`fedeas reproduce counts` shows how many)."
+    note = "Full-Balance is not ranked: it generates many times more images "
+    note += "(`python -m reproduction counts` shows how many)."
     title = f"Accuracy, %: mean of {study.window}"
     return _methods_by_settings(study, title, measures.accuracy, published().accuracy, note)
 

@@ -117,4 +117,4 @@ SHOWN = Advice(
         "+0.35 (0.16 to 0.54) at the largest budgets",
     ),
 )  # fmt: skip
-"""What the experiment ``fedeas reproduce beyond`` shows so far, on all its datasets together."""
+"""What the experiment ``python -m reproduction beyond`` shows so far, on all its datasets together."""
