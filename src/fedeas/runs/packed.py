@@ -39,18 +39,15 @@ Column = Callable[[], pa.ChunkedArray | None]
 
 
 class PackedRun(Run):
-    """A finished run in a Parquet file: one row of a table. Its other columns are read from the table when asked for."""
+    """A finished run in a Parquet file: one row of a table."""
 
-    method: str
-    seed: int
     table: pa.Table
     number: int
     rounds_column: Column
 
     def __init__(self, path: Path, table: pa.Table, number: int, key: Record, rounds_column: Column) -> None:
-        place = path / f"{key['label']}-{key['fingerprint'][:8]}"
-        found = {"method": key["method"], "seed": key["seed"], "table": table, "number": number}
-        vars(self).update(found, path=place, rounds_column=rounds_column)
+        place = path / f"{key.pop('label')}-{key['fingerprint'][:8]}"
+        vars(self).update(key, path=place, table=table, number=number, rounds_column=rounds_column)
 
     @cached_property
     def row(self) -> Record:
@@ -69,8 +66,8 @@ class PackedRun(Run):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its generator is another one now; its initial weights are recorded, and need not be here."""
-        return self._has_other_generator
+        """Never: its row says what it used, which need not be here."""
+        return False
 
     @property
     def finished(self) -> bool:
