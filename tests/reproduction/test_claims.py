@@ -128,3 +128,9 @@ def test_peaks_are_above_the_last_rounds():
 def test_full_balance_costs_more_everywhere():
     for each in published().settings:
         assert FullBalance().allocate(each.counts()).total > FedEAS(12).allocate(each.counts()).total
+
+
+@pytest.mark.parametrize(("is_printed", "head"), [(True, "paper"), (False, "recorded")])
+def test_a_number_that_the_paper_does_not_print_is_not_headed_as_the_papers(is_printed, head):
+    claims = [Claim("Group", "pairs", "-", Decimal(95), 95, is_printed=is_printed)]
+    assert f"| {head} |" in claims_markdown(claims)
