@@ -18,8 +18,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from fnmatch import fnmatch
 from pathlib import Path
 
-from reproduction.workbook import Workbook
-
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder

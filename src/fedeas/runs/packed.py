@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedeas.config import ContentConfig, RunConfig, recorded_config
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.files import written_whole
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
