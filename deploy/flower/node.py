@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import subprocess
+import sys
 import tempfile
 import tomllib
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def bundled(app: Path, made: Path) -> tuple[str, dict[str, str]]:
 
 def _fedeas(*arguments: str) -> None:
     """Run a command of ``fedeas flower``; what it refuses is an error."""
-    command = [program("fedeas"), "flower", *arguments]
+    command = [sys.executable, "-m", "fedeas", "flower", *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode:
         raise InputError(done.stderr.strip().removeprefix("error: ") or f"{' '.join(command)} failed")
