@@ -38,7 +38,7 @@ class FlowerClients:
         unbound = sorted(set(range(clients)) - set(members)) if members else []
         if unbound:
             missing = f"the run has {clients} clients, and no node is registered for client {unbound[0]}"
-            raise InputError(f"{missing}; add one with `fedeas flower register`, or lower partition.clients")
+            raise InputError(f"{missing}; add one with `python -m deploy.flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
