@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedeas.core.sentences import markdown_table
-from fedeas.runs.comparison import Difference
+from fedeas.runs import Difference
 from reproduction.answers import clean, mean_cell, mean_of
 from reproduction.beyond import (
     BALANCED_TITLE,
     CEILING,
     DISJOINT,
-    FURTHER_LOSSES,
     GAUSSIAN,
     GENERATED,
     LARGEST,
     REAL,
-    ROUND_BIAS,
     WHOLE,
 )
 from reproduction.findings import NOTHING, Findings
 from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.text import markdown_table
 
 
 class Contrast(NamedTuple):
@@ -46,12 +44,9 @@ SIDE = (
     Contrast(WHOLE, DISJOINT),
     Contrast(DISJOINT, GAUSSIAN),
     Contrast(REAL, GENERATED),
-    *(Contrast(f"{title}, {loss}", title) for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES),
-    *(Contrast(f"{FEDEAS.title}, {loss}", f"{FEDEAS.title}, {BALANCED_TITLE}") for loss in FURTHER_LOSSES),
-    Contrast(ROUND_BIAS, FEDEAS.title),
 )
-"""What other images do to FedEAS, and what the other losses and RoundBias do, in single experiments. Shown at each
-budget, because the budget decides how many images repeat."""
+"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
+images repeat."""
 
 
 NO_BUDGET = "without images there is no budget"

@@ -9,22 +9,22 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed, markdown_table
-from fedeas.planning.advice import WHOLE_POOL
-from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
-from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
+from fedeas.runs import Difference, Verdict
+from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.measures import gain, steps
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.profiles import PROFILES
 from reproduction.published import Setting
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.text import listed, markdown_table, signed
+from reproduction.tried import ranked_in
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
     "Pool to the mean": "pool",
-    WHOLE: WHOLE_POOL,
+    WHOLE: "pool with generator=shared(each=budget/classes)",
     LARGEST: "pool(fill=max)",
 }
 """Policies by the titles of their methods."""
@@ -81,6 +81,7 @@ class Findings:
         setup: the network, and where the images come from.
         places_real_images: whether policies place real images instead of generated ones.
         aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
+        tried: how many comparisons were planned and made with what is no longer a part of FedEAS.
     """
 
     dataset: str
@@ -93,6 +94,7 @@ class Findings:
     setup: str = ""
     places_real_images: bool = False
     aside: tuple[Compared, ...] = ()
+    tried: int = 0
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
@@ -100,8 +102,9 @@ class Findings:
         profile = chosen.profile
         pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
         ranked = [(each, title) for each, title in pairs if title not in (*ASIDE, FEDEAS.title)]
+        tried = ranked_in(chosen, where)
         compared, aside = (
-            tuple(_compared(chosen, results, of, among=len(ranked)))
+            tuple(_compared(chosen, results, of, among=len(ranked) + tried))
             for of in (ranked, [(each, title) for each, title in pairs if title in ASIDE])
         )
         planned = tuple((_name(each), title) for each, title in ranked)
@@ -112,6 +115,7 @@ class Findings:
             setup=_setup(chosen, where),
             places_real_images=profile.places_real_images,
             aside=aside,
+            tried=tried,
         )  # fmt: skip
 
     @property
@@ -254,7 +258,7 @@ def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause; each names only methods that have been compared."""
     if not any(each.verdict.is_given for each in found.compared):
         return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
-    level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
+    level = 100 - 5 / (len(found.planned) + found.tried)
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
     return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
 
@@ -271,7 +275,6 @@ def clauses(found: Findings) -> dict[str, list[Compared]]:
         "With another use of the images and balanced softmax, two changes at once": [
             each for each in balanced if each.method not in BALANCED
         ],
-        "With images at the server only": [each for each in usual if each.method == SERVER],
         "Without images": [each for each in usual if not each.has_images],
         "At equal steps for every client and round": controls,
     }

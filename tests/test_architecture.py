@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).parents[1]
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "augmentation", "cli.generator", "data.client", "federation", "flower",
-        "generation.images", "generators", "gpu", "models", "testing.algorithms", "tracking.to_tensorboard",
+        "algorithms", "calls.augmentation", "cli.generator", "core.devices", "core.timing", "data.client", "fast",
+        "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard", "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
@@ -42,7 +42,7 @@ ALLOWED = {
     },
     "plotly": {"web.charts", "web.heat_table"},
     "safetensors": {"core.tensor_files", "federation", "generators", "models"},
-    "diffusers": {"generators.diffusion", "generators.text"},
+    "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},
     "transformers": {"generators.text"},
     "mlflow": {"tracking.to_mlflow"},
     "wandb": {"tracking.to_wandb"},

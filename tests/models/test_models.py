@@ -257,10 +257,10 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
         raise OSError("no route to host")
 
     pretend_torchvision(monkeypatch, no_network)
-    with pytest.raises(InputError, match=r"cannot get its weights \(no route to host\); give a \.safetensors file"):
+    with pytest.raises(InputError, match=r"cannot get its weights \(no route to host\); or set model\.weights="):
         imagenet_model(weights="torchvision")
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    with pytest.raises(InputError, match=r"need torchvision; install it or give a \.safetensors file"):
+    with pytest.raises(InputError, match=r"pip install torchvision; or set model\.weights=\S+ \(make it with"):
         imagenet_model(weights="torchvision")
 
 

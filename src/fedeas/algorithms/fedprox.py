@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
-from fedeas.config import hyperparameters
 
 ANCHOR = "anchor/"
 

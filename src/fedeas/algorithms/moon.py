@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.config import hyperparameters
 
 PREVIOUS, NEAR, FAR = "previous/", "near/", "far/"
 

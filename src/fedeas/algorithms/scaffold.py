@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -23,7 +24,6 @@ from fedeas.algorithms.base import (
 from fedeas.algorithms.batch_order import one_pass
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
-from fedeas.config import hyperparameters
 from fedeas.core.streams import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"

@@ -25,7 +25,7 @@ FOLDERS = "FEDEAS_WEIGHTS"
 
 PACKAGED = Path(__file__).parents[1] / "generators" / "diffusion" / "trained"
 CURRENT = Path("weights")
-IN_CHECKOUT = ("cifar10", "cifar100-imagenet-stem")
+IN_CHECKOUT = ("cifar10",)
 """Weights that are in a checkout's folder ``weights`` and too large for the package."""
 
 TORCHVISION = "torchvision"

@@ -1,16 +1,16 @@
-"""The settings of each kind of generator: the fields of its spec, and how the generator is made of them."""
+"""How each kind of generator is made from the fields of its spec."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
+import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.limits import Limit, NotNegative, number, whole
-from fedeas.core.own_code import imported_code, split_name
+from fedeas.core.own_code import imported_code
 from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
 from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
@@ -22,28 +22,9 @@ from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 if TYPE_CHECKING:
     from fedeas.generators.diffusion.weights import Weights
 
-GENERATOR = Limit("a generator", lambda value: isinstance(value, GeneratorSettings))
-MULTIPLE_OF_8 = Limit("a multiple of 8", lambda size: whole(8).holds(size) and size % 8 == 0)  # as diffusers wants it
 
-
-@dataclass(frozen=True)
-class Gaussian(GeneratorSettings):
-    """Settings of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
-
-    Args:
-        components: directions of largest variance that are kept.
-        shrinkage: least weight of the pooled covariance.
-        weights: a file of `GaussianGenerator.save`, which holds both of the above.
-    """
-
-    components: Annotated[int, whole(1)] = 32
-    shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
-    weights: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
-            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+class Gaussian(fields.Gaussian, GeneratorSettings):
+    """Makes a `GaussianGenerator`."""
 
     @property
     def is_fitted(self) -> bool:
@@ -105,15 +86,8 @@ class Gaussian(GeneratorSettings):
 
 
 @dataclass(frozen=True)
-class Diffusion(GeneratorSettings):
-    """Settings of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
-
-    weights: str = ""
-    solver: Literal["", "dpm", "dpm-snr", "ddim", "ddpm"] = ""
-    steps: Annotated[int, whole(0)] = 0
-    guidance: NotNegative | None = None
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    compiled: bool = False
+class Diffusion(fields.Diffusion, GeneratorSettings):
+    """Makes a `DiffusionGenerator`."""
 
     def needs_data(self) -> str:
         """Without weights, it needs the name of the dataset."""
@@ -171,16 +145,8 @@ class Diffusion(GeneratorSettings):
         return self.weights or name_of_dataset(dataset)
 
 
-@dataclass(frozen=True)
-class SdTurbo(GeneratorSettings):
-    """Settings of `TextToImage`: an off-the-shelf model that is prompted with the names of the classes."""
-
-    model: str = "stabilityai/sd-turbo"
-    template: str = "a photo of a {}"
-    steps: Annotated[int, whole(1)] = 1
-    guidance: NotNegative = 0.0
-    size: Annotated[int, MULTIPLE_OF_8] = 512
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+class SdTurbo(fields.SdTurbo, GeneratorSettings):
+    """Makes a `TextToImage`."""
 
     def needs_data(self) -> str:
         """It needs the names of the classes."""
@@ -210,10 +176,10 @@ class SdTurbo(GeneratorSettings):
 
 
 @dataclass(frozen=True)
-class WrapperSettings(GeneratorSettings):
+class WrapperSettings(fields.Wrapper, GeneratorSettings):
     """Settings of a generator that wraps another one."""
 
-    of: Annotated[GeneratorSettings, GENERATOR] = Diffusion()
+    of: Annotated[GeneratorSettings, fields.GENERATOR] = Diffusion()
 
     @property
     def is_fitted(self) -> bool:
@@ -246,21 +212,8 @@ class WrapperSettings(GeneratorSettings):
 
 
 @dataclass(frozen=True)
-class ClassifierFiltered(WrapperSettings):
-    """Settings of `Filtered`: only the images of another generator whose class a classifier confirms.
-
-    Args:
-        of: the other generator.
-        classifier: a classifier file of `fedeas generator check`; without it one is trained on the official
-            training part.
-    """
-
-    classifier: str = ""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name in specs, which is part of fingerprints."""
-        return "agreeing"
+class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
+    """Makes a `Filtered`."""
 
     @property
     def is_fitted(self) -> bool:
@@ -303,15 +256,8 @@ class ClassifierFiltered(WrapperSettings):
 
 
 @dataclass(frozen=True)
-class Shared(WrapperSettings):
-    """Settings of `SharedPool`: all clients take their images from one pool.
-
-    Args:
-        of: the generator that makes the images.
-        each: images of each class in the pool; with 0, as many as the client that needs most.
-    """
-
-    each: Annotated[int, whole(0)] = 0
+class Shared(WrapperSettings, fields.Shared):
+    """Makes a `SharedPool`."""
 
     def check_plan(self, plan: IntArray) -> None:
         """Refuse a plan in which a client would get an image twice."""
@@ -327,21 +273,8 @@ class Shared(WrapperSettings):
         return SharedPool(self.of.ready(context), self.each)
 
 
-@dataclass(frozen=True)
-class HeldOut(GeneratorSettings):
-    """Settings of `HeldOutImages`: the real images of ``data.held_out``, which no client holds.
-
-    Args:
-        disjoint: whether no two clients get the same image, as long as there are enough. This needs the plan of all
-            clients.
-    """
-
-    disjoint: bool = False
-
-    @property
-    def spec(self) -> str:
-        """The name alone, unless no two clients get the same image."""
-        return f"{self.name()}(disjoint=true)" if self.disjoint else self.name()
+class HeldOut(fields.HeldOut, GeneratorSettings):
+    """Makes `HeldOutImages`."""
 
     @property
     def is_fitted(self) -> bool:
@@ -361,19 +294,8 @@ class HeldOut(GeneratorSettings):
         return HeldOutImages(*context.held_out, len(context.classes), context.plan if self.disjoint else None)
 
 
-@dataclass(frozen=True)
-class Python(GeneratorSettings):
-    """Settings of `Custom`: a user's own callable, ``python:module:name``."""
-
-    code: str
-
-    def __post_init__(self) -> None:
-        split_name(self.code, "generator")
-
-    @property
-    def spec(self) -> str:
-        """The name alone."""
-        return self.code
+class Python(fields.Python, GeneratorSettings):
+    """Makes a `Custom`."""
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Import it; its first `sample` checks it on a few addresses."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.spec import Described, own_code_named, read_spec, refuse_class
+from fedeas.core.spec import own_code_named, read_spec, refuse_class
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import wrap_callable
 from fedeas.generators.kinds import (
@@ -21,7 +19,6 @@ from fedeas.generators.kinds import (
     Python,
     SdTurbo,
     Shared,
-    WrapperSettings,
 )
 from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 
@@ -64,36 +61,3 @@ def content_digest(text: str, dataset: str) -> str:
     """One hash of the files and the code that a spec refers to; empty if it refers to none."""
     content = parse_generator(text).content(dataset)
     return json_digest(content, sort_keys=True) if content else ""
-
-
-@lru_cache(maxsize=1024)
-def without_places(text: str) -> str:
-    """The spec without names and paths of files, for use together with hashes of their content.
-
-    >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
-    'agreeing(of=diffusion(steps=9))'
-    """
-    return _replaced(parse_generator(text), weights="", classifier="").spec
-
-
-def with_weights(text: str, place: str) -> str:
-    """The spec with its generator's weights in another file; an error if it has no weights.
-
-    >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
-    'shared(of=diffusion(weights=mine, steps=9))'
-    """
-    source = parse_generator(text)
-    inner = source
-    while isinstance(inner, WrapperSettings):
-        inner = inner.of
-    if not hasattr(inner, "weights"):
-        raise InputError(f"generator {text} does not come as a file")
-    return _replaced(source, weights=place).spec
-
-
-def _replaced(source: Described, **values: str) -> Described:
-    """The settings with other values of these fields, also in the settings inside, where there are such fields."""
-    own = {field.name: getattr(source, field.name) for field in fields(source)}
-    given = {name: value for name, value in values.items() if name in own}
-    inner = {name: _replaced(value, **values) for name, value in own.items() if isinstance(value, Described)}
-    return replace(source, **given, **inner)

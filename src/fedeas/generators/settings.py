@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.config.generators import GeneratorFields
 from fedeas.core.arrays import IntArray
-from fedeas.core.limits import check_fields
-from fedeas.core.spec import Described
 from fedeas.generators.base import Generator, Shape, shape_of
 
 Form = tuple[tuple[str, ...], Shape]
@@ -46,11 +45,8 @@ class GeneratorContext:
         return shape_of(self.images)
 
 
-class GeneratorSettings(Described):
-    """A generator as described in a config, before it is fitted or loaded; values beyond their limits are refused."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+class GeneratorSettings(GeneratorFields):
+    """A generator before it is fitted or loaded."""
 
     @property
     def is_fitted(self) -> bool:

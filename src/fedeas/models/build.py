@@ -17,7 +17,7 @@ from fedeas.core.spec import Call, own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
 from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
-from fedeas.models.norm import Norm
+from fedeas.models.layers import Norm
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
@@ -25,6 +25,7 @@ from fedeas.models.small import SmallCNN
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
+OTHER_START = "or set model.weights=cifar100-imagenet-stem (make it with `fedeas pretrain cifar100 --stem imagenet`)"
 PHOTO_SIDE = 16
 """Images with a side of this many pixels or more suit a ResNet-18; smaller ones suit the small network."""
 
@@ -157,12 +158,12 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
     try:
         models = importlib.import_module("torchvision.models")
     except ImportError:
-        raise InputError("weights 'torchvision' need torchvision; install it or give a .safetensors file") from None
+        raise InputError(f"weights 'torchvision' need torchvision: pip install torchvision; {OTHER_START}") from None
     try:
         return dict(models.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
     except (OSError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"torchvision cannot get its weights ({reason}); give a .safetensors file instead") from None
+        raise InputError(f"torchvision cannot get its weights ({reason}); {OTHER_START}") from None
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
+from views.web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 from waiting import LIMIT, wait_until
-from web.browser import SCREENSHOTS, chromium, complaints_of, overflow, recorded_runs, served
 
 from fedeas import FedEAS, LabelCounts, Uniform, imbalance_removed, write_counts
 from reproduction.published import example_counts

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
+from views.web.browser import served
 from waiting import LIMIT
-from web.browser import served
 
 from fedeas.cli.planner import hosts_of
 

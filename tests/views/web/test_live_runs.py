@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from views.web.browser import chromium, complaints_of, recorded_runs, served
 from waiting import LIMIT
-from web.browser import chromium, complaints_of, recorded_runs, served
 
 from fedeas.runs.store import RunStore
 from fedeas.views.web.runs_page import REFRESH_SECONDS

@@ -3,8 +3,8 @@
 from statistics import mean, stdev
 
 import pytest
+from views.web.browser import SCREENSHOTS, chromium, complaints_of, overflow
 from waiting import wait_until
-from web.browser import SCREENSHOTS, chromium, complaints_of, overflow
 
 from fedeas.config import load_config
 from fedeas.federation.run import execute

@@ -30,6 +30,11 @@ class Example:
         return f"{self.dataset.upper().replace('CIFAR', 'CIFAR-')}, K={self.clients}, alpha={self.alpha}"
 
     @property
+    def participation(self) -> float:
+        """The share of clients that train in a round."""
+        return 10 / self.clients
+
+    @property
     def counts(self) -> LabelCounts:
         """The label counts of the clients' training parts."""
         text = resources.files(__package__).joinpath(f"{self.id}.csv").read_text("utf-8")

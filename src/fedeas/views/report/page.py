@@ -52,7 +52,7 @@ def _packed_plotly() -> Markup:
 def _environment() -> Environment:
     """The templates; all that is put into them is escaped, and shown without control characters."""
     return Environment(
-        loader=PackageLoader("fedeas.report"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("fedeas.views.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(value),
     )  # fmt: skip

@@ -39,7 +39,7 @@ def paper(name: str) -> CountSource:
         {
             "data": {"dataset": chosen.dataset, "protocol": "paper"},
             "partition": split,
-            "rounds": {"participation": float(chosen.participation)},
+            "rounds": {"participation": chosen.participation},
         },
     )
 

@@ -1,0 +1,189 @@
+"""Settings of generators: fields, defaults and checks.
+
+Configs can be checked early, as no generator is loaded. The kinds of `fedeas.generators` inherit from these classes and
+make the generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from fedeas.core.errors import InputError
+from fedeas.core.limits import Limit, NotNegative, check_fields, number, whole
+from fedeas.core.own_code import split_name
+from fedeas.core.spec import Described, own_code_named, read_spec
+
+
+class GeneratorFields(Described):
+    """A generator as described in a config; values beyond their limits are refused."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+GENERATOR = Limit("a generator", lambda value: isinstance(value, GeneratorFields))
+MULTIPLE_OF_8 = Limit("a multiple of 8", lambda size: whole(8).holds(size) and size % 8 == 0)  # as diffusers wants it
+
+
+@dataclass(frozen=True)
+class Gaussian(GeneratorFields):
+    """Fields of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
+
+    Args:
+        components: directions of largest variance that are kept.
+        shrinkage: least weight of the pooled covariance.
+        weights: a file of `GaussianGenerator.save`, which holds both of the above.
+    """
+
+    components: Annotated[int, whole(1)] = 32
+    shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
+            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+
+
+@dataclass(frozen=True)
+class Diffusion(GeneratorFields):
+    """Fields of `DiffusionGenerator`; weights by file or name, by default those of the run's dataset."""
+
+    weights: str = ""
+    solver: Literal["", "dpm", "dpm-snr", "ddim", "ddpm"] = ""
+    steps: Annotated[int, whole(0)] = 0
+    guidance: NotNegative | None = None
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class SdTurbo(GeneratorFields):
+    """Fields of `TextToImage`: an off-the-shelf model that is prompted with the names of the classes."""
+
+    model: str = "stabilityai/sd-turbo"
+    template: str = "a photo of a {}"
+    steps: Annotated[int, whole(1)] = 1
+    guidance: NotNegative = 0.0
+    size: Annotated[int, MULTIPLE_OF_8] = 512
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+
+
+@dataclass(frozen=True)
+class Wrapper(GeneratorFields):
+    """Fields of a generator that wraps another one."""
+
+    of: Annotated[GeneratorFields, GENERATOR] = Diffusion()
+
+
+@dataclass(frozen=True)
+class ClassifierFiltered(Wrapper):
+    """Fields of `Filtered`: only the images of another generator whose class a classifier confirms.
+
+    Args:
+        of: the other generator.
+        classifier: a classifier file of `fedeas generator check`; without it one is trained on the official
+            training part.
+    """
+
+    classifier: str = ""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in specs, which is part of fingerprints."""
+        return "agreeing"
+
+
+@dataclass(frozen=True)
+class Shared(Wrapper):
+    """Fields of `SharedPool`: all clients take their images from one pool.
+
+    Args:
+        of: the generator that makes the images.
+        each: images of each class in the pool; with 0, as many as the client that needs most.
+    """
+
+    each: Annotated[int, whole(0)] = 0
+
+
+@dataclass(frozen=True)
+class HeldOut(GeneratorFields):
+    """Fields of `HeldOutImages`: the real images of ``data.held_out``, which no client holds.
+
+    Args:
+        disjoint: whether no two clients get the same image, as long as there are enough. This needs the plan of all
+            clients.
+    """
+
+    disjoint: bool = False
+
+    @property
+    def spec(self) -> str:
+        """The name alone, unless no two clients get the same image."""
+        return f"{self.name()}(disjoint=true)" if self.disjoint else self.name()
+
+
+@dataclass(frozen=True)
+class Python(GeneratorFields):
+    """The name of a user's own callable, ``python:module:name``."""
+
+    code: str
+
+    def __post_init__(self) -> None:
+        split_name(self.code, "generator")
+
+    @property
+    def spec(self) -> str:
+        """The name alone."""
+        return self.code
+
+
+GENERATORS: Mapping[str, type[GeneratorFields]] = {
+    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
+}
+
+
+def read_generator(text: str) -> GeneratorFields:
+    """The fields that a spec describes; an error if no generator has this name.
+
+    >>> read_generator("gaussian(components=16)")
+    Gaussian(components=16, shrinkage=0.1, weights='')
+    """
+    if own := own_code_named(text, GENERATORS, "generator"):
+        return Python(own)
+    return read_spec(text, GENERATORS, "generator", from_own_code=Python)
+
+
+@lru_cache(maxsize=1024)
+def without_places(text: str) -> str:
+    """The spec without names and paths of files, for use together with hashes of their content.
+
+    >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
+    'agreeing(of=diffusion(steps=9))'
+    """
+    return _replaced(read_generator(text), weights="", classifier="").spec
+
+
+def with_weights(text: str, place: str) -> str:
+    """The spec with its generator's weights in another file; an error if it has no weights.
+
+    >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
+    'shared(of=diffusion(weights=mine, steps=9))'
+    """
+    source = inner = read_generator(text)
+    while isinstance(inner, Wrapper):
+        inner = inner.of
+    if not hasattr(inner, "weights"):
+        raise InputError(f"generator {text} does not come as a file")
+    return _replaced(source, weights=place).spec
+
+
+def _replaced(source: Described, **values: str) -> Described:
+    """The settings with other values of these fields, also in the settings inside, where there are such fields."""
+    own = {field.name: getattr(source, field.name) for field in fields(source)}
+    given: dict[str, Any] = {name: value for name, value in values.items() if name in own}
+    inner = {name: _replaced(value, **values) for name, value in own.items() if isinstance(value, Described)}
+    return replace(source, **given, **inner)
