@@ -7,11 +7,11 @@ from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed, markdown_table
-from fedeas.runs.comparison import Difference, Verdict, signed
+from fedeas.runs import Difference, Verdict
 from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
 from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
 from reproduction.methods import FEDAVG
+from reproduction.text import listed, markdown_table, signed
 
 STEPS = f", {EQUAL_STEPS}"
 """Ends the name of a method that is compared at equal steps."""

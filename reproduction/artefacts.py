@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from fedeas import FedEAS, InputError
 from fedeas.config import RunConfig
-from fedeas.core.errors import InputError
-from fedeas.planning.policies import FedEAS
 from reproduction import measures
 from reproduction.beyond import beyond_sheets
 from reproduction.measures import Measure

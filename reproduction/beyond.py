@@ -8,16 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedeas import FedEAS
 from fedeas.config import RunConfig
-from fedeas.planning import scores
-from fedeas.planning.policies import FedEAS
-from fedeas.planning.policies.pool import images_each
 from reproduction.measures import accuracy, final, steps
 from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
-from reproduction.run_plans import allocation_of, counts_of
-from reproduction.studies import Study
+from reproduction.studies import Study, plan_of
 from reproduction.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 
 BALANCED = "balanced-softmax"
@@ -69,9 +66,9 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
 
 def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> str:
     """A pool with as many images of each class as the budget has; the plain one if some client needs more of them."""
-    plan, images = (allocation_of(study.config(where, method)) for method in (pool, budget))
-    each = images_each(plan.n, images.total)
-    return f"shared(of={{generator}}, each={each})" if each else SHARED
+    plan, images = (plan_of(study.config(where, method)) for method in (pool, budget))
+    each = images.total // plan.n.shape[1]
+    return f"shared(of={{generator}}, each={each})" if each >= max(1, plan.n.max()) else SHARED
 
 
 def _without_images(study: Study) -> list[Method]:
@@ -177,7 +174,7 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     )  # fmt: skip
     rows = {title: _row(run, base) for title, run in compared.runs.items()}
     title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
-    share = scores.synthetic_share(counts_of(base), allocation_of(base))
+    share = plan_of(base).summary.synthetic_share
     note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if study.profile.places_real_images:
@@ -191,9 +188,7 @@ def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
     """The first run with the images of the last one: a pool that is full at a smaller budget is run only once."""
     *_, last = runs
     return next(
-        run
-        for run in runs
-        if run.generator == last.generator and np.array_equal(allocation_of(run).n, allocation_of(last).n)
+        run for run in runs if run.generator == last.generator and np.array_equal(plan_of(run).n, plan_of(last).n)
     )
 
 

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
+from itertools import groupby
 
 import numpy as np
 
-from fedeas.data.partition import paper_replay
-from fedeas.planning import scores
-from fedeas.planning.beta import beta_for_total, select_beta
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import FedEAS, FullBalance, Uniform
-from fedeas.planning.policies.base import spread_evenly
+import fedeas
+from fedeas import Allocation, FedEAS, FullBalance, LabelCounts, Uniform, beta_for_total, select_beta
 from reproduction.methods import ABLATION
 from reproduction.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
 
@@ -79,6 +76,22 @@ def count_claims(slow: bool = False) -> list[Claim]:
     return [*_totals(), *sweep, *parts, *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
 
 
+def claims_markdown(claims: Iterable[Claim]) -> str:
+    """Our numbers beside the paper's, a table for each group."""
+    lines = []
+    for (group, is_printed), members in groupby(claims, key=lambda claim: (claim.group, claim.is_printed)):
+        source = "paper" if is_printed else "recorded"
+        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
+        for claim in members:
+            verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
+            digits = -int(claim.paper.as_tuple().exponent) + 2  # two more than the paper if the numbers differ
+            ours = f"{claim.ours:,}" if claim.ours == claim.paper else f"{claim.ours:,.{digits}f}"
+            ours = f"{int(claim.ours):,}" if float(claim.ours).is_integer() else ours
+            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {ours} | {verdict} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def _totals() -> Iterator[Claim]:
     totals = published().totals
     fedeas = FedEAS(float(totals.beta))
@@ -108,9 +121,9 @@ def _efficiency() -> Iterator[Claim]:
         ("uniform", sweep.uniform, sweep.uniform_eta),
     ):
         for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
-            ours = scores.accuracy_per_thousand(float(accuracy - sweep.fedavg), total)
+            ours = fedeas.accuracy_per_thousand(float(accuracy - sweep.fedavg), total)
             yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
-    ours = scores.accuracy_per_thousand(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
+    ours = fedeas.accuracy_per_thousand(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
     yield Claim("Efficiency eta, accuracies as printed", "full-balance", "supplement F", sweep.full_balance_eta, ours)
 
 
@@ -128,9 +141,9 @@ def _partitions(slow: bool) -> Iterator[Claim]:
     """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
     for setting, draws in zip(published().settings, recorded().draws, strict=True):
         if slow or draws <= QUICK_DRAWS:
-            replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
-            same = np.array_equal(replay.counts.n, setting.counts().n)
-            ours = replay.recipe["draws"] if same else 0
+            drawn = fedeas.partition(setting.config, images=False)
+            same = np.array_equal(drawn.counts.n, setting.counts().n)
+            ours = drawn.partition.recipe["draws"] if same else 0
             group = "Draws until the shipped partition comes out"
             yield Claim(group, setting.title, "-", Decimal(draws), ours, is_printed=False)
 
@@ -158,10 +171,10 @@ def _numbers_of(counts: LabelCounts) -> Numbers:
 def _concentration(counts: LabelCounts, plan: Allocation) -> Numbers:
     """Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is."""
     return {
-        "top-imbalance": lambda: 100 * float(scores.concentration(counts, plan).imbalance[4]),
-        "top-budget": lambda: 100 * float(scores.concentration(counts, plan).budget[4]),
-        "removed": lambda: 100 * scores.imbalance_removed(counts, plan),
-        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
+        "top-imbalance": lambda: 100 * float(fedeas.concentration(counts, plan).imbalance[4]),
+        "top-budget": lambda: 100 * float(fedeas.concentration(counts, plan).budget[4]),
+        "removed": lambda: 100 * fedeas.imbalance_removed(counts, plan),
+        "negative-pairs": lambda: int((fedeas.marginal_gain(counts) < 0).sum()),
     }
 
 
@@ -179,13 +192,15 @@ def _full_balance(counts: LabelCounts, plan: Allocation) -> Numbers:
 def _against_even_spread(counts: LabelCounts, plan: Allocation) -> Numbers:
     """Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total."""
     uniform = Uniform(plan.total).allocate(counts)
-    class_major = Allocation(spread_evenly(plan.total, counts.n.size).reshape(counts.n.T.shape).T)
+    each, rest = divmod(plan.total, counts.n.size)
+    even = each + (np.arange(counts.n.size) < rest)
+    class_major = Allocation(even.reshape(counts.n.T.shape).T)
 
     def gap_to(other: Allocation) -> float:
-        return 100 * (scores.imbalance_removed(counts, plan) - scores.imbalance_removed(counts, other))
+        return 100 * (fedeas.imbalance_removed(counts, plan) - fedeas.imbalance_removed(counts, other))
 
     def at_negative_gain(allocation: Allocation) -> int:
-        return int(allocation.n[scores.negative_gain(counts)].sum())
+        return int(allocation.n[(fedeas.marginal_gain(counts) < 0)].sum())
 
     return {
         "uniform-gap": lambda: gap_to(uniform),
@@ -207,14 +222,14 @@ def _beta_and_budgets(counts: LabelCounts, policy: FedEAS, plan: Allocation) -> 
 
     def linear_ratio() -> float:
         beta = beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
-        return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
+        return fedeas.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
 
     return {
         "beta-lo": lambda: select_beta(counts).lo,
         "beta-hi": lambda: select_beta(counts).hi,
         "beta-grid": beta_of_the_grid,
         "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
-        "budget-ratio": lambda: scores.budget_ratio(policy.budgets(counts)),
+        "budget-ratio": lambda: fedeas.budget_ratio(policy.budgets(counts)),
         "linear-ratio": linear_ratio,
     }
 
@@ -234,7 +249,7 @@ def _sizes(counts: LabelCounts, plan: Allocation) -> Numbers:
     """Section 4.3 and supplement D: real and synthetic images of the clients."""
     real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
     return {
-        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, plan),
+        "synthetic-share": lambda: 100 * fedeas.synthetic_share(counts, plan),
         "median-cache": lambda: synthetic,
         "median-real": lambda: real,
         "real-fraction": lambda: 100 * real / (real + synthetic),

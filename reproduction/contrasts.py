@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedeas.core.sentences import markdown_table
-from fedeas.runs.comparison import Difference
+from fedeas.runs import Difference
 from reproduction.answers import clean, mean_cell, mean_of
 from reproduction.beyond import (
     BALANCED_TITLE,
@@ -20,6 +19,7 @@ from reproduction.beyond import (
 )
 from reproduction.findings import NOTHING, Findings
 from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.text import markdown_table
 
 
 class Contrast(NamedTuple):

@@ -9,9 +9,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed, markdown_table
-from fedeas.planning.advice import WHOLE_POOL
-from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
+from fedeas.runs import Difference, Verdict
 from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.measures import gain, steps
 from reproduction.methods import FEDAVG, FEDEAS
@@ -19,13 +17,14 @@ from reproduction.profiles import PROFILES
 from reproduction.published import Setting
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
     "Pool to the mean": "pool",
-    WHOLE: WHOLE_POOL,
+    WHOLE: "pool with generator=shared(each=budget/classes)",
     LARGEST: "pool(fill=max)",
 }
 """Policies by the titles of their methods."""
@@ -259,7 +258,7 @@ def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause; each names only methods that have been compared."""
     if not any(each.verdict.is_given for each in found.compared):
         return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
-    level = 100 * (1 - (1 - CONFIDENCE) / (len(found.planned) + found.tried))
+    level = 100 - 5 / (len(found.planned) + found.tried)
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
     return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.core.sentences import markdown_table
-from fedeas.planning.policies import FedEAS
-from fedeas.runs.comparison import Difference, Measured, paired_difference
+from fedeas import FedEAS
+from fedeas.runs import Difference, Measured, paired_difference
 from reproduction.measures import (
     Measure,
     accuracy,
@@ -37,7 +36,6 @@ from reproduction.methods import (
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Results
-from reproduction.run_plans import allocation_of
 from reproduction.standings import (
     ABSENT,
     RULES,
@@ -54,7 +52,8 @@ from reproduction.standings import (
     judge_size,
     known,
 )
-from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.studies import PROTOCOLS, Protocol, Study, plan_of, study
+from reproduction.text import markdown_table
 
 HALF = 50
 """“Most” of a gain is more than this percentage of it."""
@@ -82,10 +81,22 @@ def ledger(results: Results) -> list[LedgerLine]:
     return [*_main_claims(views), *(line for line in (*lines, *_gamma_lines(views)) if line.is_run)]
 
 
-def settings_without_runs(results: Results) -> list[Setting]:
-    """The columns of the paper's main table without any run, under either protocol."""
-    views = [View(protocol, results) for protocol in PROTOCOLS]
-    return [each for each in published().settings if not any(view.methods(each) for view in views)]
+def ledger_markdown(results: Results) -> str:
+    """The ledger as a table, with how often we agree, the settings without runs, and the rules below it."""
+    lines, views = ledger(results), [View(protocol, results) for protocol in PROTOCOLS]
+    heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
+    rows = [
+        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
+    ]
+    said = list[str]()
+    for protocol in PROTOCOLS:
+        found = Counter(line.found[protocol].standing for line in lines)
+        tally = ", ".join(f"{each} {found[each]}" for each in Standing if found[each])
+        said.append(f"Under the {protocol} protocol: {tally}.")
+    empty = [each.title for each in published().settings if not any(view.methods(each) for view in views)]
+    said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
+    rules = ["", "How lines are judged:", "", *(f"- {rule}" for rule in RULES)]
+    return "\n".join([markdown_table(heads, rows), "", " ".join(said), *rules, ""])
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ def _recovered(view: View, where: Setting) -> Finding:
 
 
 def _saving(view: View, where: Setting) -> float:
-    own, full = (allocation_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
+    own, full = (plan_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
     return 100 * (1 - own / full)
 
 
@@ -264,26 +275,3 @@ def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting, by the methods' titles."""
     found = {method.title: published().printed(name, where) for name, method in METHODS.items()}
     return {title: number for title, number in found.items() if number is not None}
-
-
-def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
-    """The ledger as a table, with remarks below it."""
-    heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
-    rows = [
-        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
-    ]
-    return "\n".join([markdown_table(heads, rows), "", remarks, ""])
-
-
-def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
-    """Remarks below the ledger: how often we agree, the settings without runs, and the rules."""
-    said = [_tally(lines, protocol) for protocol in PROTOCOLS]
-    empty = [where.title for where in settings_without_runs(results)]
-    said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
-    return "\n".join([" ".join(said), "", "How lines are judged:", "", *(f"- {rule}" for rule in RULES)])
-
-
-def _tally(lines: Sequence[LedgerLine], protocol: Protocol) -> str:
-    """The number of lines with each standing under a protocol."""
-    found = Counter(line.found[protocol].standing for line in lines)
-    return f"Under the {protocol} protocol: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedeas.config import NO_GENERATION
-from fedeas.planning.policies import FedEAS
+from fedeas import FedEAS
 
+NO_GENERATION = "no-generation"
 BUDGET = "{budget}"
 """Placeholder for the profile's FedEAS policy, whose total the other policies match."""
 

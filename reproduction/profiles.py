@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from fedeas.config import TrainConfig
-from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED
-from fedeas.planning.policies import FedEAS
+from fedeas import FedEAS
 from reproduction.published import published
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -35,11 +33,11 @@ SCRATCH = "scratch"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
     "cifar100": Start(
-        "3x3", f"{{other}}{PRETRAINED}", "3x3 stem, starting from weights trained on the other CIFAR dataset"
+        "3x3", "{other}-pretrained", "3x3 stem, starting from weights trained on the other CIFAR dataset"
     ),
     "cifar100-imagenet-stem": Start(
         "imagenet",
-        f"{{other}}{IMAGENET_STEM}",
+        "{other}-imagenet-stem",
         "ImageNet's 7x7 stem, starting from weights trained on the other CIFAR dataset",
     ),
 }
@@ -82,7 +80,7 @@ class Profile:
     name: str
     says: str
     settings: tuple[str, ...]
-    train: TrainConfig
+    train: Mapping[str, float]
     rounds: int
     generator: str = "diffusion"
     other_generator: str = "sd-turbo"
@@ -124,7 +122,7 @@ OWN_PARTS = " Own split: training and test part are not the official ones; 1,000
 FULL = Profile(
     "full",
     "The paper's training: 200 rounds of ten local epochs, ResNet-18, SGD with learning rate 0.001, batches of 64.",
-    tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
+    tuple(each.id for each in published().settings), {"epochs": 10}, 200, as_printed=True,
     start="cifar100-imagenet-stem", beyond=(HEADLINE, "c10-k100-a0.05", "c10-k20-a0.1"),
     equal_steps={HEADLINE: 134},
 )  # fmt: skip
@@ -133,7 +131,7 @@ DIGITS = Profile(
     "digits",
     "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
     "rate 0.05. Where a table names no beta, it is 2 instead of 12, because there are few digits.",
-    MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
+    MAIN, {"lr": 0.05, "epochs": 5}, 60, "diffusion", "gaussian", "fp32",
     dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5),
     planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
     largest_everywhere=True,
@@ -145,7 +143,7 @@ FASHION_SAYS = SMALL_CNN_SAYS.format(dataset="Fashion-MNIST", images="60,000", p
 FASHION = Profile(
     "fashion",
     FASHION_SAYS + REAL_SAYS,
-    (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
+    (HEADLINE,), {"lr": 0.05, "epochs": 2}, 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps={HEADLINE: 20},
     planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
@@ -164,7 +162,7 @@ CIFAR100 = replace(
 SMOKE = Profile(
     "smoke",
     "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
-    MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion(steps=1)", "fp32",
+    MAIN, {"lr": 0.05, "epochs": 1}, 3, "gaussian", "diffusion(steps=1)", "fp32",
     dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps={HEADLINE: 2}, planned_seeds=1,
     algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
 )  # fmt: skip

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.examples import find_example
+import fedeas
+from fedeas import InputError, LabelCounts
 
 # A number with the digits that the paper prints, or None for an empty cell.
 PrintedNumber = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
@@ -41,9 +40,15 @@ class Setting(_Numbers):
         """A readable name: ``CIFAR-10, K=20, alpha=0.1``."""
         return f"{self.dataset.upper().replace('CIFAR', 'CIFAR-')}, K={self.clients}, alpha={self.alpha}"
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The sections of a run's config that describe its clients."""
+        partition = {"scheme": "paper", "clients": self.clients, "alpha": float(self.alpha)}
+        return {"data": {"dataset": self.dataset, "protocol": "paper"}, "partition": partition}
+
     def counts(self) -> LabelCounts:
         """The label counts of the clients' training parts."""
-        return find_example(self.id).counts
+        return fedeas.RunPlan.of(self.config).counts
 
 
 class Fact(_Numbers):
@@ -160,6 +165,10 @@ class Recorded(_Numbers):
     facts: tuple[Fact, ...] = Field(alias="fact")
 
 
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)
+
+
 @cache
 def published() -> Published:
     """The paper's numbers."""
@@ -188,7 +197,3 @@ def example_counts() -> LabelCounts:
     45007
     """
     return setting(EXAMPLE).counts()
-
-
-def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)

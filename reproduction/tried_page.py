@@ -8,15 +8,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedeas.core.sentences import markdown_table
-from fedeas.runs.comparison import Difference
-from fedeas.runs.packed import unpack
+from fedeas.runs import Difference, read_runs
 from reproduction.answers import mean_cell, mean_of
 from reproduction.beyond import BALANCED_TITLE, comparisons_in
 from reproduction.measures import accuracy
 from reproduction.published import setting
 from reproduction.results import Results
 from reproduction.studies import Protocol, study
+from reproduction.text import markdown_table
 from reproduction.tried import PARTS, TriedRun, tried_runs
 
 KEPT = Path(__file__).with_name("results")
@@ -32,7 +31,7 @@ TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 
 def tried_markdown(results: Results) -> str:
     """A section for each part: what it was, and what it brought."""
-    runs = {run.config.fingerprint: 100 * run.summary()["accuracy"] for run in unpack(KEPT / "tried.parquet")}
+    runs = {run.config.fingerprint: 100 * run.summary()["accuracy"] for run in read_runs(KEPT / "tried.parquet")}
     sections = [
         f"## {part}\n\n{about}\n\n" + (_trial(TRIALS[part]) if part in TRIALS else _comparisons(part, runs, results))
         for part, about in PARTS.items()

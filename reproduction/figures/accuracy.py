@@ -15,10 +15,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedeas.runs.accuracy_curves import RoundRange
-from fedeas.views import figures as plots
-from fedeas.views.figures import Look
-from reproduction.figures.style import DIAMOND, POINTS, WIDTH, End, key, looks_by_name, name_ends, panel, say_not_run
+from reproduction.figures.style import (
+    DIAMOND,
+    GREY,
+    GRID,
+    INK,
+    POINTS,
+    WIDTH,
+    End,
+    Look,
+    key,
+    looks_by_name,
+    name_ends,
+    panel,
+    say_not_run,
+    styled,
+)
 from reproduction.tables import NOT_RUN
 
 PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # how the paper's lines differ from ours
@@ -41,8 +53,8 @@ class Sweep(NamedTuple):
     bars: Sequence[Bar]
 
 
-@plots.styled
-def allocation_figure(bars: Sequence[Bar], title: str, window: RoundRange) -> Figure:
+@styled
+def allocation_figure(bars: Sequence[Bar], title: str, window: str) -> Figure:
     """Fig. 1(b): accuracy of each policy at equal budget; ours as solid bars, the paper's as hollow bars."""
     figure, axes = panel(title, min(WIDTH, 2.0 + 1.5 * len(bars)), 4.6)
     printed = any(bar.paper is not None for bar in bars)
@@ -57,17 +69,17 @@ def allocation_figure(bars: Sequence[Bar], title: str, window: RoundRange) -> Fi
     axes.tick_params(axis="x", length=0, labelsize=11)
     tops = [(bar.ours or 0) + (bar.spread or 0) for bar in bars] + [bar.paper or 0 for bar in bars]
     axes.set(ylabel=_level(window), xlim=(-0.6, max(len(bars), 1) - 0.4), ylim=(0, 1.12 * max([10, *tops])))
-    axes.grid(axis="y", **plots.GRID)
+    axes.grid(axis="y", **GRID)
     if not bars:
         say_not_run(axes)
     if printed:
-        keys = [Patch(color=plots.GREY, label="ours"), Patch(**_hollow(plots.GREY), label="the paper")]
+        keys = [Patch(color=GREY, label="ours"), Patch(**_hollow(GREY), label="the paper")]
         figure.legend(handles=keys, loc="outside lower center", ncols=2)
     return figure
 
 
-@plots.styled
-def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: RoundRange) -> Figure:
+@styled
+def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title: str, window: str) -> Figure:
     """Fig. 5(a): accuracy as the total grows, between FedAvg and Full-Balance; the paper's are pale and dashed."""
     figure, axes = panel(title, WIDTH, 4.6)
     references = (fedavg, full_balance)
@@ -75,7 +87,7 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
     totals = [total for sweep in sweeps for total in sweep.totals]
     axes.set(xlabel="synthetic samples in all", ylabel=_level(window), xlim=(0, 1.05 * max([1, *totals])))
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(**plots.GRID)
+    axes.grid(**GRID)
     for sweep in sweeps:
         _draw_sweep(axes, sweep, looks[sweep.name].colour)
     ends = [end for bar in references for end in _draw_reference(axes, bar, looks[bar.name])]
@@ -87,19 +99,19 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
         say_not_run(axes, bare=not printed)
     keys = [key(_run_part(sweep), looks[sweep.name]) for sweep in sweeps]
     keys += [key(f"{bar.name}: {NOT_RUN}", looks[bar.name]) for bar in references if bar.ours is None]
-    keys += [Line2D([], [], color=plots.GREY, label="the paper", **PAPER)] if printed else []
+    keys += [Line2D([], [], color=GREY, label="the paper", **PAPER)] if printed else []
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
 
 
-@plots.styled
-def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: RoundRange) -> Figure:
+@styled
+def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: str) -> Figure:
     """Accuracy over the imbalance removed, in percent: dots are ours, named beside the panel; diamonds the paper's."""
     figure, axes = panel(title, WIDTH, 4.6)
     looks, bars = looks_by_name(bar.name for _, bar in removals), [bar for _, bar in removals]
     ends = [end for each in removals for end in _draw_removal(axes, *each, looks[each[1].name])]
     axes.set(xlabel="label imbalance removed, %", ylabel=_level(window))
-    axes.grid(**plots.GRID)
+    axes.grid(**GRID)
     axes.margins(x=0.06, y=0.12)
     name_ends(axes, ends, width=0.8)
     printed = bool(_known([bar.paper for bar in bars]))
@@ -107,15 +119,15 @@ def removal_figure(removals: Sequence[tuple[float, Bar]], title: str, window: Ro
         say_not_run(axes, bare=not printed)
     missing = [bar.name for bar in bars if bar.ours is None]
     ours = "ours, ± deviation over seeds" if _known([bar.spread for bar in bars]) else "ours"
-    keys = [Line2D([], [], color=plots.GREY, marker="o", linestyle="", label=ours)] if ends else []
-    keys += [Line2D([], [], color=plots.GREY, label="the paper", **DIAMOND)] if printed else []
+    keys = [Line2D([], [], color=GREY, marker="o", linestyle="", label=ours)] if ends else []
+    keys += [Line2D([], [], color=GREY, label="the paper", **DIAMOND)] if printed else []
     keys += [Line2D([], [], linestyle="", label=f"{NOT_RUN}: {', '.join(missing)}")] if ends and missing else []
     if keys:
         figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure
 
 
-def _level(window: RoundRange) -> str:
+def _level(window: str) -> str:
     return f"accuracy, %, mean of {window}"
 
 
@@ -129,9 +141,9 @@ def _hollow(colour: str) -> dict[str, Any]:
 
 def _solid_bar(axes: Any, place: float, width: float, bar: Bar, colour: str) -> None:
     if bar.ours is None:
-        axes.annotate(NOT_RUN, (place, 0), (0, 6), rotation=90, ha="center", color=plots.GREY, **POINTS)
+        axes.annotate(NOT_RUN, (place, 0), (0, 6), rotation=90, ha="center", color=GREY, **POINTS)
         return
-    whiskers = {"capsize": 4, "error_kw": {"ecolor": plots.INK, "elinewidth": 1.2}}
+    whiskers = {"capsize": 4, "error_kw": {"ecolor": INK, "elinewidth": 1.2}}
     axes.bar(place, bar.ours, 0.94 * width, color=colour, yerr=bar.spread, **whiskers)
     _number(axes, place, bar.ours + (bar.spread or 0), bar.ours)
 

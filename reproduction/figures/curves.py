@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -12,20 +14,24 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fedeas.runs.accuracy_curves import AccuracyCurve, MeanCurve, mean_curve
-from fedeas.views import figures as plots
-from fedeas.views.figures import Look
 from reproduction.figures.style import (
     DIAMOND,
+    GREY,
+    GRID,
     HALO,
+    INK,
     POINTS,
     WIDTH,
     End,
+    Look,
     key,
     looks_by_name,
     name_ends,
+    new_figure,
     panel,
+    percent_axis,
     say_not_run,
+    styled,
 )
 from reproduction.tables import NOT_RUN
 
@@ -34,14 +40,36 @@ LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
-    """A method in a panel: a curve for each seed (none if it was not run), and the paper's round at the threshold."""
+    """A method in a panel: accuracy by round for each seed (none if it was not run), and the paper's round at the
+    threshold.
+    """
 
     name: str
-    curves: Sequence[AccuracyCurve]
+    curves: Sequence[Mapping[int, float]]
     paper_round: int | None = None
 
 
-@plots.styled
+class MeanCurve(NamedTuple):
+    """Mean and extremes over a method's seeds at each round."""
+
+    rounds: list[int]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+    seeds: int
+
+
+def mean_curve(curves: Sequence[Mapping[int, float]]) -> MeanCurve:
+    """Mean and extremes at the rounds that most seeds have; rounds with fewer seeds would make the mean jump."""
+    count = Counter(chain.from_iterable(curves))
+    seeds = max(count.values(), default=0)
+    rounds = sorted(number for number in count if count[number] == seeds)
+    values = [[curve[number] for curve in curves if number in curve] for number in rounds]
+    low, middle, high = ([float(of(each)) for each in values] for of in (min, statistics.mean, max))
+    return MeanCurve(rounds, low, middle, high, seeds)
+
+
+@styled
 def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
     """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
 
@@ -63,7 +91,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     return figure
 
 
-@plots.styled
+@styled
 def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
     figure, axes = panel(title, WIDTH, 4.6)
@@ -88,7 +116,7 @@ def _places(panels: int, keys: int) -> tuple[Figure, Any]:
     """A figure with this many panels on one scale, and room below each for a legend with this many keys."""
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
-    figure = plots.new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
+    figure = new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
     figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes in grid[:, 0]:
@@ -103,7 +131,7 @@ def _first_round(mean: MeanCurve, threshold: float) -> int | None:
 
 
 def _accuracies(lines: Iterable[Line]) -> list[float]:
-    return [accuracy for line in lines for curve in line.curves for accuracy in curve.accuracy]
+    return [accuracy for line in lines for curve in line.curves for accuracy in curve.values()]
 
 
 def _head_room(accuracies: Sequence[float]) -> float:
@@ -113,7 +141,7 @@ def _head_room(accuracies: Sequence[float]) -> float:
 
 def _last_round(lines: Sequence[Line]) -> int:
     """The last round of any curve or of the paper's rounds; 0 if there is none."""
-    run = chain.from_iterable(curve.rounds for line in lines for curve in line.curves)
+    run = chain.from_iterable(curve for line in lines for curve in line.curves)
     return max([0, *run, *(line.paper_round or 0 for line in lines)])
 
 
@@ -121,8 +149,8 @@ def _number_rounds(axes: Any, last: int) -> None:
     """Number the axis with whole rounds, to a little beyond the last."""
     axes.set(xlabel="round", xlim=(0, 1.02 * max(1, last)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
-    plots.percent_axis(axes.yaxis)
-    axes.grid(**plots.GRID)
+    percent_axis(axes.yaxis)
+    axes.grid(**GRID)
 
 
 def _draw_mean(axes: Any, mean: MeanCurve, look: Look) -> None:
@@ -145,7 +173,7 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
     for line in printed:
         axes.plot(line.paper_round, threshold, color=looks[line.name].colour, zorder=4, **DIAMOND)
     keys = [key(_reached(*each), looks[each[0].name]) for each in zip(lines, means, firsts, strict=True)]
-    keys += [Line2D([], [], color=plots.GREY, label="the paper's round", **DIAMOND)] if printed else []
+    keys += [Line2D([], [], color=GREY, label="the paper's round", **DIAMOND)] if printed else []
     if keys:
         below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # the axis and its name
         heading: dict[str, Any] = {"title": f"first round at {100 * threshold:g}%", "alignment": "left"}
@@ -154,7 +182,7 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
 
 def _draw_threshold(axes: Any, threshold: float) -> None:
     """Draw a dashed line with its number at the right end, where no curve overlaps it."""
-    axes.axhline(threshold, color=plots.INK, linestyle="--", linewidth=1)
+    axes.axhline(threshold, color=INK, linestyle="--", linewidth=1)
     right = {"xycoords": ("axes fraction", "data"), "va": "center"}
     axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **POINTS)
 

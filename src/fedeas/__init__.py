@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from fedeas.calls.augmentation import augment as augment
     from fedeas.calls.images import SyntheticImages as SyntheticImages
     from fedeas.calls.images import generate as generate
+    from fedeas.calls.run_plans import RunPlan as RunPlan
+    from fedeas.calls.run_plans import partition as partition
     from fedeas.calls.running import run as run
     from fedeas.views import report as report
 
@@ -129,9 +131,11 @@ __all__ = [
 
 _LAZY = {
     "Augmented": "calls.augmentation",
+    "RunPlan": "calls.run_plans",
     "SyntheticImages": "calls.images",
     "augment": "calls.augmentation",
     "generate": "calls.images",
+    "partition": "calls.run_plans",
     "run": "calls.running",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""

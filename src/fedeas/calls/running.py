@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.core.deadline import Deadline
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies.base import policy_name
 from fedeas.runs.store import Record, Run, RunStore
+
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
 
 
 def run(
@@ -23,7 +27,9 @@ def run(
     plan: Plan | None = None,
     runs: PathLike = "runs",
     bank: PathLike | None = None,
+    minutes: float | None = None,
     on_round: Callable[[Record], None] | None = None,
+    on_start: Callable[[Forecast], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a federation; a finished run is returned at once, an interrupted one resumes.
@@ -33,7 +39,9 @@ def run(
         plan: take the policy of this plan, which must be for the clients of the run.
         runs: folder of run directories.
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
+        minutes: pause when the next round would end later; the same call resumes.
         on_round: called with the record of each round.
+        on_start: called before training with its estimated `seconds` and `rounds`, and with the number of `images`.
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
@@ -41,7 +49,8 @@ def run(
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
-    return execute(_chosen(config, plan, store, settings), store, on_round, bank)
+    pause = None if minutes is None else Deadline(minutes)
+    return execute(_chosen(config, plan, store, settings), store, on_round, bank, pause=pause, on_start=on_start)
 
 
 def _chosen(
@@ -56,7 +65,7 @@ def _chosen(
     if plan is not None and "policy" in settings:
         raise InputError("give plan or policy, not both; a plan has its own policy")
     policy = {} if plan is None else {"policy": policy_name(plan.policy)}
-    chosen = with_settings(_config(config), {**policy, **settings})
+    chosen = with_settings(config_from(config), {**policy, **settings})
     if plan is not None:
         _check_same_clients(plan, chosen)
     return for_this_machine(chosen, store)
@@ -95,7 +104,8 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     return checked_config(content, "the settings") if settings else config
 
 
-def _config(config: RunConfig | Mapping[str, Any] | PathLike | None) -> RunConfig:
+def config_from(config: RunConfig | Mapping[str, Any] | PathLike | None) -> RunConfig:
+    """The config that a user gives: itself, its content, its file, or nothing for the defaults."""
     if isinstance(config, RunConfig):
         return config
     if isinstance(config, Mapping):

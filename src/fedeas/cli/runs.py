@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+import fedeas.runs
 from fedeas.cli.display import run_record, runs_tables, states_table
 from fedeas.cli.fitting import output
 from fedeas.cli.progress import announce, duration, live_bar
@@ -94,19 +95,13 @@ def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = F
     is_packed = folder.suffix == PACKED_RUNS
     if not is_packed and not store.folders():
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
-    found = _unpacked(folder) if is_packed else store.all()
+    found = [*fedeas.runs.read_runs(folder)] if is_packed else store.all()
     if not found:
         raise InputError(NONE_CAN_BE_SHOWN)
     if as_json:
         _print_records(found)
     else:
         output().print(states_table(found), runs_tables([run for run in found if run.finished], reference))
-
-
-def _unpacked(path: Path) -> list[Run]:
-    from fedeas.runs.packed import unpack  # takes a while to load
-
-    return unpack(path)
 
 
 def _print_records(runs: Sequence[Run]) -> None:
@@ -124,7 +119,7 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")
-    found = [run for place in directories if place.suffix == PACKED_RUNS for run in _unpacked(place)]
+    found = [run for place in directories if place.suffix == PACKED_RUNS for run in fedeas.runs.read_runs(place)]
     folders = [place for place in directories if place.suffix != PACKED_RUNS]
     found += map(read_run, folders) if len(directories) == 1 else sound_runs(folders, read_snapshot)
     if not found:

@@ -25,7 +25,7 @@ LEVEL = 22
 """The most thorough compression of zstd."""
 
 TEXT, WHOLE, NUMBER = pa.string(), pa.int64(), pa.float64()
-SCHEMA = pa.schema({
+COLUMNS = pa.schema({
     "fingerprint": TEXT, "method": TEXT, "label": TEXT, "seed": WHOLE, "dataset": TEXT, "protocol": TEXT,
     "clients": WHOLE, "alpha": NUMBER, "policy": TEXT, "generator": TEXT, "algorithm": TEXT, "start": TEXT,
     "accuracy": NUMBER, "config": TEXT, "summary": TEXT, "environment": TEXT,
@@ -70,6 +70,11 @@ class PackedRun(Run):
         return ContentConfig.model_construct(**self.row["content"])
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether its generator is another one now; its initial weights are recorded, and need not be here."""
+        return self._has_other_generator
+
+    @property
     def finished(self) -> bool:
         """Only finished runs are packed."""
         return True
@@ -108,15 +113,17 @@ class PackedRun(Run):
         return list(found)
 
 
-def pack(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
+def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
     """Write finished runs, in the order of their names; the same runs give the same bytes."""
     chosen = sorted(runs, key=lambda run: run.path.name)
-    table = pa.Table.from_pylist([_row(run) for run in chosen], SCHEMA)
+    table = pa.Table.from_pylist([_row(run) for run in chosen], COLUMNS)
     rounds = [run.rounds() if with_rounds and run.has_rounds else None for run in chosen]
     if any(rounds):
         table = table.append_column("rounds", pa.array(rounds))
     with written_whole(path) as part:
-        parquet.write_table(table, part, compression="zstd", compression_level=LEVEL, write_page_checksum=True)
+        parquet.write_table(
+            table, part, compression="zstd", compression_level=LEVEL, write_page_checksum=True, write_statistics=False
+        )
 
 
 def unpack(path: Path) -> list[Run]:
@@ -126,7 +133,7 @@ def unpack(path: Path) -> list[Run]:
     def read(columns: list[str]) -> pa.Table:
         try:
             found = parquet.ParquetFile(content, page_checksum_verification=True).read(columns)
-            if missing := set(SCHEMA.names).intersection(columns) - {*found.column_names}:
+            if missing := set(COLUMNS.names).intersection(columns) - {*found.column_names}:
                 raise ValueError(f"{', '.join(sorted(missing))} is missing")
             return found
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -137,7 +144,7 @@ def unpack(path: Path) -> list[Run]:
         found = read(["rounds"])
         return found["rounds"] if found.column_names else None
 
-    return [PackedRun(path, row, number, rounds) for number, row in enumerate(read(SCHEMA.names).to_pylist())]
+    return [PackedRun(path, row, number, rounds) for number, row in enumerate(read(COLUMNS.names).to_pylist())]
 
 
 def _row(run: Run) -> Record:

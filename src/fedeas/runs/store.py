@@ -41,6 +41,8 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.core.tensor_files import METADATA, read_header
+from fedeas.generators.registry import content_digest
+from fedeas.models.initial_weights import content as content_of_start
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
@@ -223,6 +225,20 @@ class Run:
         except FedEASError as error:
             raise damaged(path, error, REMEDY) from None
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the name of its initial weights or of its generator stands for other content now."""
+        return self._has_other_start or self._has_other_generator
+
+    @property
+    def _has_other_start(self) -> bool:
+        return _is_other(self.content.weights, lambda: content_of_start(self.config.model.weights).get("weights", ""))
+
+    @property
+    def _has_other_generator(self) -> bool:
+        config = self.config
+        return _is_other(self.content.generator, lambda: content_digest(config.generator, config.data.dataset))
+
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
         with self._writing():
@@ -324,6 +340,15 @@ def _unzipped_lines(path: Path) -> list[bytes]:
         return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, error, REMEDY) from None
+
+
+def _is_other(then: str, now: Callable[[], str]) -> bool:
+    """Whether a part has another digest now; not if nothing has its name."""
+    try:
+        found = now()
+    except InputError:
+        return False
+    return bool(then and found and then != found)
 
 
 def trained(record: Record) -> list[int]:
