@@ -18,6 +18,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from fnmatch import fnmatch
 from pathlib import Path
 
+from reproduction.workbook import Workbook
+
 from fedeas.config import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
@@ -27,7 +29,6 @@ from reproduction.estimate import estimate
 from reproduction.profiles import PROFILES
 from reproduction.reproduction import Places, keep_all
 from reproduction.studies import PROTOCOLS, study
-from reproduction.workbook import Workbook
 
 
 def make_runs(
@@ -63,11 +64,13 @@ def end_with_parent() -> None:
 
 def work(config: RunConfig, runs: Path, end: float, processes: int = 1) -> bool:
     """Make one run, unless time is up or would be before its end; whether it is finished."""
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     minutes = (end - time.time()) / 60
     needed = processes * (estimate([config]).minutes or 0.0)  # the others slow it down
-    return minutes > needed and execute(config, RunStore(runs), pause=Deadline(minutes)).finished
+    settings = {"pause": Deadline(minutes), "backend_for": backend_for}
+    return minutes > needed and execute(config, RunStore(runs), **settings).finished
 
 
 def on_device(config: RunConfig, device: str, root: str | None) -> RunConfig:

@@ -31,7 +31,8 @@ TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 
 def tried_markdown(results: Results) -> str:
     """A section for each part: what it was, and what it brought."""
-    runs = {run.config.fingerprint: 100 * run.summary()["accuracy"] for run in read_runs(KEPT / "tried.parquet")}
+    kept = [run.summary() for run in read_runs(KEPT / "tried.parquet")]
+    runs = {summary["fingerprint"]: accuracy(summary) for summary in kept}
     sections = [
         f"## {part}\n\n{about}\n\n" + (_trial(TRIALS[part]) if part in TRIALS else _comparisons(part, runs, results))
         for part, about in PARTS.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import SupportsFloat
 
 import torch
@@ -16,8 +15,8 @@ from fedeas.algorithms.base import Arrays, ClientJob, head_of
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.config.hyperparameters import CrossEntropy, parse_loss
-from fedeas.core.devices import Awaited, autocast
-from fedeas.core.errors import InputError, RunError
+from fedeas.core.devices import autocast
+from fedeas.core.errors import RunError
 from fedeas.core.streams import stream
 
 TERMS = "loss/terms"
@@ -64,19 +63,6 @@ class Batch:
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
-class FilledBatch(Batch):
-    """Samples of one client and rows that only fill up the batch; `shares` has one row."""
-
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean over samples."""
-        assert self.shares is not None
-        return (values * self.shares[0]).sum()
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over a tensor shaped like a model's parameter."""
-        return values.sum()
-
-
 Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
 Correction = Callable[[nn.Module, Arrays], None]
 
@@ -88,7 +74,7 @@ def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a client minimises: functions of tensors alone, the same for every client.
+    """The objective of a client: functions of tensors alone, the same for every client.
 
     An algorithm that `stacks` cannot draw rows (`per_sample`, `per_step`): batches of its clients are filled up.
 
@@ -113,11 +99,6 @@ class Objective:
         drawn |= {name: rows[step] for name, rows in self.per_step.items()}
         return Batch(images, labels, drawn, terms=self.shared.get(TERMS))
 
-    def refuse_rows(self) -> None:
-        """Raise an error if rows are drawn, where batches are filled up and rows would be left out."""
-        if self.per_sample or self.per_step:
-            raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
-
     def knowing_counts(self, job: ClientJob) -> Objective:
         """The same objective with the loss of the run, which may depend on the client's label counts."""
         loss = parse_loss(job.train.loss)
@@ -130,24 +111,17 @@ class Objective:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these.
-
-    On a GPU the training may still run: `read_loss` waits for its end, and so does `read_seconds`, if a trainer
-    measures its own time.
-    """
+    """Steps taken, images seen (an image counts each time it is seen), the mean loss over these, and more metrics."""
 
     steps: int
     samples: int
-    read_loss: Callable[[], float]
-    read_seconds: Callable[[], float] | None = None
+    loss: SupportsFloat
+    more: Mapping[str, SupportsFloat] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, SupportsFloat]:
-        """The metrics that a client reports; some may still be awaited."""
-        known: dict[str, SupportsFloat] = {"steps": self.steps, "samples": self.samples}
-        if self.read_seconds is not None:
-            known["train_seconds"] = Awaited(self.read_seconds)
-        return {"loss": Awaited(self.read_loss), **known}
+        """The metrics that a client reports."""
+        return {"loss": self.loss, "steps": self.steps, "samples": self.samples, **self.more}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
@@ -168,7 +142,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(len(plan.sizes), len(plan.index), partial(mean_loss, total, len(plan.index), job))
+    return LocalResult(len(plan.sizes), len(plan.index), mean_loss(total, len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:

@@ -46,11 +46,13 @@ def run(
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
     """
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
     pause = None if minutes is None else Deadline(minutes)
-    return execute(_chosen(config, plan, store, settings), store, on_round, bank, pause=pause, on_start=on_start)
+    chosen = _chosen(config, plan, store, settings)
+    return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
 
 
 def _chosen(

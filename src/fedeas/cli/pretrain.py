@@ -30,6 +30,7 @@ def pretrain(
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
 ) -> None:
     """Train a classifier centrally, for model.weights; an interrupted training is resumed."""
+    from fedeas.fast import backend_for
     from fedeas.federation import pretraining
 
     config = pretraining.pretraining_config(
@@ -39,7 +40,7 @@ def pretrain(
     there = path.exists()
     with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)
-        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long)
+        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long, backend_for)
     if about is None:
         print("paused; the same command resumes")
         return

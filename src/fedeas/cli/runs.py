@@ -200,6 +200,7 @@ def _execute(
     quiet: bool,
     note: str,
 ) -> Run:
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     last = 0
@@ -222,7 +223,10 @@ def _execute(
                 run = _simulate(config, store, on_round, pause)
             else:
                 start = None if quiet else on_start
-                run = execute(config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client)
+                run = execute(
+                    config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client,
+                    backend_for=backend_for,
+                )  # fmt: skip
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None

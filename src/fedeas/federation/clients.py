@@ -15,10 +15,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.client import ClientData
 from fedeas.data.sources import Dataset
-from fedeas.fast.engine import gpu_engine
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
@@ -99,14 +96,12 @@ class LocalClients:
         return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal)
 
     def make_engine(self, worker: Worker) -> Engine:
-        """The engine of the config, or one that suits the device; the reference on devices other than CPU and CUDA."""
-        parts, chosen, participants = self.parts, self.parts.config.engine, self.parts.config.participants
-        if parts.device.type == "cpu":
-            return cpu_engine(worker, chosen, participants)
-        if parts.device.type != "cuda" or chosen.name == "local":
-            return LocalEngine(worker)
+        """The backend's engine."""
+        parts, config = self.parts, self.parts.config
         largest = int((parts.data.counts.sizes + self.allocation.per_client).max())
-        return gpu_engine(worker, parts.data.dataset.shape, parts.normalise, largest, chosen, participants)
+        return parts.backend.engine(
+            worker, parts.data.dataset.shape, parts.normalise, largest, config.engine, config.participants
+        )
 
 
 def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:

@@ -13,8 +13,8 @@ from fedeas.algorithms.sgd import Descent
 from fedeas.config import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import torch_threads
+from fedeas.core.timing import seconds_of
 from fedeas.federation.parts import Parts
-from fedeas.gpu.timing import seconds_of
 from fedeas.planning.counts import Allocation
 
 

@@ -25,6 +25,7 @@ from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
 from fedeas.data.sources import Dataset, checked_name, load_dataset
+from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import new_model
@@ -88,6 +89,7 @@ def pretrain(
     on_round: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
+    backend_for: BackendFor | None = None,
 ) -> Record | None:
     """Train to the end, write the last model's weights to `out`, and return the file's description.
 
@@ -103,7 +105,7 @@ def pretrain(
         return _of_this_run(path, config)
     identified(config)  # raises an error if the data are missing, before a folder is made
     make_folder(path.parent)
-    run = execute(config, store, on_round, pause=pause, on_start=on_start)
+    run = execute(config, store, on_round, pause=pause, on_start=on_start, backend_for=backend_for)
     if not run.finished:
         return None
     _write(path, run)
@@ -173,4 +175,4 @@ def evaluate(
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)()
+        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)
