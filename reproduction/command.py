@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.progress import Progress
 from rich.table import Table
 
@@ -253,6 +252,8 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
+    from rich.markdown import Markdown  # takes longer to load than a table takes to fill
+
     print(text) if as_markdown else output().print(Markdown(text))
 
 

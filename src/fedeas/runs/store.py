@@ -80,7 +80,7 @@ class Run:
         """The same for all seeds of a method, whatever version of data, weights or code they used."""
         return self.config.unpinned.method
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """The seed."""
         return self.config.seed
