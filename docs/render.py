@@ -124,13 +124,14 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs in results/ alone."""
+    from reproduction.workbook import Workbook
+
     from fedeas.views import figures as plots
     from reproduction.figures.gains import gains_figure
     from reproduction.figures.gallery import figures, overview
     from reproduction.findings import all_findings
     from reproduction.results import Results
     from reproduction.studies import study
-    from reproduction.workbook import Workbook
 
     found = Results([ROOT / "results"])
     plots.save(overview(found), folder / "results-overview.png")

@@ -43,7 +43,6 @@ PAGES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "economies": ("cost and gain of images of each client's own and of one pool", economies_markdown),
     "tried": ("what was tried and is no longer a part of FedEAS", tried_markdown),
     "robustness": ("how far the gains of beyond carry", lambda found: robustness_markdown(all_findings(found))),
-    "tried": ("what was tried and is no longer a part of FedEAS", tried_markdown),
     "answers": ("the questions behind beyond, and their answers", lambda found: answers_markdown(all_findings(found))),
 }
 """Texts from all finished runs, whatever the profile and the protocol."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from reproduction.run_plans import allocation_of
 
 from fedeas.cli.generator import _say_how_long
 from fedeas.cli.runs import say_how_long
@@ -19,7 +20,6 @@ from fedeas.runs.store import RunStore
 from reproduction.methods import FEDEAS
 from reproduction.published import setting
 from reproduction.reproduction import Places, Training
-from reproduction.run_plans import allocation_of
 from reproduction.studies import study, with_seeds
 
 HOUR = 3600.0
