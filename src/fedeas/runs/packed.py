@@ -41,7 +41,7 @@ Column = Callable[[], pa.ChunkedArray | None]
 
 
 class PackedRun(Run):
-    """A finished run in a Parquet file: one row of a table. Its other columns are read from the table when asked for."""
+    """A finished run in a Parquet file: one row of a table, whose other columns are read on demand."""
 
     method: str
     seed: int
