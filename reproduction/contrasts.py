@@ -40,9 +40,6 @@ SIDE = (
 images repeat."""
 
 
-NO_BUDGET = "without images there is no budget"
-
-
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
     """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
     budgets = by_budget(found, contrast)
@@ -103,8 +100,6 @@ def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
     if not cells:
         return []
-    if contrast.instead_of == FEDAVG.title:
-        return [_name(contrast), found.title, next(iter(cells.values())), NO_BUDGET]
     each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
     return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]
 

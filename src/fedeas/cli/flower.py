@@ -14,7 +14,7 @@ from fedeas.cli.options import read_config
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.extras import extra_for
 
-flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
+flower = typer.Typer(no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
 
 
 @flower.command()

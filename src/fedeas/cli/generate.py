@@ -37,7 +37,7 @@ def generate(
     bank: Annotated[Path | None, typer.Option(help="Folder of images that runs share, such as runs/.bank.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Make exactly the images of a plan; the same command goes on where it was broken off."""
+    """Make the images of a plan; the same command resumes."""
     from fedeas.generators.plan_images.files import ImageFormat, check_folder, write_images
     from fedeas.generators.plan_images.source import source_for
 

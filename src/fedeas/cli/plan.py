@@ -97,7 +97,7 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan how many synthetic samples each client generates of each class."""
+    """Plan how many images each client makes of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
@@ -134,7 +134,7 @@ def partition(
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split a dataset over clients, exactly as a run with the same settings does."""
+    """Split a dataset over clients, as a run with these settings does."""
     _check_outputs(file, out, plot)
     _check_partition_file(out)
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}

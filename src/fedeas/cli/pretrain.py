@@ -30,7 +30,10 @@ def pretrain(
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     folder: Folder = RUNS,
 ) -> None:
-    """Train a classifier centrally, for model.weights; an interrupted training is resumed."""
+    """Train a classifier centrally, for model.weights.
+
+    The same command resumes an interrupted training.
+    """
     from fedeas.fast import backend_for
     from fedeas.federation import pretraining
 

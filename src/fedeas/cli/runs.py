@@ -57,7 +57,10 @@ def run(
     as_json: AsJson = False,
     folder: Folder = RUNS,
 ) -> None:
-    """Train a federation; a finished run is only shown, an interrupted one is resumed."""
+    """Train a federation; the same command resumes it.
+
+    A finished run is not trained again, only shown.
+    """
     from fedeas.federation.model_choice import for_this_machine
 
     named = [] if engine is None else [f"engine.name={engine}"]
@@ -82,7 +85,7 @@ def run(
 
 
 def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
-    """List the runs of a folder, or of a Parquet file, with their state; compare those that are finished."""
+    """List runs with their state, and compare finished ones."""
     store = RunStore(folder)
     is_packed = folder.suffix == PACKED_RUNS
     if not is_packed and not store.folders():
@@ -105,7 +108,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
     reference: Reference = None,
 ) -> None:
-    """Write one self-contained HTML page about some runs."""
+    """Write one HTML page about some runs."""
     from fedeas.views.report import write_report
     from fedeas.views.report.methods import read_snapshot
 
@@ -124,7 +127,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each policy.")] = 5,
 ) -> None:
-    """Compare five policies on scikit-learn's digits over five seeds."""
+    """Compare five policies on scikit-learn's digits."""
     from fedeas.cli.demo import REFERENCE, conclude, run_demo
     from fedeas.views.report import write_report
 
