@@ -5,11 +5,11 @@
     python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*' '*'
     python benchmarks/beyond.py --profile full --merge RUNS more.parquet
 
-The third line makes the runs whose labels match, those of the first pattern first. The last line makes no runs but
-adds those that were made elsewhere, from folders of run directories or Parquet files.
+The third line makes the runs whose labels match a pattern, in the order of the patterns. The last line only adds runs
+that were made elsewhere, from folders of run directories or from Parquet files.
 
 Seeds come one after the other, for all methods, so that an experiment that is stopped early still has paired seeds.
-Started again, it goes on: runs in the packed file are not repeated and stay in it.
+The same command continues: runs in the Parquet file are not repeated and stay in it.
 """
 
 from __future__ import annotations

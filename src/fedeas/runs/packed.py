@@ -83,7 +83,7 @@ class PackedRun(Run):
 
     @property
     def has_rounds(self) -> bool:
-        """Whether its rounds were packed, too."""
+        """Whether the file has its rounds."""
         rounds = self.rounds_column()
         return rounds is not None and rounds[self.number].is_valid
 
@@ -124,7 +124,7 @@ def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None
 
 
 def unpack(path: Path) -> list[Run]:
-    """The runs in a Parquet file; their rounds are read when they are asked for."""
+    """The runs in a Parquet file. The first run whose rounds are asked for reads the rounds of all."""
     content = pa.BufferReader(read_bytes(path))
 
     def read(columns: list[str]) -> pa.Table:
