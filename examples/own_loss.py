@@ -1,4 +1,4 @@
-"""Losses of one's own: an algorithm says what its clients minimise, here given their label counts.
+"""Two losses that depend on the label counts of a client. The loss belongs to the algorithm.
 
 From the root of the repository:
 

@@ -1,4 +1,4 @@
-"""What was tried and is no longer a part of FedEAS: which runs it had, and what it was."""
+"""Parts that were tried and removed from FedEAS, and their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of what was tried, with the results."""
+"""The page about parts that were tried and removed, with their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 
 
 def tried_markdown(results: Results) -> str:
-    """A section for each part: what it was, and what it brought."""
+    """A section for each part, with a sentence about it and its results."""
     kept = [run.summary() for run in read_runs(KEPT / "tried.parquet")]
     runs = {summary["fingerprint"]: accuracy(summary) for summary in kept}
     sections = [

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from fedeas import InputError
-from fedeas.runs.packed import COLUMNS, pack, unpack
+from fedeas.runs.packed import COLUMNS, pack_runs, unpack
 from fedeas.runs.store import PACKED_RUNS, RunStore
 from reproduction.results import Results
 
@@ -35,11 +35,13 @@ def everything(run):
 
 def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
     path = tmp_path / f"some{PACKED_RUNS}"
-    pack(reversed(runs), path)
+    pack_runs(reversed(runs), path)
     back = unpack(path)
     assert list(map(everything, back)) == list(map(everything, runs))
     assert [run.rounds() for run in back] == [run.rounds() for run in runs]
-    assert [(run.method, run.seed, run.content) for run in back] == [(run.method, run.seed, run.content) for run in runs]
+    assert [(run.method, run.seed, run.content) for run in back] == [
+        (run.method, run.seed, run.content) for run in runs
+    ]
     assert all(run.finished and run.has_rounds for run in back)
     assert [run.path for run in back] == [path / run.path.name for run in runs]
 
@@ -59,22 +61,22 @@ def test_columns_say_what_config_and_summary_of_each_kept_run_say(path):
 
 def test_rounds_may_be_left_out(runs, tmp_path):
     whole, small, mixed = (tmp_path / f"{name}{PACKED_RUNS}" for name in ("whole", "small", "mixed"))
-    pack(runs, whole)
-    pack(runs, small, with_rounds=False)
+    pack_runs(runs, whole)
+    pack_runs(runs, small, with_rounds=False)
     assert small.stat().st_size < whole.stat().st_size / 2
     assert list(map(everything, unpack(small))) == list(map(everything, runs))
     with pytest.raises(InputError, match="its rounds were not packed"):
         unpack(small)[0].rounds()
-    pack([unpack(small)[0], *unpack(whole)[1:3], unpack(small)[3]], mixed)
+    pack_runs([unpack(small)[0], *unpack(whole)[1:3], unpack(small)[3]], mixed)
     assert [run.has_rounds for run in unpack(mixed)] == [False, True, True, False]
     assert [run.rounds() for run in unpack(mixed)[1:3]] == [run.rounds() for run in runs[1:3]]
 
 
 def test_runs_that_were_read_stay_as_they_were_when_the_file_is_written_again(runs, tmp_path):
     path = tmp_path / f"some{PACKED_RUNS}"
-    pack(runs, path)
+    pack_runs(runs, path)
     before = unpack(path)
-    pack(runs[1:], path)
+    pack_runs(runs[1:], path)
     assert [run.rounds() for run in before] == [run.rounds() for run in runs]
     assert [run.rounds() for run in unpack(path)] == [run.rounds() for run in runs[1:]]
 
@@ -82,15 +84,15 @@ def test_runs_that_were_read_stay_as_they_were_when_the_file_is_written_again(ru
 @pytest.mark.parametrize("folder", [".", "beyond"])
 def test_results_find_packed_runs_in_a_folder_and_its_subfolders(runs, tmp_path, folder):
     (tmp_path / folder).mkdir(exist_ok=True)
-    pack(runs, tmp_path / folder / f"some{PACKED_RUNS}")
+    pack_runs(runs, tmp_path / folder / f"some{PACKED_RUNS}")
     found = Results([tmp_path])
     assert all(found.has(run.config) for run in runs)
 
 
 def test_the_same_runs_give_the_same_file(runs, tmp_path):
     for name, some in (("one", runs), ("other", runs[::-1])):
-        pack(some, tmp_path / name)
-    pack(unpack(tmp_path / "one"), tmp_path / "again")
+        pack_runs(some, tmp_path / name)
+    pack_runs(unpack(tmp_path / "one"), tmp_path / "again")
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
@@ -99,7 +101,7 @@ def test_the_folder_of_the_data_is_not_packed(runs, tmp_path):
     somewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = RunStore(tmp_path).open(config.model_copy(update={"data": somewhere}))
     run.write_json("summary.json", runs[0].summary())
-    pack([run], tmp_path / f"some{PACKED_RUNS}", with_rounds=False)
+    pack_runs([run], tmp_path / f"some{PACKED_RUNS}", with_rounds=False)
     (back,) = unpack(tmp_path / f"some{PACKED_RUNS}")
     assert back.config.data.root is None
 
@@ -108,7 +110,7 @@ def test_a_run_whose_rounds_are_damaged_is_not_packed(runs, tmp_path):
     run = RunStore(tmp_path).open(runs[0].config)
     run.write_json("summary.json", runs[0].summary())
     with pytest.raises(InputError, match="0 of 60 rounds"):
-        pack([run], tmp_path / f"some{PACKED_RUNS}")
+        pack_runs([run], tmp_path / f"some{PACKED_RUNS}")
     assert not (tmp_path / f"some{PACKED_RUNS}").exists()
 
 
@@ -117,8 +119,9 @@ def test_a_damaged_file_is_refused_and_left_out_of_results(kind, runs, tmp_path,
     path = tmp_path / f"some{PACKED_RUNS}"
     path.write_bytes(b"" if kind == "empty" else b"no")
     if kind == "no config":
-        pack(runs, path)
-        parquet.write_table(parquet.read_table(path, columns=[name for name in COLUMNS.names if name != "config"]), path)
+        pack_runs(runs, path)
+        kept = [name for name in COLUMNS.names if name != "config"]
+        parquet.write_table(parquet.read_table(path, columns=kept), path)
     with pytest.raises(InputError, match=r"some.parquet: damaged \(.*\); restore it from a copy") as raised:
         unpack(path)
     assert "\n" not in str(raised.value)
@@ -130,7 +133,7 @@ def test_a_damaged_file_is_refused_and_left_out_of_results(kind, runs, tmp_path,
 @pytest.mark.parametrize("damage", ["cut off", "a byte changed"])
 def test_damage_anywhere_is_found(runs, tmp_path, part, damage):
     path = tmp_path / f"some{PACKED_RUNS}"
-    pack(runs, path)
+    pack_runs(runs, path)
     about, content = parquet.read_metadata(path).row_group(0), path.read_bytes()
     columns = [about.column(number) for number in range(about.num_columns)]
     starts = [column.data_page_offset for column in columns if column.path_in_schema.startswith(part)]
@@ -146,7 +149,7 @@ def test_damage_anywhere_is_found(runs, tmp_path, part, damage):
 )
 def test_missing_rounds_are_found(kept, problem, runs, tmp_path):
     path = tmp_path / f"some{PACKED_RUNS}"
-    pack(runs, path)
+    pack_runs(runs, path)
     table = parquet.read_table(path)
     rounds = [[each[number] for number in kept] for each in table["rounds"].to_pylist()]
     parquet.write_table(table.drop(["rounds"]).append_column("rounds", [rounds]), path)

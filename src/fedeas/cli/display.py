@@ -32,7 +32,6 @@ ABOUT_COLUMNS = (
 )
 
 
-
 def summary_table(summary: Summary, policy: str) -> RenderableType:
     """The key figures of a plan."""
     table = _facts(policy)

@@ -6,7 +6,7 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.pool import Pool, images_each
 
 WHOLE_POOL = "pool with generator=shared(each=budget/classes)"
-"""The pool with as many images as the budget has, in words."""
+"""A pool of as many images as the budget."""
 
 AT_SERVER, AT_CLIENTS = WHOLE_POOL, "kl"
 """The policies that do better than FedEAS in most experiments, if a server makes the images, and if clients do."""

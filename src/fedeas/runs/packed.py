@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedeas.config import ContentConfig, RunConfig, recorded_config
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.files import written_whole
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
@@ -39,30 +41,28 @@ Column = Callable[[], pa.ChunkedArray | None]
 
 
 class PackedRun(Run):
-    """A finished run in a Parquet file."""
+    """A finished run in a Parquet file: one row of a table, whose other columns are read on demand."""
 
-    row: Record
+    method: str
+    seed: int
+    table: pa.Table
     number: int
-    column: Column
+    rounds_column: Column
 
-    def __init__(self, path: Path, row: Record, number: int, column: Column) -> None:
-        place = path / f"{row['label']}-{row['fingerprint'][:8]}"
-        vars(self).update(path=place, row=row, number=number, column=column)
+    def __init__(self, path: Path, table: pa.Table, number: int, key: Record, rounds_column: Column) -> None:
+        place = path / f"{key['label']}-{key['fingerprint'][:8]}"
+        found = {"method": key["method"], "seed": key["seed"], "table": table, "number": number}
+        vars(self).update(found, path=place, rounds_column=rounds_column)
+
+    @cached_property
+    def row(self) -> Record:
+        """All columns but the rounds."""
+        return dict(self.table.slice(self.number, 1).to_pylist()[0])
 
     @cached_property
     def config(self) -> RunConfig:  # type: ignore[override]
         """The config, perhaps of an earlier version."""
         return recorded_config(json.loads(self.row["config"]))
-
-    @property
-    def method(self) -> str:  # type: ignore[override]
-        """The same for all seeds of a method."""
-        return str(self.row["method"])
-
-    @property
-    def seed(self) -> int:
-        """The seed."""
-        return int(self.row["seed"])
 
     @property
     def content(self) -> ContentConfig:
@@ -87,7 +87,7 @@ class PackedRun(Run):
     @property
     def has_rounds(self) -> bool:
         """Whether its rounds were packed, too."""
-        rounds = self.column()
+        rounds = self.rounds_column()
         return rounds is not None and rounds[self.number].is_valid
 
     def summary(self) -> Record:
@@ -105,7 +105,7 @@ class PackedRun(Run):
 
     def rounds(self) -> list[Record]:
         """The records of its rounds."""
-        rounds = self.column()
+        rounds = self.rounds_column()
         found = None if rounds is None else _known(rounds[self.number].as_py())
         if found is None:
             raise InputError(f"{self.path}: its rounds were not packed; make the run again to have them")
@@ -144,7 +144,9 @@ def unpack(path: Path) -> list[Run]:
         found = read(["rounds"])
         return found["rounds"] if found.column_names else None
 
-    return [PackedRun(path, row, number, rounds) for number, row in enumerate(read(COLUMNS.names).to_pylist())]
+    table = read(COLUMNS.names)
+    keys = table.select(["fingerprint", "method", "label", "seed"]).to_pylist()
+    return [PackedRun(path, table, number, key, rounds) for number, key in enumerate(keys)]
 
 
 def _row(run: Run) -> Record:

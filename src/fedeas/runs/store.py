@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.config import ContentConfig, RunConfig, recorded_config
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
@@ -80,7 +82,7 @@ class Run:
         """The same for all seeds of a method, whatever version of data, weights or code they used."""
         return self.config.unpinned.method
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """The seed."""
         return self.config.seed
