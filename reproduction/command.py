@@ -11,46 +11,49 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
 from reproduction.answers import answers_markdown
-from reproduction.artefacts import ARTEFACTS, EXPERIMENTS
+from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.contrasts import contrasts_markdown
 from reproduction.economies import economies_markdown
-from reproduction.estimate import Estimate, speeds
+from reproduction.estimate import speeds
 from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
 from reproduction.headline import headline
 from reproduction.ledger import View, ledger_markdown
 from reproduction.profiles import Precision
 from reproduction.recommendation import advice_markdown
-from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, reproduce, stays_here
+from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
 from reproduction.results import Results
 from reproduction.robustness import robustness_markdown
-from reproduction.studies import Protocol, study
+from reproduction.studies import Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
 from reproduction.tried_page import tried_markdown
 
-PAGES: dict[str, tuple[str, Callable[[Results], str]]] = {
-    "summary": ("the main result in short: policies at equal budget", lambda found: headline(View("clean", found))),
-    "ledger": ("where our results agree with the paper, and where they do not", ledger_markdown),
-    "advice": ("the policies that the experiments of beyond recommend", lambda it: advice_markdown(all_findings(it))),
-    "contrasts": ("what one choice adds to a method of beyond", lambda found: contrasts_markdown(all_findings(found))),
-    "economies": ("cost and gain of images of each client's own and of one pool", economies_markdown),
-    "tried": ("what was tried and is no longer a part of FedEAS", tried_markdown),
-    "robustness": ("how far the gains of beyond carry", lambda found: robustness_markdown(all_findings(found))),
-    "answers": ("the questions behind beyond, and their answers", lambda found: answers_markdown(all_findings(found))),
+Page = Callable[[Results, Study], str]
+PAGES: dict[str, tuple[str, Page]] = {
+    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
+    "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
+    "findings": (
+        "every method of beyond against FedEAS, under one profile and protocol",
+        lambda runs, chosen: findings_markdown(*findings_of(chosen, runs)),
+    ),
+    "answers": ("the questions behind beyond", lambda runs, _: answers_markdown(all_findings(runs))),
+    "advice": ("the policies that beyond recommends", lambda runs, _: advice_markdown(all_findings(runs))),
+    "contrasts": ("what one choice adds to a method", lambda runs, _: contrasts_markdown(all_findings(runs))),
+    "tried": ("what was tried and is no longer a part of FedEAS", lambda runs, _: tried_markdown(runs)),
+    "robustness": ("how far the gains carry", lambda runs, _: robustness_markdown(all_findings(runs))),
+    "economies": ("what images of each client's own and one pool cost", lambda runs, _: economies_markdown(runs)),
 }
-"""Texts from all finished runs, whatever the profile and the protocol."""
+"""Texts from finished runs; only ``findings`` depends on profile and protocol."""
 
 OTHERS = {
     "all": "all tables and figures of the paper",
     "counts": "every number of the paper that follows from label counts, computed again",
-    "findings": "every method of beyond against FedEAS, under one profile and protocol",
 }
 TITLES = {each.name: each.title for each in (*ARTEFACTS, *EXPERIMENTS)} | OTHERS | {k: v for k, (v, _) in PAGES.items()}
 HELP = "Make the missing runs of an artefact, then show and write its tables.\n\n" + "\n\n".join(
@@ -98,31 +101,32 @@ def command(
     """Show a page, or make the missing runs of an artefact and show its tables."""
     if name not in TITLES:
         raise InputError(f"no artefact is called {name!r}; choose one of {', '.join(TITLES)}")
-    places, training = Places(runs, results, data_root, bank, keep_results), not (only_estimate or only_show)
+    if (only_show or name in PAGES) and not results.is_dir():
+        say(f"{results}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
     if name == "counts":
         _print_counts(slow, as_markdown)
         return
-    is_page = name in PAGES or name == "findings"
-    if (only_show or is_page) and not results.is_dir():
-        say(f"{results}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
-    if is_page:
-        _print_page(name, profile, protocol, places.scan(), out, as_markdown)
+    places, chosen = (
+        Places(runs, results, data_root, bank, keep_results),
+        study(profile, protocol, start, precision, partitions),
+    )
+    if name in PAGES:
+        _print_page(name, chosen, places.scan(), out, as_markdown)
         return
-    folder = (out or Path("reproduced")) if training else None if only_estimate else out
-    done = reproduce(
-        name, profile=profile, protocol=protocol, start=start, precision=precision, partitions=partitions, seeds=seeds,
-        only=only, train=training, minutes=minutes, places=places, out=folder, watch=progress, tell=say,
-    )  # fmt: skip
+    done = Reproduction(chosen, places.scan(), artefacts(name), seeds, only or "*")
+    done.check_pattern()
     if only_estimate:
-        costs = done.estimates(seeds)
-        remark = f" {NOT_MEASURED}" if any(left.minutes is None for _, _, left in costs) else ""
-        output().print(estimate_table(costs, f"{done.study.says}{remark}"))
+        output().print(estimate_table(done))
         return
+    folder = out if only_show else made_folder(out or Path("reproduced"))
+    if not only_show:
+        done.train(places, minutes, progress, say)
     if not done.is_fruitless:
         _print_tables(done, as_markdown)
         if folder is not None:
+            done.write(folder, say)
             say(f"tables and figures: {folder}")
-    if training:
+    if not only_show:
         _say_what_is_missing(done)
 
 
@@ -136,21 +140,12 @@ def _print_counts(slow: bool, as_markdown: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_page(
-    name: str, profile: str, protocol: Protocol, found: Results, out: Path | None, as_markdown: bool
-) -> None:
+def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
     """Print a text, and draw the figure that belongs to it if a folder is given."""
-    if name == "findings":
-        compared = findings_of(study(profile, protocol), found)
-        _print(findings_markdown(*compared), as_markdown)
-        if not any(each.compared for each in compared):
-            for other in protocols_compared(profile, found):
-                say(f"under protocol {other} methods have been compared: add --protocol {other}")
-        return
-    text = PAGES[name][1](found)
-    if name == "summary":
-        text = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
-    _print(text, as_markdown)
+    _print(PAGES[name][1](found, chosen), as_markdown)
+    if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
+        for other in protocols_compared(chosen.profile.name, found):
+            say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None and name in ("summary", "answers"):
         from reproduction.figures.gains import gains_figure
         from reproduction.figures.gallery import overview
@@ -162,7 +157,7 @@ def _print_page(
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
-    console, tables = output(), done.tables
+    console, tables = output(), done.tables()
     empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
     for table in tables:
         if table.title not in empty:
@@ -177,7 +172,7 @@ def _print_tables(done: Reproduction, as_markdown: bool) -> None:
 
 def _say_what_is_missing(done: Reproduction) -> None:
     """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
-    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing)
+    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
     if left > problems:
         say(f"{left - problems} runs are left; the same command continues")
     for config, run, _ in done.outcomes:
@@ -212,19 +207,21 @@ def _entry(entry: Entry | None, count: bool) -> str:
     return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
-def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> Table:
+def estimate_table(done: Reproduction) -> Table:
     """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
-    table = Table(title="Estimated cost", title_justify="left", caption_justify="left")
+    table, costs = Table(title="Estimated cost", title_justify="left", caption_justify="left"), done.estimates()
     table.add_column("artefact")
     for name in ("runs", "left to do", "images to generate", "minutes"):
         table.add_column(name, justify="right")
-    for name, runs, left in rows:
+    for name, runs, left in costs:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    notes = [protocol, "Images are counted as if the bank were empty."]
-    if any(left.minutes for _, _, left in rows):
+    notes = [done.study.says]
+    notes += [NOT_MEASURED] if any(left.minutes is None for _, _, left in costs) else []
+    notes.append("Images are counted as if the bank were empty.")
+    if any(left.minutes for _, _, left in costs):
         notes.append(f"Minutes are for one {speeds()['machine']}, from speeds measured on it.")
-    if untimed := sorted({name for _, _, left in rows for name in left.untimed}):
+    if untimed := sorted({name for _, _, left in costs for name in left.untimed}):
         notes.append(f"Without {listed(untimed)}, whose speed was not measured.")
     table.caption = " ".join(notes)
     return table
@@ -237,6 +234,8 @@ def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
     if not console.is_terminal:
         yield lambda record: print(f"{name}: round {record['round']} of {total}", flush=True)
         return
+    from rich.progress import Progress
+
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(name, total=total)
         yield lambda record: bar.update(task, completed=record["round"])
@@ -251,9 +250,12 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    from rich.markdown import Markdown  # takes longer to load than a table takes to fill
+    if as_markdown:
+        print(text)
+    else:
+        from rich.markdown import Markdown
 
-    print(text) if as_markdown else output().print(Markdown(text))
+        output().print(Markdown(text))
 
 
 def say(line: str) -> None:

@@ -6,17 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedeas.runs import Difference
+from reproduction import beyond
 from reproduction.answers import clean, mean_cell, mean_of
-from reproduction.beyond import (
-    BALANCED_TITLE,
-    CEILING,
-    DISJOINT,
-    GAUSSIAN,
-    GENERATED,
-    LARGEST,
-    REAL,
-    WHOLE,
-)
 from reproduction.findings import NOTHING, Findings
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.text import markdown_table
@@ -31,19 +22,19 @@ class Contrast(NamedTuple):
 
 CONTRASTS = (
     *(
-        Contrast(f"{title}, {BALANCED_TITLE}", title)
+        Contrast(f"{title}, {beyond.BALANCED_TITLE}", title)
         for title in (FEDAVG.title, FEDEAS.title, "KL", "Pool to the mean")
     ),
-    Contrast(WHOLE, "Pool to the mean"),
-    Contrast(LARGEST, "Pool to the mean"),
-    Contrast(CEILING, FEDEAS.title),
+    Contrast(beyond.WHOLE, "Pool to the mean"),
+    Contrast(beyond.LARGEST, "Pool to the mean"),
+    Contrast(beyond.CEILING, FEDEAS.title),
 )
 
 SIDE = (
-    Contrast(DISJOINT, FEDEAS.title),
-    Contrast(WHOLE, DISJOINT),
-    Contrast(DISJOINT, GAUSSIAN),
-    Contrast(REAL, GENERATED),
+    Contrast(beyond.DISJOINT, FEDEAS.title),
+    Contrast(beyond.WHOLE, beyond.DISJOINT),
+    Contrast(beyond.DISJOINT, beyond.GAUSSIAN),
+    Contrast(beyond.REAL, beyond.GENERATED),
 )
 """What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
 images repeat."""

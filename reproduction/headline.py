@@ -31,7 +31,8 @@ def headline(view: View) -> str:
         f"{_paper_levels()} {_paper_gap(view)}".strip(),
         _left_out(view, differences),
     ]
-    return "\n\n".join(filter(None, paragraphs))
+    lines = "\n\n".join(filter(None, paragraphs)).splitlines()
+    return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def _measured(view: View, method: Method) -> Measured | None:

@@ -61,17 +61,13 @@ class Fact(_Numbers):
     disagrees: str = ""
 
 
-class Totals(_Numbers):
-    """Samples generated in each setting."""
-
+class _Totals(_Numbers):  # Samples generated in each setting.
     beta: Decimal
     fedeas: FullRow
     full_balance: Row
 
 
-class BetaSweep(_Numbers):
-    """Accuracy, gain over FedAvg and efficiency for each beta."""
-
+class _BetaSweep(_Numbers):  # Accuracy, gain over FedAvg and efficiency for each beta.
     beta: FullRow
     total: FullRow
     fedavg: Decimal
@@ -87,41 +83,31 @@ class BetaSweep(_Numbers):
     full_balance_total: Decimal
 
 
-class Ablation(_Numbers):
-    """The budget rule without one of its factors."""
-
+class _Ablation(_Numbers):  # The budget rule without one of its factors.
     beta: Decimal
     total: FullRow
     accuracy: FullRow
 
 
-class GammaHat(_Numbers):
-    """Median dissimilarity of the clients' updates, by method."""
-
+class _GammaHat(_Numbers):  # Median dissimilarity of the clients' updates, by method.
     median: dict[str, Decimal]
     reduction: dict[str, Decimal]
 
 
-class Convergence(_Numbers):
-    """First rounds at an accuracy threshold, by method and in these settings."""
-
+class _Convergence(_Numbers):  # First rounds at an accuracy threshold, by method and in these settings.
     threshold: Decimal
     setting: tuple[str, ...]
     rounds: dict[str, FullRow]
 
 
-class Combination(_Numbers):
-    """FedEAS with SCAFFOLD."""
-
+class _Combination(_Numbers):  # FedEAS with SCAFFOLD.
     setting: str
     both: Decimal
     fedeas: Decimal
     scaffold: Decimal
 
 
-class WallClock(_Numbers):
-    """Generation and training on the paper's machine."""
-
+class _WallClock(_Numbers):  # Generation and training on the paper's machine.
     fedeas_minutes: Decimal
     full_balance_minutes: Decimal
     ratio: Decimal
@@ -133,16 +119,16 @@ class Published(_Numbers):
     title: str
     authors: tuple[str, ...]
     settings: tuple[Setting, ...] = Field(alias="setting")
-    totals: Totals
+    totals: _Totals
     accuracy: dict[str, Row]
     peak: dict[str, Row]
-    beta_sweep: BetaSweep
-    ablation: Ablation
-    gamma_hat: GammaHat
-    convergence: Convergence
+    beta_sweep: _BetaSweep
+    ablation: _Ablation
+    gamma_hat: _GammaHat
+    convergence: _Convergence
     generator_change: dict[str, Decimal]
-    combination: Combination
-    wall_clock: WallClock
+    combination: _Combination
+    wall_clock: _WallClock
     facts: tuple[Fact, ...] = Field(alias="fact")
 
     def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
@@ -156,9 +142,9 @@ class Published(_Numbers):
         return dict(zip(self.convergence.setting, rounds, strict=False)).get(where.id)
 
 
-class Recorded(_Numbers):
-    """Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep."""
-
+class _Recorded(
+    _Numbers
+):  # Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep.
     draws: tuple[int, ...]
     as_printed: tuple[int, ...]
     as_printed_sweep: tuple[int, ...]
@@ -176,9 +162,9 @@ def published() -> Published:
 
 
 @cache
-def recorded() -> Recorded:
+def recorded() -> _Recorded:
     """Facts of the partitions that the paper does not print."""
-    return Recorded.model_validate(_toml("recorded.toml"))
+    return _Recorded.model_validate(_toml("recorded.toml"))
 
 
 def setting(name: str) -> Setting:

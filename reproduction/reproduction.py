@@ -16,11 +16,10 @@ import fedeas
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
 from fedeas.runs import Run, pack_runs
-from reproduction.artefacts import Artefact, artefacts
+from reproduction.artefacts import Artefact
 from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
-from reproduction.profiles import Precision
 from reproduction.results import Results
-from reproduction.studies import Protocol, Study, study, with_seeds
+from reproduction.studies import Study, with_seeds
 from reproduction.table_spec import Sheet
 from reproduction.tables import Filled, comma_separated, fill, latex, markdown
 from reproduction.text import listed
@@ -28,6 +27,7 @@ from reproduction.text import listed
 log = logging.getLogger(__name__)
 OnRound = Callable[[dict[str, Any]], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
+Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
@@ -71,44 +71,9 @@ class Places:
                 pack_runs(copies[:1], self.results / f"{copies[0].path.name}.parquet")
 
 
-HERE = Places()
-
-
-@dataclass(frozen=True)
-class Workbook:
-    """The tables of a study: each is built once, from one scan of the finished runs.
-
-    A table is filled when it is first requested and does not change afterwards: request it after the runs.
-
-    Attributes:
-        only: pattern of labels, as of file names; runs with other labels are not needed.
-    """
-
-    study: Study
-    results: Results
-    only: str = "*"
-    _filled: dict[str, Filled] = field(default_factory=dict)
-
-    def table(self, sheet: Sheet) -> Filled:
-        """One table, filled."""
-        if sheet.title not in self._filled:
-            self._filled[sheet.title] = fill(sheet, self.results)
-        return self._filled[sheet.title]
-
-    def tables(self, artefacts: Sequence[Artefact]) -> list[Filled]:
-        """The filled tables of these artefacts; a table that several share comes once."""
-        sheets = {sheet.title: sheet for artefact in artefacts for sheet in artefact.sheets(self.study)}
-        return [self.table(sheet) for sheet in sheets.values()]
-
-    def configs(self, artefacts: Sequence[Artefact], seeds: int) -> list[RunConfig]:
-        """The runs that these artefacts need, each once."""
-        chosen = [run for each in artefacts for run in each.configs(self.study) if fnmatchcase(run.label, self.only)]
-        needed = [run for config in chosen for run in with_seeds(config, seeds)]
-        return list({config.fingerprint: config for config in needed}.values())
-
-    def missing(self, configs: Sequence[RunConfig]) -> list[RunConfig]:
-        """The runs that are not finished."""
-        return [config for config in configs if not self.results.has(config)]
+def unwatched(config: RunConfig) -> AbstractContextManager[OnRound]:
+    """Ignore the rounds of a run."""
+    return nullcontext(lambda record: None)
 
 
 class RunOutcome(NamedTuple):
@@ -129,127 +94,116 @@ class RunOutcome(NamedTuple):
         return f"{name}: accuracy {self.run.summary()['accuracy']:.2%}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reproduction:
-    """Artefacts of a study with the runs that fill them, and the outcomes of the runs that were started."""
+    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started.
 
-    book: Workbook
-    artefacts: Sequence[Artefact]
-    configs: Sequence[RunConfig]
-    outcomes: Sequence[RunOutcome] = ()
+    A table is filled when it is first requested and does not change afterwards: request it after the runs.
 
-    @property
-    def study(self) -> Study:
-        """The study that is reproduced."""
-        return self.book.study
+    Attributes:
+        artefacts: what is reproduced.
+        seeds: how many seeds of each run.
+        only: pattern of labels, as of file names; runs with other labels are not needed.
+    """
 
-    @property
-    def tables(self) -> list[Filled]:
-        """The tables, filled from the finished runs."""
-        return self.book.tables(self.artefacts)
+    study: Study
+    results: Results
+    artefacts: Sequence[Artefact] = ()
+    seeds: int = 1
+    only: str = "*"
+    outcomes: list[RunOutcome] = field(default_factory=list)
+    _filled: dict[str, Filled] = field(default_factory=dict)
 
-    @property
-    def missing(self) -> list[RunConfig]:
-        """The runs that are not finished."""
-        return self.book.missing(self.configs)
+    def table(self, sheet: Sheet) -> Filled:
+        """One table, filled."""
+        if sheet.title not in self._filled:
+            self._filled[sheet.title] = fill(sheet, self.results)
+        return self._filled[sheet.title]
+
+    def tables(self, artefacts: Sequence[Artefact] = ()) -> list[Filled]:
+        """The filled tables of these artefacts, by default of all; a table that several share comes once."""
+        sheets = {sheet.title: sheet for each in artefacts or self.artefacts for sheet in each.sheets(self.study)}
+        return [self.table(sheet) for sheet in sheets.values()]
+
+    def configs(self, artefacts: Sequence[Artefact] = ()) -> list[RunConfig]:
+        """The runs that these artefacts need, by default all, each once."""
+        chosen = [run for each in artefacts or self.artefacts for run in each.configs(self.study)]
+        needed = [run for each in chosen if fnmatchcase(each.label, self.only) for run in with_seeds(each, self.seeds)]
+        return list({config.fingerprint: config for config in needed}.values())
+
+    def missing(self, artefacts: Sequence[Artefact] = ()) -> list[RunConfig]:
+        """Those of them that are not finished."""
+        return [config for config in self.configs(artefacts) if not self.results.has(config)]
 
     @property
     def is_fruitless(self) -> bool:
         """Whether runs were started and all of them failed."""
         return bool(self.outcomes) and all(outcome.run is None for outcome in self.outcomes)
 
-    def estimates(self, seeds: int) -> list[tuple[str, int, Estimate]]:
+    def check_pattern(self) -> None:
+        """Refuse a pattern that matches no run, and show the labels that are most similar."""
+        if self.only == "*" or self.configs():
+            return
+        labels = dict.fromkeys(config.label for config in replace(self, only="*").configs())
+        if not labels:
+            raise InputError(f"{listed([each.name for each in self.artefacts])} needs no runs to choose from")
+        similar = listed(get_close_matches(self.only.replace("*", ""), labels, cutoff=0))
+        raise InputError(f"no label matches {self.only!r}; labels look like {similar}, and * stands for any text")
+
+    def estimates(self) -> list[tuple[str, int, Estimate]]:
         """For each artefact its number of runs and the cost of the missing ones; for several also the sum."""
         groups = [(each.name, [each]) for each in self.artefacts]
         groups += [("all, each run counted once", list(self.artefacts))] if len(groups) > 1 else []
-        needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
-        return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
+        return [(name, len(self.configs(group)), estimate(self.missing(group))) for name, group in groups]
 
-    def write(self, out: Path, tell: Callable[[str], None] = log.info) -> None:
+    def train(
+        self, places: Places, minutes: float | None = None, watch: Watch = unwatched, tell: Tell = log.info
+    ) -> None:
+        """Make the missing runs one after the other; finished ones fill the tables and are kept at once.
+
+        `watch` is called with each run, and the context that it returns with each round; `tell` gets lines of text.
+        """
+        data = {"root": None if places.data is None else str(places.data)}
+        missing = [run.model_copy(update={"data": run.data.model_copy(update=data)}) for run in self.missing()]
+        configs, self.outcomes = split_by_data(missing, tell)
+        if places.runs.exists() and not places.runs.is_dir():
+            raise InputError(f"{places.runs}: not a folder; runs need one")
+        if places.keeps:
+            made_folder(places.results)
+        timed = places.bank is None and TIMED in [each.name for each in self.artefacts] and len(self.artefacts) == 1
+        begun = list[RunConfig]()
+
+        def execute(config: RunConfig, left: float | None) -> Run:
+            # A run that is timed has its own bank, so that it generates all its images.
+            bank = places.runs / ".banks" / config.directory if timed else places.bank
+            ahead = None if begun else lambda first: tell_how_long(first, configs, tell)
+            begun.append(config)
+            with watch(config) as on_round:
+                return fedeas.run(config, runs=places.runs, bank=bank, minutes=left, on_round=on_round, on_start=ahead)
+
+        for number, outcome in enumerate(carry_out(configs, execute, minutes), 1):
+            self.outcomes.append(outcome)
+            tell(f"{number} of {len(configs)}  {outcome.text}")
+            if outcome.run is not None and outcome.run.finished:
+                self.results.add(outcome.run)
+                places.keep([outcome.config], self.results)
+        places.keep(self.configs(), self.results)
+
+    def write(self, out: Path, tell: Tell = log.info) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG; `tell` is told of long work."""
         from reproduction.figures.gallery import figures, save_samples
         from reproduction.figures.style import save_all
 
         made_folder(out)
         for artefact in self.artefacts:
-            tables = self.book.tables([artefact])
+            tables = self.tables([artefact])
             noted = [replace(table, note=f"{table.note} {self.study.says}".strip()) for table in tables]
             for ending, render in WRITERS.items() if noted else ():
                 (out / f"{artefact.name}.{ending}").write_text(render(*noted))
-            save_all(figures(artefact.name, self.book), out)
+            save_all(figures(artefact.name, self), out)
             if artefact.name == "samples":
                 tell("drawing samples of the generator; on a CPU this takes minutes")
                 save_samples("digits" if self.study.profile.dataset else "cifar10", out / "samples.png")
-
-
-def reproduce(
-    name: str,
-    *,
-    profile: str = "full",
-    protocol: Protocol = "paper",
-    start: str | None = None,
-    precision: Precision | None = None,
-    partitions: bool = False,
-    seeds: int = 1,
-    only: str | None = None,
-    train: bool = True,
-    minutes: float | None = None,
-    places: Places = HERE,
-    out: Path | None = None,
-    watch: Watch = lambda config: nullcontext(lambda record: None),
-    tell: Callable[[str], None] = log.info,
-) -> Reproduction:
-    """Make the missing runs of an artefact (``table1``, ``fig4``, ... or ``all``) and fill its tables.
-
-    Args:
-        name: the artefact.
-        profile: ``full``, ``digits`` or ``smoke``.
-        protocol: how data are split into training and test parts.
-        start: initial weights and stem, by default the profile's.
-        precision: precision of the training, by default the profile's.
-        partitions: whether each seed has its own partition.
-        seeds: how many seeds of each run.
-        only: which runs to make, as a pattern of labels such as ``*k20*pool*``; by default all.
-        train: whether to make missing runs; otherwise the tables show the finished ones.
-        minutes: when to pause; the same call resumes.
-        places: folders of runs, results, data and images.
-        out: folder for tables and figures, if they should be written.
-        watch: called with each run; the context that it returns is called with each round.
-        tell: called with a line of text about each run that has ended, and before work that takes long.
-
-    >>> found = reproduce("references", profile="smoke", train=False)
-    >>> [table.title for table in found.tables]
-    ['Policies at equal budget, digits, K=12, alpha=0.1 (smoke profile)']
-    """
-    chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
-    book = Workbook(chosen, places.scan(), only or "*")
-    configs, outcomes = book.configs(wanted, seeds), list[RunOutcome]()
-    if only is not None and not configs:
-        raise InputError(_no_run_matches(only, name, Workbook(chosen, book.results).configs(wanted, 1)))
-    if train:
-        data = {"root": None if places.data is None else str(places.data)}
-        missing = [run.model_copy(update={"data": run.data.model_copy(update=data)}) for run in book.missing(configs)]
-        able, outcomes = split_by_data(missing, tell)
-        if places.runs.exists() and not places.runs.is_dir():
-            raise InputError(f"{places.runs}: not a folder; runs need one")
-        for folder in filter(None, (out, places.results if places.keeps else None)):
-            made_folder(folder)
-        outcomes += _train(able, book.results, places, name == TIMED, minutes, watch, tell)
-        places.keep(configs, book.results)
-    done = Reproduction(book, wanted, configs, outcomes)
-    if out is not None and not done.is_fruitless:
-        done.write(out, tell)
-    return done
-
-
-def _no_run_matches(only: str, name: str, configs: Sequence[RunConfig]) -> str:
-    """The error for a pattern that matches no run; it shows the labels that are most similar."""
-    if not configs:
-        return f"{name} needs no runs, so there are none to choose from"
-    labels = dict.fromkeys(config.label for config in configs)
-    similar = get_close_matches(only.replace("*", ""), labels, cutoff=0)
-    known = f"labels look like {listed(similar)}, and * stands for any text"
-    return f"no run of {name} has a label that matches {only!r}; {known}"
 
 
 def made_folder(path: Path) -> Path:
@@ -261,9 +215,7 @@ def made_folder(path: Path) -> Path:
     return path
 
 
-def split_by_data(
-    configs: Sequence[RunConfig], tell: Callable[[str], None]
-) -> tuple[list[RunConfig], list[RunOutcome]]:
+def split_by_data(configs: Sequence[RunConfig], tell: Tell) -> tuple[list[RunConfig], list[RunOutcome]]:
     """The runs whose data exist, and an outcome for each other run; raise an error that concerns all runs."""
     import torch
 
@@ -284,42 +236,13 @@ def split_by_data(
     return able, [RunOutcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
 
 
-def _train(
-    configs: Sequence[RunConfig],
-    results: Results,
-    places: Places,
-    timed: bool,
-    minutes: float | None,
-    watch: Watch,
-    tell: Callable[[str], None],
-) -> list[RunOutcome]:
-    """Make these runs one after the other; add finished ones to the results and keep them at once."""
-    outcomes = list[RunOutcome]()
-
-    def say_how_long(ahead: Any) -> None:
-        """Say how long all runs will take, from the forecast of the first one."""
-        if not outcomes:
-            seconds = seconds_of_all(ahead.seconds / max(1, ahead.rounds) / steps_of_a_round(configs[0]), configs)
-            about, what = ("at most", "training") if ahead.is_bound else ("at least", "training alone")
-            if seconds >= LEAST_SECONDS:
-                images = f"; {estimate(configs).images:,} synthetic images come on top"
-                tell(f"{about} about {seconds / 60:,.0f} minutes of {what} on this machine{images}")
-
-    def execute(config: RunConfig, left: float | None) -> Run:
-        # A run that is timed has its own bank, so that it generates all its images.
-        bank = places.runs / ".banks" / config.directory if timed and places.bank is None else places.bank
-        with watch(config) as on_round:
-            return fedeas.run(
-                config, runs=places.runs, bank=bank, minutes=left, on_round=on_round, on_start=say_how_long
-            )
-
-    for outcome in carry_out(configs, execute, minutes):
-        outcomes.append(outcome)
-        tell(f"{len(outcomes)} of {len(configs)}  {outcome.text}")
-        if outcome.run is not None and outcome.run.finished:
-            results.add(outcome.run)
-            places.keep([outcome.config], results)
-    return outcomes
+def tell_how_long(first: Any, configs: Sequence[RunConfig], tell: Tell) -> None:
+    """Tell how long these runs will take, from the forecast of the first one, if that is long."""
+    seconds = seconds_of_all(first.seconds / max(1, first.rounds) / steps_of_a_round(configs[0]), configs)
+    about = "at most" if first.is_bound else "at least"  # on a CPU only training steps are counted
+    if seconds >= LEAST_SECONDS:
+        images = f"{estimate(configs).images:,} synthetic images come on top"
+        tell(f"{about} about {seconds / 60:,.0f} minutes of training on this machine; {images}")
 
 
 def carry_out(

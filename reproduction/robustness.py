@@ -54,12 +54,17 @@ def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference
     return Difference.of(means)
 
 
+def sign_test(values: Sequence[float]) -> float:
+    """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
+    above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
+    one_side = range(max(above, below), above + below + 1)
+    return min(1.0, sum(math.comb(above + below, number) for number in one_side) / 2.0 ** (above + below - 1))
+
+
 def _row(method: str, experiments: Sequence[Findings]) -> list[str]:
     gains, mean = gains_of(experiments, method), mean_of_experiments(experiments, method)
-    higher, count = sum(gain > 0 for gain in gains), sum(gain != 0 for gain in gains)
-    one_side = range(max(higher, count - higher), count + 1)
-    chance = min(1.0, sum(math.comb(count, number) for number in one_side) / 2.0 ** (count - 1))
+    above = f"{sum(gain > 0 for gain in gains)} of {len(gains)} (p = {sign_test(gains):.2g})"
     further = mean.interval_of_another if mean is not None else None
     another = "" if further is None else " to ".join(fixed(end, 2) for end in further)
     ends = (mean_cell(at_end(experiments, method, end)) for end in (0, -1))
-    return [method, f"{higher} of {len(gains)} (p = {chance:.2g})", another, *ends]
+    return [method, above, another, *ends]

@@ -27,7 +27,7 @@ Keys = Annotated[Path, typer.Option(help="Folder with ca.pem, server.pem and ser
 
 @app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(help="Folder for certificates; what exists in it is kept.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for certificates; existing files are kept.")],
     host: Annotated[list[str] | None, typer.Option(help="Name or address of the server; may be repeated.")] = None,
 ) -> None:
     """Make a certificate authority and the server's certificate."""
@@ -124,7 +124,7 @@ def _scalars(settings: Sequence[str]) -> dict[str, str | int | float | bool]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what it refuses is one line."""
+    """Run a command; an error is one line."""
     try:
         app(arguments, prog_name="python -m deploy.flower")
     except (InputError, OSError) as error:

@@ -92,7 +92,7 @@ class Certificates:
 
 
 def _openssl(path: Path, *arguments: str) -> str:
-    """What openssl prints; `path` is the file that it makes or reads."""
+    """The output of openssl, which makes or reads the file `path`."""
     done = subprocess.run([program("openssl"), *arguments], capture_output=True, text=True, umask=0o077)
     if done.returncode and "will expire" not in done.stdout:
         reason = (done.stderr.strip() or "openssl gives no reason").splitlines()[0]

@@ -1,7 +1,7 @@
 """Which node is which client: the operator's file ``clients.toml``, one line for each client.
 
-It stands beside Flower's own settings, in the folder FLWR_HOME. ``fedeas flower run`` reads it: in that run, the server
-takes each client's messages from its node alone.
+The file is in the folder FLWR_HOME, as Flower's own settings are. ``fedeas flower run`` reads it: in that run, the
+server takes each client's messages from its node alone.
 """
 
 from __future__ import annotations

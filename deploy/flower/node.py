@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import subprocess
+import sys
 import tempfile
 import tomllib
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Node:
     app: Path | None = None
 
     def run(self) -> int:
-        """Run until this process is told to end, or until a program ends; return the exit code."""
+        """Run until SIGTERM or Ctrl-C, or until a program ends; return the exit code."""
         for path in (self.root_certificate, self.key, self.settings):
             if not path.is_file():
                 raise InputError(f"{path}: no such file")
@@ -81,7 +82,7 @@ def guarded(app: Path | None = None) -> dict[str, str]:
     paths = filter(None, (str(GUARD), os.environ.get("PYTHONPATH")))
     return environment(
         PYTHONPATH=os.pathsep.join(paths),
-        PYTHONSAFEPATH="1",  # the search path at the start is that of the installation
+        PYTHONSAFEPATH="1",  # Python finds modules of the installation alone
         PYTHONDONTWRITEBYTECODE="1",  # compiled modules would be more files in the app's folder
         **{APP: json.dumps({"name": name, "files": files})},
     )
@@ -104,8 +105,8 @@ def bundled(app: Path, made: Path) -> tuple[str, dict[str, str]]:
 
 
 def _fedeas(*arguments: str) -> None:
-    """Run a command of ``fedeas flower``; what it refuses is an error."""
-    command = [program("fedeas"), "flower", *arguments]
+    """Run a command of ``fedeas flower``; an InputError if it fails."""
+    command = [sys.executable, "-m", "fedeas", "flower", *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode:
         raise InputError(done.stderr.strip().removeprefix("error: ") or f"{' '.join(command)} failed")

@@ -80,9 +80,9 @@ def free_port() -> int:
 
 
 def run_together(commands: Sequence[Sequence[str]], surroundings: Mapping[str, str]) -> int:
-    """Run several programs until one of them ends or this process is told to end; then end the others, in order.
+    """Run several programs until SIGTERM or Ctrl-C, or until one of them ends; then end the others, in order.
 
-    Return 0 if this process was told to end, else 1: a service manager then starts all of them again.
+    Return 0 after a signal, else 1: a service manager then starts all of them again.
     """
     told: list[int] = []
 
@@ -96,9 +96,9 @@ def run_together(commands: Sequence[Sequence[str]], surroundings: Mapping[str, s
             started.append(subprocess.Popen(command, env=surroundings, stdin=subprocess.DEVNULL))
         while not told and all(process.poll() is None for process in started):
             time.sleep(PAUSE)
-        for process in started:
+        for command, process in zip(commands, started, strict=True):
             if process.returncode is not None:
-                print(f"{Path(str(process.args[0])).name} ended with code {process.returncode}", file=sys.stderr)
+                print(f"{Path(command[0]).name} ended with code {process.returncode}", file=sys.stderr)
     finally:
         for process in started:
             end(process)

@@ -73,7 +73,7 @@ class Server:
     database: Path = Path("superlink.db")
 
     def run(self) -> int:
-        """Run until this process is told to end, or until a program ends; return the exit code."""
+        """Run until SIGTERM or Ctrl-C, or until a program ends; return the exit code."""
         self.made.check()
         with tempfile.TemporaryDirectory(prefix="fedeas-server-") as folder:
             settings, secret = Path(folder) / "nginx.conf", Path(folder) / "secret"

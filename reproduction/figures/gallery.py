@@ -28,24 +28,24 @@ from reproduction.measures import accuracy
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
-from reproduction.reproduction import Workbook
+from reproduction.reproduction import Reproduction
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, plan_of, study
 from reproduction.table_spec import Cell
 from reproduction.tables import Entry
 
 log = logging.getLogger(__name__)
-Draw = Callable[[Workbook], Figure]
+Draw = Callable[[Reproduction], Figure]
 
 
-def accuracy_at_equal_budget(book: Workbook) -> Figure:
+def accuracy_at_equal_budget(book: Reproduction) -> Figure:
     """Fig. 1(b)."""
     table = book.table(allocation_sheet(book.study))
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
     return allocation_figure(bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window)
 
 
-def convergence(book: Workbook) -> Figure:
+def convergence(book: Reproduction) -> Figure:
     """Fig. 4, in the settings that were run; in both settings if none was run."""
     sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
@@ -54,7 +54,7 @@ def convergence(book: Workbook) -> Figure:
     return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
 
 
-def accuracy_over_budgets(book: Workbook) -> Figure:
+def accuracy_over_budgets(book: Reproduction) -> Figure:
     """Fig. 5(a)."""
     table = book.table(sweep_sheet(book.study))
     rows = table.rows
@@ -68,14 +68,14 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
 
 
-def curves_at_equal_budget(book: Workbook) -> Figure:
+def curves_at_equal_budget(book: Reproduction) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
     sheet = references_sheet(book.study)
     lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
     return curves_figure(lines, sheet.title)
 
 
-def accuracy_over_removal(book: Workbook) -> Figure:
+def accuracy_over_removal(book: Reproduction) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
     table = book.table(references_sheet(book.study))
     removals = [
@@ -135,7 +135,7 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 }
 
 
-def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
+def figures(artefact: str, book: Reproduction) -> Iterator[tuple[str, Figure]]:
     """The figures of an artefact by file name; those from label counts do not depend on the study."""
     for name, draw_counts in COUNT_FIGURES.items():
         if artefact in name:

@@ -10,7 +10,6 @@ from pyarrow import parquet
 
 from fedeas import KL, FedEAS, FullBalance, LabelCounts, read_counts, write_counts
 from fedeas.data.partition import Partition
-from reproduction import claims
 from reproduction.published import example_counts
 
 
@@ -173,36 +172,8 @@ def test_the_shipped_tables_are_what_the_command_line_writes(run, tmp_path):
     from importlib import resources
 
     run("partition", "cifar100", "--scheme", "paper", "--clients", 100, "--out", tmp_path / "again.csv")
-    shipped = resources.files("reproduction").joinpath("partitions", "c100-k100-a0.1.csv").read_text()
+    shipped = resources.files("fedeas.planning.examples").joinpath("c100-k100-a0.1.csv").read_text()
     assert (tmp_path / "again.csv").read_text() == shipped
-
-
-def test_reproduce_counts_reports_and_succeeds(run):
-    code, out, _ = run("reproduce", "counts")
-    assert code == 0
-    assert "0 MISMATCH" in out
-    code, out, _ = run("reproduce", "counts", "--json")
-    records = json.loads(out)
-    assert code == 0
-    assert {"paper": 226783.0, "ours": 226783, "status": "exact"}.items() <= next(
-        record for record in records if record["says"].startswith("full-balance")
-    ).items()
-
-
-def test_reproduce_counts_fails_when_a_number_does_not_match(run, monkeypatch):
-    monkeypatch.setattr(claims, "FedEAS", lambda *a, **k: FedEAS(*a, **{**k, "fill": "all"}))
-    code, out, _ = run("reproduce", "counts")
-    assert code == 1
-    assert "MISMATCH" in out
-
-
-@pytest.mark.slow  # tests/paper draws all figures
-@pytest.mark.parametrize(("name", "pictures"), [("fig2", 2), ("closed-form", 1)])
-def test_figures_are_drawn(run, tmp_path, name, pictures):
-    code, _, err = run("reproduce", name, "--out", tmp_path)
-    assert code == 0
-    assert str(tmp_path) in err
-    assert len(list(tmp_path.glob("*.png"))) == len(list(tmp_path.glob("*.svg"))) == pictures
 
 
 BAD_CALLS = {

@@ -30,6 +30,7 @@ from deploy.flower.one_machine import make_key
 from deploy.flower.programs import environment, flwr, free_port, program
 from fedeas import InputError
 from fedeas.config import load_config
+from fedeas.core.errors import RunError
 from fedeas.federation.run import identified
 from fedeas.runs.store import RunStore
 
@@ -159,7 +160,7 @@ def check_a_client_is_no_operator(deployment):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", deployment.operator_port))
     assert deployment.operator.unfinished_runs() == []
-    with pytest.raises(InputError):
+    with pytest.raises(RunError, match="not found"):
         deployment.operator.status(99)
 
 

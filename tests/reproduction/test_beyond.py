@@ -1,9 +1,7 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
-
 import numpy as np
 import pytest
-from reproduction.run_plans import allocation_of, counts_of, distinct_images
 
 from fedeas.planning.scores import synthetic_share
 from reproduction.artefacts import artefacts
@@ -20,7 +18,7 @@ from reproduction.beyond import (
 )
 from reproduction.profiles import HEADLINE, PROFILES
 from reproduction.published import setting
-from reproduction.studies import study
+from reproduction.studies import plan_of, study
 
 (BEYOND,) = artefacts("beyond")
 CLEAN = ("clean", "clean")
@@ -32,8 +30,8 @@ def test_no_method_makes_more_images_than_fedeas(profile, protocol):
     for sheet in BEYOND.sheets(study(profile, protocol)):
         rows = {name: row for name, row in sheet.rows.items() if name not in ASIDE}
         runs = {name: next(cell.configs[0] for cell in row if cell and cell.configs) for name, row in rows.items()}
-        budget = allocation_of(runs["FedEAS"]).total
-        made = {name: distinct_images(run) for name, run in runs.items()}
+        budget = plan_of(runs["FedEAS"]).total
+        made = {name: plan_of(run).distinct for name, run in runs.items()}
         assert max(made.values()) == budget > 0
         assert {made[name] for name in made if made[name] and "Pool" not in name} == {budget}
 
@@ -53,7 +51,7 @@ def test_at_equal_work_only_the_steps_change(place):
             assert run.train.steps == PROFILES["digits"].equal_steps[place]
             assert usual.train.steps == 0
             assert run.train.model_copy(update={"steps": 0}) == usual.train
-            assert (allocation_of(run).n == allocation_of(usual).n).all()
+            assert (plan_of(run).n == plan_of(usual).n).all()
             alike = run.model_copy(update={"train": usual.train, "policy": usual.policy, "label": usual.label})
             assert alike.fingerprint == usual.fingerprint
 
@@ -134,9 +132,9 @@ def test_disjoint_images_repeat_only_where_a_class_has_too_few(profile):
     for compared in comparisons_in(chosen, chosen.beyond[0]):
         if not compared.equal_steps:
             run = compared.runs[DISJOINT]
-            asked = allocation_of(run).n.sum(axis=0)
-            assert distinct_images(run) == np.minimum(asked, run.data.held_out // asked.size).sum()
-            assert distinct_images(run) >= distinct_images(compared.runs["FedEAS"])
+            asked = plan_of(run).n.sum(axis=0)
+            assert plan_of(run).distinct == np.minimum(asked, run.data.held_out // asked.size).sum()
+            assert plan_of(run).distinct >= plan_of(compared.runs["FedEAS"]).distinct
 
 
 def test_a_trained_generator_is_compared_on_the_clients_that_real_images_are_compared_on():
@@ -168,8 +166,8 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
         assert real.generator == "held-out"
         assert (generated.data, generated.policy) == (real.data, compared.runs["FedEAS"].policy)
         assert real.model_copy(update={"generator": generated.generator}).fingerprint == generated.fingerprint
-        assert (allocation_of(real).n == allocation_of(generated).n).all()
-        assert counts_of(real).total + real.data.held_out == counts_of(compared.runs["FedEAS"]).total
+        assert (plan_of(real).n == plan_of(generated).n).all()
+        assert plan_of(real).counts.total + real.data.held_out == plan_of(compared.runs["FedEAS"]).counts.total
 
 
 @pytest.mark.parametrize("profile", ["digits", "smoke", "full"])
@@ -181,7 +179,7 @@ def test_the_papers_protocol_has_no_side_questions(profile):
 def test_budgets_are_about_5_and_15_and_40_percent_of_the_data(profile):
     chosen = study(profile, "clean")
     plans = [each.runs["FedEAS"] for each in comparisons_in(chosen, setting(HEADLINE)) if not each.equal_steps]
-    shares = [100 * synthetic_share(counts_of(plan), allocation_of(plan)) for plan in plans]
+    shares = [100 * synthetic_share(plan_of(plan).counts, plan_of(plan)) for plan in plans]
     assert shares == pytest.approx([5, 15, 40], abs=1)
 
 
@@ -193,7 +191,7 @@ def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():
     small, large, *_ = sheets_in(study("full", "clean"), setting(HEADLINE))
     for title in small.rows:
         (first,), (second,) = (sheet.rows[title][3].configs for sheet in (small, large))
-        same_plan = (allocation_of(first).n == allocation_of(second).n).all()
+        same_plan = (plan_of(first).n == plan_of(second).n).all()
         assert (first.fingerprint == second.fingerprint) == (same_plan and first.generator == second.generator)
     assert small.rows["Pool to the mean"][3].configs == large.rows["Pool to the mean"][3].configs
 
@@ -204,5 +202,5 @@ def test_the_larger_pool_makes_at_most_the_images_of_fedeas_and_more_than_the_pl
     for compared in comparisons_in(chosen, setting(place)):
         if not compared.equal_steps:
             plain, whole, budget = (compared.runs[title] for title in ("Pool to the mean", WHOLE, "FedEAS"))
-            assert (distinct_images(plain) < distinct_images(whole)) == (plain != whole)
-            assert distinct_images(whole) <= distinct_images(budget)
+            assert (plan_of(plain).distinct < plan_of(whole).distinct) == (plain != whole)
+            assert plan_of(whole).distinct <= plan_of(budget).distinct

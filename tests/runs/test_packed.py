@@ -39,7 +39,9 @@ def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
     back = unpack(path)
     assert list(map(everything, back)) == list(map(everything, runs))
     assert [run.rounds() for run in back] == [run.rounds() for run in runs]
-    assert [(run.method, run.seed, run.content) for run in back] == [(run.method, run.seed, run.content) for run in runs]
+    assert [(run.method, run.seed, run.content) for run in back] == [
+        (run.method, run.seed, run.content) for run in runs
+    ]
     assert all(run.finished and run.has_rounds for run in back)
     assert [run.path for run in back] == [path / run.path.name for run in runs]
 
@@ -118,7 +120,8 @@ def test_a_damaged_file_is_refused_and_left_out_of_results(kind, runs, tmp_path,
     path.write_bytes(b"" if kind == "empty" else b"no")
     if kind == "no config":
         pack_runs(runs, path)
-        parquet.write_table(parquet.read_table(path, columns=[name for name in COLUMNS.names if name != "config"]), path)
+        kept = [name for name in COLUMNS.names if name != "config"]
+        parquet.write_table(parquet.read_table(path, columns=kept), path)
     with pytest.raises(InputError, match=r"some.parquet: damaged \(.*\); restore it from a copy") as raised:
         unpack(path)
     assert "\n" not in str(raised.value)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.config.reading import checked_config, load_config
+from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike

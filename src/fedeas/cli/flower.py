@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from fedeas.cli.runs import read_config
+from fedeas.cli.options import read_config
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.extras import extra_for
 
-flower = typer.Typer(no_args_is_help=True, help="FedEAS on Flower: processes that exchange messages.")
+flower = typer.Typer(no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
 
 
 @flower.command()
@@ -33,9 +33,7 @@ def run(
 
     The folder deploy/ in the source release of FedEAS sets up a SuperLink and nodes; deploy/README.md says how.
     """
-    settings = read_config(
-        config, [*(overrides or []), "engine.name=flower"], None if data_root is None else str(data_root)
-    )
+    settings = read_config(config, [*(overrides or []), "engine.name=flower"], data_root)
     with extra_for("fedeas flower"):
         import_module("flwr")
     from fedeas.flower.operator import Operator

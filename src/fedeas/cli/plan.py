@@ -23,15 +23,16 @@ from fedeas.cli.display import (
     summary_table,
 )
 from fedeas.cli.fitting import output
+from fedeas.cli.options import DataRoot
 from fedeas.cli.progress import announce, next_step
-from fedeas.config import checked_config
+from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
+from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
-from fedeas.data.sources import NAMES
 from fedeas.federation.split import Split, split_of
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
@@ -96,7 +97,7 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan how many synthetic samples each client generates of each class."""
+    """Plan how many images each client makes of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
@@ -128,12 +129,12 @@ def partition(
     ] = False,
     file: Annotated[Path | None, typer.Option(help="Table of samples and clients, for --scheme file.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split a dataset over clients, exactly as a run with the same settings does."""
+    """Split a dataset over clients, as a run with these settings does."""
     _check_outputs(file, out, plot)
     _check_partition_file(out)
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}

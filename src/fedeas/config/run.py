@@ -30,7 +30,7 @@ from fedeas.config.sections import (
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError
 from fedeas.core.own_code import PREFIX
-from fedeas.data.sources import is_place
+from fedeas.data.names import is_place
 from fedeas.planning.policies import policy_spec
 
 RULES = 2

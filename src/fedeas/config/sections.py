@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from fedeas.config.hyperparameters import parse_loss
 from fedeas.core.own_code import PREFIX
 from fedeas.core.spec import read_call
-from fedeas.data.sources import checked_name
+from fedeas.data.names import checked_name
 
 MAX_NUMBER = 2**63 - 1
 

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import torch
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike

@@ -18,7 +18,7 @@ import torch
 
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike

@@ -20,7 +20,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays
-from fedeas.config import RunConfig, checked_config
+from fedeas.config.reading import checked_config
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import cores
 from fedeas.core.devices import torch_precision, torch_threads
 from fedeas.core.errors import FedEASError

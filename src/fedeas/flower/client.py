@@ -21,8 +21,8 @@ from torch import nn
 
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config import OWN, RunConfig
 from fedeas.config.generators import with_weights
+from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
-from fedeas.config import EngineConfig
+from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
 from fedeas.federation.engines.base import ClientCount, Engine, Task

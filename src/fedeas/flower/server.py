@@ -37,7 +37,7 @@ class FlowerClients:
         clients = parts.config.partition.clients
         if members and (unbound := set(range(clients)) - set(members)):
             missing = f"the run has {clients} clients, and no node is registered for client {min(unbound)}"
-            raise InputError(f"{missing}; add one with `fedeas flower register`, or lower partition.clients")
+            raise InputError(f"{missing}; add one with `python -m deploy.flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:

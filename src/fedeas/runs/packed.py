@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedeas.config import ContentConfig, RunConfig, recorded_config
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.files import written_whole
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
@@ -39,7 +41,7 @@ Column = Callable[[], pa.ChunkedArray | None]
 
 
 class PackedRun(Run):
-    """A finished run in a Parquet file: one row of a table. Its other columns are read from the table when asked for."""
+    """A finished run in a Parquet file: one row of a table, whose other columns are read on demand."""
 
     method: str
     seed: int

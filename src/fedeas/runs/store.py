@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.config import ContentConfig, RunConfig, recorded_config
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
